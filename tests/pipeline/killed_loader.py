@@ -98,6 +98,7 @@ def run_tasks_here(replace: Callable[[object, str, object], object] = setattr) -
 
     replace(table_load, "run_tasks", run)
     replace(table_load, "parallelism", lambda _spark: 2)
+    replace(table_load, "is_local", lambda _spark: False)
 
 
 def main() -> None:

@@ -39,6 +39,12 @@ def parallelism(spark: SparkSession) -> int:
     return CONNECT_TASKS if context is None else context.defaultParallelism
 
 
+def is_local(spark: SparkSession) -> bool:
+    """Whether the executors are threads of the driver's JVM, so that what they reach is reached from here, too."""
+    context = context_of(spark)
+    return context is not None and str(context.master).startswith("local")
+
+
 def run_tasks(
     spark: SparkSession,
     items: Sequence[ItemT],

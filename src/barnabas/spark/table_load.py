@@ -51,7 +51,7 @@ from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, LoadError, UnknownTopicError, WarehouseError
 from barnabas.spark.field_names import Renaming
 from barnabas.spark.gathering import Bundle, Gathering, bundles_of, gather
-from barnabas.spark.jobs import parallelism, run_here, run_tasks
+from barnabas.spark.jobs import is_local, parallelism, run_here, run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
 from barnabas.spark.leftovers import claim_folder, remove_leftovers
 from barnabas.spark.load_audit import LoadAudit, wants_audit
@@ -323,7 +323,9 @@ class TableLoader:
     def _infer(self, shares: Sequence[Share], shape: TableShape, *, guesses: bool) -> tuple[Renaming, bool]:
         """Return the fields of the records, and whether they are but those of a sample."""
         chosen = sampled(shares) if guesses else shares
-        parts = self._run("inferring", chosen, partial(_infer, self._reading, shape), _count)
+        # A job of Spark's for so few takes longer than they do.
+        is_quick = sum(map(_count, chosen)) <= RECORDS_WORTH_A_TASK and (self._runs_here or is_local(self._sessions()))
+        parts = self._run("inferring", chosen, partial(_infer, self._reading, shape), _count, is_here=is_quick)
         told = Aliases.together(part.renames for part in parts)
         fields = merge_fields(part.fields for part in parts)
         is_guess = sum(map(_count, chosen)) < sum(map(_count, shares))
@@ -417,13 +419,15 @@ class TableLoader:
         items: Sequence[ItemT],
         work: Callable[[ItemT, int], ResultT | Failed],
         weight: Callable[[ItemT], int],
+        *,
+        is_here: bool = False,
     ) -> list[ResultT]:
-        """Run a step on the executors, and raise the first failure."""
+        """Run a step on the executors, or in this process (`is_here`), and raise the first failure."""
         if not items:
             return []
         total = sum(map(weight, items))
         self._step(step, 0, total)
-        run = run_here if self._runs_here else partial(run_tasks, self._sessions())
+        run = run_here if is_here or self._runs_here else partial(run_tasks, self._sessions())
         results = run(items, work, weight=weight, on_done=lambda done: self._step(step, done, total))
         good = []
         for result in results:

@@ -78,6 +78,7 @@ class Lake:
         monkeypatch.setattr(table_load, "_describe", self.describe)
         monkeypatch.setattr(table_load, "run_tasks", run_tasks)
         monkeypatch.setattr(table_load, "parallelism", lambda _spark: 2)
+        monkeypatch.setattr(table_load, "is_local", lambda _spark: False)
         monkeypatch.setattr(tasks, "read_range", self.read)
 
     def open(self) -> TableStore:

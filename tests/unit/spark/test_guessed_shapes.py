@@ -76,12 +76,19 @@ class Loads:
         self.folder = folder
         self.table = NewTable(folder)
         self.steps: list[str] = []
+        self.jobs: list[str] = []
         self.tables = 0
 
     def load(
-        self, values: Sequence[bytes], rules: JsonRules = PLAIN, sample: int = SAMPLE, registry: Any = None
+        self,
+        values: Sequence[bytes],
+        rules: JsonRules = PLAIN,
+        sample: int = SAMPLE,
+        registry: Any = None,
+        *,
+        is_local: bool = False,
     ) -> TableLoad:
-        """Load them; how they are read is in `steps`, and the table in `rows`."""
+        """Load them; how they are read is in `steps` and `jobs`, and the table in `rows`."""
         (log,) = fake_log(*values)
 
         def read(wanted: OffsetRange, *_rest: object, **_options: object) -> Sequence[pa.RecordBatch]:
@@ -93,17 +100,24 @@ class Loads:
         session: Any = object
         self.tables += 1
         self.table = NewTable(self.folder / str(self.tables))
-        self.steps = []
+        self.steps, self.jobs = [], []
         store: Any = self.table
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(load_plan, "SAMPLE_RECORDS", sample)
             patched.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
             patched.setattr(table_load, "_describe", lambda _admin, _topics: [now])
             patched.setattr(table_load, "parallelism", lambda _spark: 1)
-            patched.setattr(table_load, "run_tasks", run_tasks)
+            patched.setattr(table_load, "is_local", lambda _spark: is_local)
+            patched.setattr(table_load, "run_tasks", self._run_tasks)
             patched.setattr(tasks, "read_range", read)
             patched.setattr(value_decoders, "_registry", lambda _url: registry)
             return TableLoader(session, store, "t", asked, self._note).run(["t"])
+
+    def _run_tasks(
+        self, _spark: object, items: Sequence[Any], work: Callable[[Any, int], Any], **_options: object
+    ) -> list[Any]:
+        self.jobs.append(self.steps[-1])
+        return [work(item, number) for number, item in enumerate(items)]
 
     def _note(self, progress: LoadProgress) -> None:
         if not self.steps or self.steps[-1] != progress.step:
@@ -119,10 +133,6 @@ class Loads:
         return {field.name: str(field.type) for field in self.rows().schema}
 
 
-def run_tasks(_spark: object, items: Sequence[Any], work: Callable[[Any, int], Any], **_options: object) -> list[Any]:
-    return [work(item, number) for number, item in enumerate(items)]
-
-
 @pytest.fixture
 def loads(tmp_path: Path) -> Loads:
     return Loads(tmp_path)
@@ -136,6 +146,18 @@ def test_what_the_sample_tells_is_enough_where_the_others_are_like_it(loads: Loa
     result = loads.load([b'{"a": %d, "b": "x"}' % number for number in range(9)])
     assert (result.records, result.kept_values, loads.steps) == (9, 0, ONCE)
     assert loads.types() == {"a": "int64", "b": "string", "value_form": "string"}
+
+
+@pytest.mark.parametrize(
+    ("is_local", "worth_a_task", "jobs"),
+    [(True, 100, ["writing"]), (True, 1, ["inferring", "writing"]), (False, 100, ["inferring", "writing"])],
+)
+def test_a_sample_that_is_worth_no_task_is_read_here_where_executors_are_here_too(
+    loads: Loads, monkeypatch: pytest.MonkeyPatch, is_local: bool, worth_a_task: int, jobs: list[str]
+) -> None:
+    monkeypatch.setattr(table_load, "RECORDS_WORTH_A_TASK", worth_a_task)
+    result = loads.load([b'{"a": %d}' % number for number in range(9)], is_local=is_local)
+    assert (result.records, loads.steps, loads.jobs) == (9, ONCE, jobs)
 
 
 @pytest.mark.parametrize(
