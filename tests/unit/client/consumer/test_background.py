@@ -309,7 +309,7 @@ def test_a_connection_that_ends_while_it_is_written_to_is_tried_again():
 def test_nothing_is_sent_after_the_end():
     async def main():
         cluster = SessionCluster([DisconnectedError("gone")])
-        cluster.backoff = Backoff(10, 10, lambda: 0.5)
+        cluster.backoff = Backoff(60_000, 60_000, lambda: 0.5)
         engine = Engine(cluster)
         engine.kick()
         await give_way()
