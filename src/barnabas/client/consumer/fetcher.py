@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from barnabas.client.consumer.near_replicas import NearReplicas
-from barnabas.client.consumer.steady_fetches import SteadyAnswer, SteadyPartition
+from barnabas.client.consumer.steady_fetches import SteadyAnswer
 from barnabas.client.consumer.subscription import PartitionState, Subscription
 from barnabas.client.metadata import ClusterView
 from barnabas.errors import BarnabasError, CorruptBatchError, ErrorCode, KafkaError
@@ -154,7 +154,8 @@ class Fetcher:
         """Chunks that were fetched."""
         self._reserved_bytes: Counter[int] = Counter()
         """What the answers under way may bring, by broker."""
-        self._source_count = 1
+        self._broker_bytes = buffer_bytes_max
+        """The part of the buffer that is for what one broker sends."""
         self._last_fetch: dict[PartitionState, Fetch] = {}
         """The fetch that has asked for a partition last."""
         self._parts: dict[PartitionState, FetchPartition] = {}
@@ -221,7 +222,7 @@ class Fetcher:
         """Send a fetch that there is room for."""
         node_id = fetch.node_id
         # Half of its part at most, so that there is some for what may be used up before the answer comes.
-        half = max(share, self._part_of_a_broker(share) // 2)
+        half = max(share, self._broker_bytes // 2)
         fetch.reserved_bytes = max_bytes = min(self._max_bytes, room, share * len(fetch.asked), half)
         fetch.is_under_way = True
         self._reserved_bytes[node_id] += max_bytes
@@ -239,18 +240,13 @@ class Fetcher:
 
         :returns: False if it differs in more, or there is nothing to be asked.
         """
-        share, news = self._share(), fetch.news or ()
+        if fetch.of_all is None or self._troubles or self._ends or self._near.rack:
+            return False
+        of_view, of_partitions, share = fetch.of_all
+        if of_view is not view or of_partitions is not self._subscription.partitions:
+            return False
         room = self._room(fetch.node_id, share)
-        if (
-            room < share
-            or fetch.of_all is None
-            or fetch.of_all[0] is not view
-            or fetch.of_all[1] is not self._subscription.partitions
-            or fetch.of_all[2] != share
-            or self._troubles
-            or self._ends
-            or self._near.rack
-        ):
+        if room < share:
             return False
         is_one_empty = False
         for asked in fetch.asked.values():
@@ -260,7 +256,7 @@ class Fetcher:
             is_one_empty = is_one_empty or not state.buffered_bytes
         if not is_one_empty and not self._half_is_used_up():
             return False
-        for asked in news:
+        for asked in fetch.news or ():
             part = _part(asked.state, share)
             asked.part = asked.parts[asked.place] = self._parts[asked.state] = part
         self._begin(fetch, room, share)
@@ -269,13 +265,11 @@ class Fetcher:
     def _room(self, node_id: int, share: int) -> int:
         """How much a broker may send now; none may take the room of all the others."""
         room = self._buffer_bytes_max - self._buffered_bytes - sum(self._reserved_bytes.values())
-        self.put_off.pop(node_id, None)
+        if self.put_off:
+            self.put_off.pop(node_id, None)
         if room < share:
             self.put_off[node_id] = None
-        return min(room, self._part_of_a_broker(share) - self._reserved_bytes[node_id])
-
-    def _part_of_a_broker(self, share: int) -> int:
-        return max(share, self._buffer_bytes_max // self._source_count)
+        return min(room, max(share, self._broker_bytes) - self._reserved_bytes[node_id])
 
     def _read_from(self, node_id: int, view: ClusterView) -> list[PartitionState]:
         """Return the partitions that are read from a broker."""
@@ -318,7 +312,7 @@ class Fetcher:
         """Return the brokers that assigned partitions are read from."""
         states = self._subscription.partitions.values()
         sources = {source for state in states if (source := self._near.source(state, view)) is not None}
-        self._source_count = max(1, len(sources))
+        self._broker_bytes = self._buffer_bytes_max // max(1, len(sources))
         return sources
 
     def source(self, tp: TopicPartition, view: ClusterView) -> int | None:
@@ -353,22 +347,13 @@ class Fetcher:
         self._ended_with(fetch)
         if self._near.rack:
             self._look_for_leases(fetch)
+        if isinstance(response, SteadyAnswer):
+            return self._on_partition(fetch, response.topic, response)
         stale = False
         for topic in response.responses:
             for part in topic.partitions:
-                asked = fetch.asked.get(TopicPartition(topic.topic, part.partition_index))
-                if asked is not None and self._still_wanted(asked):
-                    stale = self._on_partition(fetch, asked, part) or stale
+                stale = self._on_partition(fetch, topic.topic, part) or stale
         return stale
-
-    def _still_wanted(self, asked: Asked) -> bool:
-        """Whether an answer is what comes next: no seek, and no other broker was faster."""
-        state = asked.state
-        return (
-            state.version == asked.version
-            and state.fetch_offset == asked.part.fetch_offset
-            and self._subscription.partitions.get(state.tp) is state
-        )
 
     def _look_for_leases(self, fetch: Fetch) -> None:
         """Let leaders be asked again which replica is near, where that was a while ago."""
@@ -377,9 +362,23 @@ class Fetcher:
             if leader is not None:
                 self.put_off[leader] = None
 
-    def _on_partition(self, fetch: Fetch, asked: Asked, part: PartitionData | SteadyPartition) -> bool:
+    def _on_partition(self, fetch: Fetch, topic: str, part: PartitionData | SteadyAnswer) -> bool:
+        tp = TopicPartition(topic, part.partition_index)
+        asked = fetch.asked.get(tp)
+        if asked is None:
+            return False
+        state = asked.state
+        if (
+            state.version != asked.version
+            or state.fetch_offset != asked.part.fetch_offset
+            or self._subscription.partitions.get(tp) is not state
+        ):
+            return False  # not what comes next: there was a seek, or another broker was faster
         if not part.error_code and not self._near.rack:  # nearly always; the rest looks closer
             return self._keep(fetch, asked, part)
+        return self._look_closer(fetch, asked, part)
+
+    def _look_closer(self, fetch: Fetch, asked: Asked, part: PartitionData | SteadyAnswer) -> bool:
         code, state, node_id = ErrorCode.of(part.error_code), asked.state, fetch.node_id
         if code is not ErrorCode.NONE:
             leader = self._near.give_up(state, node_id)
@@ -412,7 +411,7 @@ class Fetcher:
         state.forget_position(self._reset_policy)
         self.lost_positions = True
 
-    def _keep(self, fetch: Fetch, asked: Asked, part: PartitionData | SteadyPartition) -> bool:
+    def _keep(self, fetch: Fetch, asked: Asked, part: PartitionData | SteadyAnswer) -> bool:
         """Put records into the buffer; return whether they are damaged."""
         state, offset, records = asked.state, asked.part.fetch_offset, part.records
         state.high_watermark = part.high_watermark

@@ -136,8 +136,8 @@ class ConsumerState:
         if error is not None:
             self.guard.tell_background()
             raise error
-        nowhere = self.subscription.nowhere()
-        if nowhere:
+        # By any other policy a partition without a position is found one.
+        if self.config.auto_offset_reset == NOWHERE and (nowhere := self.subscription.nowhere()):
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{nowhere[0]} has no offset to start from: none was committed, or it is not there any more, and "

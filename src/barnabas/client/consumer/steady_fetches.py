@@ -31,29 +31,17 @@ in flexible versions, the throttle time, the error, the session and how many top
 _INT16 = struct.Struct(">h")
 
 
-class SteadyPartition(NamedTuple):
-    """Of `PartitionData` what a consumer looks at."""
+class SteadyAnswer(NamedTuple):
+    """Of `FetchResponse`, and of the only `PartitionData` in it, what a consumer looks at."""
 
+    session_id: int
+    topic: str
     partition_index: int
     high_watermark: int
     records: memoryview
     error_code: int = 0
+    """Of the answer and of the partition."""
     preferred_read_replica: int = -1
-
-
-class SteadyTopic(NamedTuple):
-    """Of `FetchableTopicResponse` what a consumer looks at."""
-
-    topic: str
-    partitions: list[SteadyPartition]
-
-
-class SteadyAnswer(NamedTuple):
-    """Of `FetchResponse` what a consumer looks at."""
-
-    session_id: int
-    responses: list[SteadyTopic]
-    error_code: int = 0
 
 
 class SteadyFetches:
@@ -149,8 +137,7 @@ class _TopicReader:
         if found is None:
             return None
         (session_id, partition, high_watermark, *_), records = found
-        part = SteadyPartition(partition, high_watermark, records)
-        return SteadyAnswer(session_id, [SteadyTopic(self._topic, [part])])
+        return SteadyAnswer(session_id, self._topic, partition, high_watermark, records)
 
 
 def _packer(whole: FetchRequest, topic: str, version: int) -> Callable[..., bytes]:

@@ -166,7 +166,9 @@ class SendLoop:
 
     def _sleep(self, plan: Plan, now_s: float) -> None:
         """Come back when the plan says so; tell the accumulator which appends must wake us earlier."""
-        at_s = min([plan.wake_at_s, *(self._gives_up_at_s(send) for _, send in self._backlog)])
+        at_s = plan.wake_at_s
+        if self._backlog:
+            at_s = min(at_s, *(self._gives_up_at_s(send) for _, send in self._backlog))
         brokers = self._cluster.view.brokers
         in_flight = [self.sender.in_flight_to(node_id) for node_id in brokers]
         self._accumulator.eager = not all(in_flight)

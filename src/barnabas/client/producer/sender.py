@@ -404,9 +404,13 @@ class Sender:
 
     def on_response(self, send: Send, response: ProduceResponse | SteadyAnswer, now_s: float) -> set[str]:
         """Settle or retry each batch by its answer; return the topics whose leaders should be looked up again."""
-        answers = {
-            (topic.name, answer.index): answer for topic in response.responses for answer in topic.partition_responses
-        }
+        answers: dict[tuple[str, int], PartitionProduceResponse | SteadyAnswer]
+        if isinstance(response, SteadyAnswer):
+            answers = {(response.topic, response.partition): response}
+        else:
+            answers = {
+                (topic.name, each.index): each for topic in response.responses for each in topic.partition_responses
+            }
         stale: set[str] = set()
         for partition, batch in self._landed(send):
             answer = answers.get((batch.topic, batch.partition))

@@ -7,7 +7,7 @@ encoded and decoded as any message is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from barnabas.protocol.codec import Buffer
@@ -31,27 +31,14 @@ PATTERNS_MAX = 64
 """Topics that have patterns: to make one takes as long as some ten requests."""
 
 
-@dataclass(slots=True)
-class SteadyResult:
-    """Of `PartitionProduceResponse` what a producer looks at, where nothing went wrong."""
+class SteadyAnswer(NamedTuple):
+    """Of the only `PartitionProduceResponse` in an answer what a producer looks at, where nothing went wrong."""
 
-    index: int
+    topic: str
+    partition: int
     base_offset: int
     log_append_time_ms: int
     error_code: int = 0
-
-
-class SteadyTopic(NamedTuple):
-    """Of `TopicProduceResponse` what a producer looks at."""
-
-    name: str
-    partition_responses: list[SteadyResult]
-
-
-class SteadyAnswer(NamedTuple):
-    """Of `ProduceResponse` what a producer looks at."""
-
-    responses: list[SteadyTopic]
 
 
 class SteadySends:
@@ -114,8 +101,8 @@ class _Topic:
         found = None if self.reader is None else self.reader.read(frame)
         if found is None:
             return None
-        index, base_offset, log_append_time_ms, _ = found
-        return SteadyAnswer([SteadyTopic(self.name, [SteadyResult(index, base_offset, log_append_time_ms)])])
+        partition, base_offset, log_append_time_ms, _ = found
+        return SteadyAnswer(self.name, partition, base_offset, log_append_time_ms)
 
 
 def _reader(response: ProduceResponse, version: int) -> NumbersReader:
