@@ -234,11 +234,11 @@ class _FetchConnection:
             self.advance()
             return
         channel = self._submit_next(next_fetch)
-        # Just before the fetch leaves: while it does, this thread has let go of the interpreter's lock, and the
-        # application's may run. One that is woken sooner finds the lock taken, and is put to sleep a second time.
-        self._tell_application()
         if channel is not None:
             channel.flush()
+        # Not before: to wake a thread takes a system call, which the fetch would wait for, and the thread would run
+        # while the fetch leaves, and keep the interpreter's lock from this one. By now this one is about to sleep.
+        self._tell_application()
 
     def _tell_application(self) -> None:
         with self._all.guard.lock:
