@@ -149,6 +149,9 @@ def test_kafkas_consumer_reads_near_and_from_the_leader_when_the_replica_dies(cl
         "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", cluster.bootstrap,
         "--topic", "near-java", "--from-beginning", "--max-messages", str(3 * RECORDS),
         "--command-property", f"client.rack=rack-{follower}",
+        # Where the racks of a topic's replicas change, as when one dies, it joins its group anew (KIP-881), and would
+        # begin at the start again if it had committed nothing.
+        "--command-property", "enable.auto.commit=true",
     ])  # fmt: skip
 
     def read() -> list[bytes]:

@@ -136,9 +136,11 @@ class TableReader(SimulatedReader):
         """
         self.position, before = 0, self._table.acknowledged()
         self._last.clear()
+        newest = max((self._table.writes[key][latest].offset or 0 for key, latest in before.items()), default=-1)
         while True:
             await self.fetch()
-            if self.position >= await self.end():
+            # A leader that was stopped may tell, before it hears that it leads no longer, where its log ended then.
+            if self.position >= await self.end() and self.position > newest:
                 self._table.check(self._last, before, self.name)
                 return True
 

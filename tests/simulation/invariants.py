@@ -51,6 +51,8 @@ class Invariants:
         """Of each log, how often it was cut."""
         self._lost_power: set[tuple[int, TopicPartition]] = set()
         """Who lost memory, and has not been out of sync since: it is there by name only."""
+        self._unclaimed: set[tuple[int, TopicPartition]] = set()
+        """Who lost memory, and has not written a state since: taken in for what it had, it is there by name only."""
         self._flushed_late: set[str] = set()
         """Topics that had, until they were changed, a setting by which not each record is on a disk at once."""
         self._passed_on: set[tuple[int, TopicPartition, int]] = set()
@@ -106,7 +108,10 @@ class Invariants:
             return
         for place in self._in_tree():
             state = self.state_of(place)
-            if state is not None and number in state.isr and not self._is_durable(place):
+            if state is None or self._is_durable(place):
+                continue
+            self._unclaimed.add((number, place))
+            if number in state.isr:
                 self._lost_power.add((number, place))
 
     def note_late(self, number: int) -> None:
@@ -137,18 +142,25 @@ class Invariants:
 
     # --- where it may break --------------------------------------------------------------------------------
 
-    def _other_written(self, path: str, old: bytes, new: bytes) -> None:
+    def _other_written(self, session: SimulatedSession, path: str, old: bytes, new: bytes) -> None:
         """Take note of what is written that is no state of a place that is looked at closely."""
         if (place := _place_of_state(path)) is not None:
-            self._forget_lost_power(place, decode_partition_state(path, new))
+            self._note_lost_memory(session, place, decode_partition_state(path, old), decode_partition_state(path, new))
         elif path.startswith(f"{paths.TOPIC_CONFIGS}/") and _is_flushed_late(path, old):
             self._flushed_late.add(paths.decode_name(path.removeprefix(f"{paths.TOPIC_CONFIGS}/")))
         else:
             self._topic_written(path)
 
-    def _forget_lost_power(self, place: TopicPartition, state: PartitionState) -> None:
-        """Forget who lost memory and is out of sync: before it is taken in again, it fetches what it lacks."""
-        self._lost_power -= {(each, place) for each in self._cluster.machines if each not in state.isr}
+    def _note_lost_memory(
+        self, session: SimulatedSession, place: TopicPartition, before: PartitionState, after: PartitionState
+    ) -> None:
+        """Forget who lost memory and is out of sync: before it is taken in again, it fetches what it lacks. A leader
+        may still write that one is in sync for what that one had fetched before."""
+        machines = self._cluster.machines
+        if session.is_of_the_living:
+            self._unclaimed -= {(each, place) for each in machines if machines[each].name == session.host_name}
+        self._lost_power |= self._unclaimed & {(each, place) for each in set(after.isr) - set(before.isr)}
+        self._lost_power -= {(each, place) for each in machines if each not in after.isr}
 
     def _topic_written(self, path: str) -> None:
         """Check that who is in sync holds a replica still."""
@@ -163,7 +175,7 @@ class Invariants:
     def _state_written(self, session: SimulatedSession, path: str, old: bytes, new: bytes) -> None:
         place = self._state_paths.get(path)
         if place is None:
-            self._other_written(path, old, new)
+            self._other_written(session, path, old, new)
             return
         before, after = decode_partition_state(path, old), decode_partition_state(path, new)
         replicas = self.replica_set_of(place).replicas
@@ -184,7 +196,7 @@ class Invariants:
                 self.say(f"{place}: broker {after.leader} lost memory, and leads: {before}, {after}")
             else:
                 self._passed_on.add((after.leader, place, after.leader_epoch))
-        self._forget_lost_power(place, after)
+        self._note_lost_memory(session, place, before, after)
         if before.leader not in (-1, after.leader):
             self._check_has_stopped(place, before, session)
         self._check_in_sync(place, after)
