@@ -21,6 +21,7 @@ from barnabas.coordination.values import PartitionState, ReplicaSet, decode_conf
 from barnabas.model import TopicPartition
 from barnabas.records.header import iter_headers
 from barnabas.storage import Log
+from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.file_names import CLEAN_SHUTDOWN
 from tests.simulation.cluster import DATA, SimulatedCluster
 from tests.simulation.committed import Committed, wrong_epochs
@@ -51,8 +52,8 @@ class Invariants:
         """Of each log, how often it was cut."""
         self._lost_power: set[tuple[int, TopicPartition]] = set()
         """Who lost memory, and has not been out of sync since: it is there by name only."""
-        self._unclaimed: set[tuple[int, TopicPartition]] = set()
-        """Who lost memory, and has not written a state since: taken in for what it had, it is there by name only."""
+        self._untold: set[tuple[int, TopicPartition]] = set()
+        """Who lost memory, and has not told so since: taken in for what it had, it is there by name only."""
         self._flushed_late: set[str] = set()
         """Topics that had, until they were changed, a setting by which not each record is on a disk at once."""
         self._passed_on: set[tuple[int, TopicPartition, int]] = set()
@@ -87,6 +88,7 @@ class Invariants:
             self._after(stack, Partition, "_advance", self._advanced)
             self._after(stack, Log, "truncate_to", self._was_cut)
             self._after(stack, Log, "start_over_at", self._was_cut)
+            self._after(stack, DataFolders, "note_boot", lambda _: self.note_boot(_here()))
             yield
 
     def _after(self, stack: ExitStack, owner: type, name: str, then: Callable[[Any], None]) -> None:
@@ -110,9 +112,14 @@ class Invariants:
             state = self.state_of(place)
             if state is None or self._is_durable(place):
                 continue
-            self._unclaimed.add((number, place))
+            self._untold.add((number, place))
             if number in state.isr:
                 self._lost_power.add((number, place))
+
+    def note_boot(self, number: int) -> None:
+        """A broker counts nothing as lost any longer: where it is a replica, it has changed the state, so that nobody
+        takes it in any more for what it had."""
+        self._untold = {each for each in self._untold if each[0] != number}
 
     def note_late(self, number: int) -> None:
         """A broker was stopped, or its session was ended although it was heard of: it cannot know in time."""
@@ -142,25 +149,20 @@ class Invariants:
 
     # --- where it may break --------------------------------------------------------------------------------
 
-    def _other_written(self, session: SimulatedSession, path: str, old: bytes, new: bytes) -> None:
+    def _other_written(self, path: str, old: bytes, new: bytes) -> None:
         """Take note of what is written that is no state of a place that is looked at closely."""
         if (place := _place_of_state(path)) is not None:
-            self._note_lost_memory(session, place, decode_partition_state(path, old), decode_partition_state(path, new))
+            self._note_lost_memory(place, decode_partition_state(path, old), decode_partition_state(path, new))
         elif path.startswith(f"{paths.TOPIC_CONFIGS}/") and _is_flushed_late(path, old):
             self._flushed_late.add(paths.decode_name(path.removeprefix(f"{paths.TOPIC_CONFIGS}/")))
         else:
             self._topic_written(path)
 
-    def _note_lost_memory(
-        self, session: SimulatedSession, place: TopicPartition, before: PartitionState, after: PartitionState
-    ) -> None:
+    def _note_lost_memory(self, place: TopicPartition, before: PartitionState, after: PartitionState) -> None:
         """Forget who lost memory and is out of sync: before it is taken in again, it fetches what it lacks. A leader
         may still write that one is in sync for what that one had fetched before."""
-        machines = self._cluster.machines
-        if session.is_of_the_living:
-            self._unclaimed -= {(each, place) for each in machines if machines[each].name == session.host_name}
-        self._lost_power |= self._unclaimed & {(each, place) for each in set(after.isr) - set(before.isr)}
-        self._lost_power -= {(each, place) for each in machines if each not in after.isr}
+        self._lost_power |= self._untold & {(each, place) for each in set(after.isr) - set(before.isr)}
+        self._lost_power -= {(each, place) for each in self._cluster.machines if each not in after.isr}
 
     def _topic_written(self, path: str) -> None:
         """Check that who is in sync holds a replica still."""
@@ -175,7 +177,7 @@ class Invariants:
     def _state_written(self, session: SimulatedSession, path: str, old: bytes, new: bytes) -> None:
         place = self._state_paths.get(path)
         if place is None:
-            self._other_written(session, path, old, new)
+            self._other_written(path, old, new)
             return
         before, after = decode_partition_state(path, old), decode_partition_state(path, new)
         replicas = self.replica_set_of(place).replicas
@@ -196,7 +198,7 @@ class Invariants:
                 self.say(f"{place}: broker {after.leader} lost memory, and leads: {before}, {after}")
             else:
                 self._passed_on.add((after.leader, place, after.leader_epoch))
-        self._note_lost_memory(session, place, before, after)
+        self._note_lost_memory(place, before, after)
         if before.leader not in (-1, after.leader):
             self._check_has_stopped(place, before, session)
         self._check_in_sync(place, after)

@@ -30,19 +30,18 @@ class Tree:
         disk = SimpleNamespace(holds=lambda _: False)
         cluster = SimpleNamespace(
             ensemble=self,
-            machines={number: SimpleNamespace(disk=disk, name=f"broker-{number}") for number in (3, 4)},
+            machines=dict.fromkeys((3, 4), SimpleNamespace(disk=disk)),
             settings={"log_flush_interval_messages": flush_messages},
         )
         self.invariants = Invariants(cast(SimulatedCluster, cluster))
 
-    def set(self, path: str, data: bytes, by: int = 4) -> None:
+    def set(self, path: str, data: bytes) -> None:
         old, self.nodes[path] = self.nodes[path].data, self._node(data)
-        session = SimpleNamespace(is_of_the_living=True, host_name=f"broker-{by}")
         for call in self.on_set:
-            call(cast(SimulatedSession, session), path, old, data)
+            call(cast(SimulatedSession, None), path, old, data)
 
-    def set_in_sync(self, *numbers: int, by: int = 4) -> None:
-        self.set(STATE, self._state(*numbers), by)
+    def set_in_sync(self, *numbers: int) -> None:
+        self.set(STATE, self._state(*numbers))
 
     def lose_power(self, number: int) -> bool:
         """Take a broker's power if that may be; return whether it was."""
@@ -73,7 +72,8 @@ def test_who_came_back_in_sync_counts_again() -> None:
     tree = Tree(1_000_000, LATE)
     assert tree.lose_power(3)
     assert tree.invariants.members(PLACE) == {4}
-    tree.set_in_sync(4, by=3)  # as each does that is back
+    tree.set_in_sync(4)
+    tree.invariants.note_boot(3)
     tree.set_in_sync(4, 3)
     assert tree.invariants.members(PLACE) == {3, 4}
     assert tree.lose_power(4)
@@ -86,7 +86,19 @@ def test_who_is_taken_in_for_what_it_had_before_it_lost_its_power_is_there_by_na
     tree.set_in_sync(4, 3)  # decided before, and on its way to the tree meanwhile
     assert tree.invariants.members(PLACE) == {4}
     assert not tree.lose_power(4)
-    tree.set_in_sync(4, by=3)
+    tree.set_in_sync(4)
+    tree.invariants.note_boot(3)
+    tree.set_in_sync(4, 3)
+    assert tree.invariants.members(PLACE) == {3, 4}
+
+
+def test_who_had_no_state_to_write_when_it_came_back_counts_again() -> None:
+    tree = Tree(1_000_000, LATE)
+    tree.set_in_sync(3)  # the only one stays in sync, since nobody has more
+    tree.invariants.note_lost_power(3)
+    tree.invariants.note_boot(3)
+    tree.set_in_sync(3, 4)
+    tree.set_in_sync(4)
     tree.set_in_sync(4, 3)
     assert tree.invariants.members(PLACE) == {3, 4}
 
