@@ -443,12 +443,19 @@ class HostedTopics(TopicLookup):
             info = await self._in_tree_thread(registry.read_topic, self._tree, name)
             if info is not None:  # that it is gone is told, and its deletion with it
                 changed[name] = await self._take_over_topic(name, info)
-        await self._follow(changed)
+        await self._follow_and_look(changed)
 
     async def follow(self, changed: Mapping[str, Sequence[int]]) -> None:
         """Let replicas have the roles that the picture gives them now."""
         async with self._changing:
-            await self._follow(changed)
+            await self._follow_and_look(changed)
+
+    async def _follow_and_look(self, changed: Mapping[str, Sequence[int]]) -> None:
+        """Follow states that were read on other business than to claim: for the watch, which tells of them later, they
+        are no news, so that nobody would see that it is this broker's turn."""
+        await self._follow(changed)
+        places = (TopicPartition(name, number) for name, numbers in changed.items() for number in numbers)
+        self.claims.look_again(places, self._clock.monotonic())
 
     def preferred_replica(self, where: TopicPartition) -> int:
         """Return the broker that is meant to lead a partition, or -1 if there is no such partition."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -45,6 +46,44 @@ def test_claim_that_met_the_last_isr_of_a_dead_leader_is_made_again(run: Run) ->
         await learn_who_lives(two)
         assert two.leads()
         assert two.info().state == PartitionState(2, 1, (2,))
+
+    run(scenario)
+
+
+async def settle_isr(node: Node) -> None:
+    """Find out whether a change of the ISR was written."""
+    updates = IsrUpdates(node.topics, node.cluster.clock, lag_time_max_s=10.0)
+    info, topic_id = node.info(), node.topics.picture.topics["clicks"].topic_id
+    partition = node.topics.partition(*CLICKS)
+    updates._under_way = {partition: StateChange(CLICKS, topic_id, info.state, info.version)}
+    await updates.update([])
+
+
+async def read_topic(node: Node) -> None:
+    """Read the topic anew, as after a change of one's own."""
+    await node.topics.reread_topics(["clicks"])
+
+
+@pytest.mark.parametrize("read", [settle_isr, read_topic])
+def test_partition_that_nobody_leads_is_claimed_by_whoever_read_of_it_on_other_business(
+    run: Run, read: Callable[[Node], Awaitable[None]]
+) -> None:
+    """What the watch tells then is no news any more."""
+
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await cluster.follow()
+        topic_id = one.topics.picture.topics["clicks"].topic_id
+        states = [PartitionState(2, 1, (2,)), PartitionState(2, 1, (1, 2)), PartitionState(-1, 2, (1,))]
+        for version, state in enumerate(states, one.info().version + 1):
+            assert registry.write_partition_states(two.tree, [StateChange(CLICKS, topic_id, state, version)])
+        await read(one)
+        await one.follow()
+        cluster.clock.advance(PAUSE_S)
+        await one.topics.claim_due()
+        assert one.leads()
+        assert one.info().state == PartitionState(1, 3, (1,))
 
     run(scenario)
 
