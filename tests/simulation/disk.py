@@ -13,8 +13,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
+from barnabas.storage.file_names import RESERVE
 from barnabas.storage.filesystem import Chunk, DataFile, FilePath
 from tests.simulation.loop import DiedError
 from tests.simulation.world import Host, World
@@ -24,13 +25,40 @@ ROOM_BYTES = 1 << 26
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 
+class _Zeros:
+    """What is in a file without content of its own, as a `bytearray` that takes no memory: a broker's reserve has some
+    megabytes, and nearly all memory that a run asked the machine for was for these."""
+
+    def __init__(self) -> None:
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._size)
+
+    def __iadd__(self, chunk: Chunk) -> Self:
+        self._size += len(chunk)
+        return self
+
+    def __getitem__(self, part: slice) -> bytes:
+        return bytes(len(range(self._size)[part]))
+
+    def __setitem__(self, part: slice, value: bytes) -> None:
+        """What a loss of power tears is zeros afterwards, as before."""
+
+    def __delitem__(self, part: slice) -> None:
+        self._size -= len(range(self._size)[part])
+
+
 class _Content:
     """What is in a file, and what of it is on the platter."""
 
     __slots__ = ("data", "durable", "durable_size", "locked_by", "modified_ms")
 
-    def __init__(self) -> None:
-        self.data = bytearray()
+    def __init__(self, *, has_content: bool = True) -> None:
+        self.data: bytearray | _Zeros = bytearray() if has_content else _Zeros()
         self.durable_size = 0
         self.durable: bytes | None = None
         """What would be there after a loss of power, if it is more than the beginning of `data`."""
@@ -292,7 +320,7 @@ class SimulatedFileSystem:
     @_may_die
     def _make(self, path: FilePath) -> _Content:
         folder, name = self._place(path)
-        node = folder.names[name] = _Content()
+        node = folder.names[name] = _Content(has_content=name != RESERVE)
         node.modified_ms = self._host.clock.time_ms()
         return node
 

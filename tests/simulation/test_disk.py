@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.storage.file_names import RESERVE
 from tests.simulation.disk import Death, Disk, SimulatedFileSystem
 from tests.simulation.loop import DiedError
 from tests.simulation.world import Host, HostClock, World
@@ -49,3 +50,20 @@ def test_file_whose_making_is_the_death_is_there_or_not() -> None:
             filesystem.open(LOG, create=True)
         assert filesystem.exists(LOG) is is_there
         world.end()
+
+
+def test_reserve_has_zeros_as_many_as_were_written() -> None:
+    world = World(1)
+    disk, host = Disk(world), Host(world, "one", HostClock(world.loop, 1.0, 0))
+    filesystem = SimulatedFileSystem(disk, host)
+    filesystem.make_folder(LOG.parent)
+    room = disk.room
+    file = filesystem.open(LOG.with_name(RESERVE), create=True)
+    filesystem.writev(file, [bytes(3000), bytes(1000)])
+    assert (filesystem.size_of(file), disk.room) == (4000, room - 4000)
+    assert filesystem.pread(file, 500, 3900) == bytes(100)
+    filesystem.truncate(file, 1500)
+    assert filesystem.read_all(file) == bytes(1500)
+    filesystem.unlink(LOG.with_name(RESERVE))
+    assert disk.room == room
+    world.end()
