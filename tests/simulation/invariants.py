@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,6 +31,8 @@ from tests.simulation.world import HOST
 
 LOOK_S = 0.5
 ENDED_IN_ORDER = Path(DATA, CLEAN_SHUTDOWN)
+_state, _topic = lru_cache(decode_partition_state), lru_cache(decode_topic)
+"""Looked at again and again between two changes."""
 OnState = Callable[[TopicPartition, PartitionState, PartitionState], None]
 NOTICED = 2.0
 """After so many session timeouts everybody has noticed that a session was lost, or that it had stood still."""
@@ -152,7 +155,7 @@ class Invariants:
     def _other_written(self, path: str, old: bytes, new: bytes) -> None:
         """Take note of what is written that is no state of a place that is looked at closely."""
         if (place := _place_of_state(path)) is not None:
-            self._note_lost_memory(place, decode_partition_state(path, old), decode_partition_state(path, new))
+            self._note_lost_memory(place, _state(path, old), _state(path, new))
         elif path.startswith(f"{paths.TOPIC_CONFIGS}/") and _is_flushed_late(path, old):
             self._flushed_late.add(paths.decode_name(path.removeprefix(f"{paths.TOPIC_CONFIGS}/")))
         else:
@@ -179,7 +182,7 @@ class Invariants:
         if place is None:
             self._other_written(path, old, new)
             return
-        before, after = decode_partition_state(path, old), decode_partition_state(path, new)
+        before, after = _state(path, old), _state(path, new)
         replicas = self.replica_set_of(place).replicas
         if after.leader >= 0 and after.leader not in after.isr:
             self.say(f"{place}: the leader is not in sync: {after}")
@@ -384,12 +387,12 @@ class Invariants:
         """Return what the tree says of a place."""
         path = paths.partition_state(place)
         node = self._cluster.ensemble.nodes.get(path)
-        return None if node is None else decode_partition_state(path, node.data)
+        return None if node is None else _state(path, node.data)
 
     def replica_set_of(self, place: TopicPartition) -> ReplicaSet:
         """Return the replicas of a place, and what is to become of them, by what the tree says."""
         path = paths.topic(place.topic)
-        return decode_topic(path, self._cluster.ensemble.nodes[path].data).replica_set(place.partition)
+        return _topic(path, self._cluster.ensemble.nodes[path].data).replica_set(place.partition)
 
     def log_of(self, number: int, place: TopicPartition) -> Log | None:
         """Return a broker's log of a place, if it is up and has one."""
