@@ -83,7 +83,8 @@ class History:
         self._began = clock.monotonic()
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         # A history that did not come to its end proves nothing: there is nothing to keep through a crash.
-        self._database.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {TABLES}")
+        # So it is one transaction from its beginning to its end, which asks the file system for the least.
+        self._database.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; BEGIN; {TABLES}")
         self._places: dict[tuple[str, int], int] = {}
         self._processes: dict[str, int] = {}
         self._runs: dict[tuple[int, int], int] = {}
@@ -176,6 +177,7 @@ class History:
             for table in self._rows:
                 self._flush(table)
             self._closed = True
+            self._database.execute("COMMIT")
             self._database.close()
 
     def __enter__(self) -> Self:
@@ -209,9 +211,7 @@ class History:
     def _flush(self, table: str) -> None:
         rows = self._rows[table]
         if rows:
-            self._database.execute("BEGIN")
             self._database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
-            self._database.execute("COMMIT")
             rows.clear()
 
     def _place(self, place: tuple[str, int]) -> int:
