@@ -77,6 +77,16 @@ class LogHealth:
         if self._offline is None:
             self._offline = reason
 
+    def failed(self, action: str, error: OSError, *, even_if_short: bool) -> StorageError:
+        """Take the log offline, because the disk refused something, unless that changed nothing; return the error to
+        raise. Where something is done for each request this takes the place of `offline_on_error`, which is slower.
+
+        :param even_if_short: also if it was short of room, or the system of open files or memory.
+        """
+        if is_shortage(error) and not even_if_short:
+            return self.refused(action, error)
+        return self.go_offline(action, error)
+
     @contextmanager
     def offline_on_error(
         self, action: str, *, even_if_short: bool = True, even_if_unforeseen: bool = False
@@ -91,9 +101,7 @@ class LogHealth:
         try:
             yield
         except OSError as error:
-            if is_shortage(error) and not even_if_short:
-                raise self.refused(action, error) from error
-            raise self.go_offline(action, error) from error
+            raise self.failed(action, error, even_if_short=even_if_short) from error
         except Exception as error:
             if isinstance(error, BarnabasError) or not even_if_unforeseen:
                 raise

@@ -170,12 +170,14 @@ class ReadableLog:
             return None
         if max_bytes <= 0 and not min_one_batch:
             return None
-        with self._health.offline_on_error("read", even_if_short=False):
+        try:
             try:
                 return self._read(offset, max_bytes, end, min_one_batch=min_one_batch)
             except SegmentReplacedError:
                 # The one that is there now has its files open.
                 return self._read(offset, max_bytes, end, min_one_batch=min_one_batch)
+        except OSError as error:
+            raise self._health.failed("read", error, even_if_short=False) from error
 
     def _read(self, offset: int, max_bytes: int, end: int, *, min_one_batch: bool) -> FileRegion | bytearray | None:
         segment, start = self._segments.find(offset)
