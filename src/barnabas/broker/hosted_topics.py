@@ -26,7 +26,7 @@ from barnabas.broker.removals import Removals
 from barnabas.broker.replica import ON_ANY_THREAD, Replica
 from barnabas.broker.roles import Roles
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.settings.topic_config import TopicConfig, topic_config
+from barnabas.broker.settings.topic_config import TopicConfig, is_unclean_election_allowed, topic_config
 from barnabas.broker.topic_lookup import Topic, TopicLookup
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import SYSTEM_CLOCK, Clock
@@ -464,7 +464,7 @@ class HostedTopics(TopicLookup):
 
     def _is_unclean_allowed(self, name: str) -> bool:
         topic = self._by_name.get(name)
-        return topic is not None and topic_config(self._config, topic.settings).unclean_leader_election_enable
+        return topic is not None and is_unclean_election_allowed(self._config, topic.settings)
 
     # -- topics that go; old records ------------------------------------------------------------------------
 

@@ -85,17 +85,22 @@ def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> To
         log=log,
         compression=None if compression == PRODUCER_COMPRESSION else _COMPRESSIONS[compression],
         min_insync_replicas=int(given.get("min.insync.replicas", config.min_insync_replicas)),
-        unclean_leader_election_enable=_flag(
-            given, "unclean.leader.election.enable", config.unclean_leader_election_enable
-        ),
+        unclean_leader_election_enable=is_unclean_election_allowed(config, given),
         leader_throttled=ThrottledReplicas.parse(given.get("leader.replication.throttled.replicas", "")),
         follower_throttled=ThrottledReplicas.parse(given.get("follower.replication.throttled.replicas", "")),
         value_schemas=config.schema_registry_url if _flag(given, VALUE_SCHEMA_VALIDATION, False) else None,
     )
 
 
-def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
-    return given[name].lower() == "true" if name in given else default
+def is_unclean_election_allowed(config: BrokerConfig, settings: Mapping[str, str | None]) -> bool:
+    """Whether a topic whose settings are valid may be led by a replica that was not in sync: a broker asks this of each
+    partition whenever leaders may have changed."""
+    return _flag(settings, "unclean.leader.election.enable", config.unclean_leader_election_enable)
+
+
+def _flag(given: Mapping[str, str | None], name: str, default: bool) -> bool:
+    value = given.get(name)
+    return default if value is None else value.lower() == "true"
 
 
 _COMPRESSIONS = {

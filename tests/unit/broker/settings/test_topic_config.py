@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.settings.topic_config import topic_config
+from barnabas.broker.settings.topic_config import is_unclean_election_allowed, topic_config
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TimestampType
 
@@ -15,6 +15,16 @@ def test_a_topics_settings_win_over_the_brokers() -> None:
     config = topic_config(broker, {"max.message.bytes": "2000", "message.timestamp.type": "LogAppendTime"})
     assert (config.log.max_message_bytes, config.log.segment_bytes) == (2000, 10_000)
     assert config.log.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+
+
+@pytest.mark.parametrize("of_broker", [False, True])
+@pytest.mark.parametrize("own", ["true", "TRUE", "false", None])
+def test_unclean_election_is_allowed_as_the_topics_whole_configuration_says(of_broker: bool, own: str | None) -> None:
+    config = BrokerConfig(unclean_leader_election_enable=of_broker)
+    settings = {"unclean.leader.election.enable": own}
+    is_allowed = is_unclean_election_allowed(config, settings)
+    assert is_allowed == topic_config(config, settings).unclean_leader_election_enable
+    assert is_allowed == (of_broker if own is None else own.lower() == "true")
 
 
 @pytest.mark.parametrize(
