@@ -303,9 +303,10 @@ class _Waiting:
             end._host.soon(end.close, lost)
 
 
-def _content(chunk: Any) -> bytes:
+def _content(chunk: Any) -> Any:
+    """Return what a chunk holds, as bytes or a part of memory."""
     if not isinstance(chunk, FileRegion):
-        return bytes(chunk)
+        return chunk
     file = chunk.file
     assert isinstance(file, SimulatedFile)
     data = file.read(chunk.length, chunk.position)
