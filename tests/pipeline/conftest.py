@@ -93,12 +93,12 @@ def open_reader(broker: BrokerProcess) -> Iterator[Callable[..., BarnabasStreamR
     """
     readers: list[BarnabasStreamReader] = []
 
-    def make(**options: str) -> BarnabasStreamReader:
+    def make(*, cores: int | None = None, **options: str) -> BarnabasStreamReader:
         given = {"kafka.bootstrap.servers": broker.bootstrap, **options}
         if not {"subscribe", "subscribePattern", "assign"} & set(given):
             given["subscribe"] = "clicks"
         columns = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
-        readers.append(BarnabasStreamReader(parse_stream_options(given), columns))
+        readers.append(BarnabasStreamReader(parse_stream_options(given), columns, cores))
         return readers[-1]
 
     yield make

@@ -61,7 +61,7 @@ class StoppingReader(BarnabasStreamReader):
         """Stop in a task, after some of its records."""
         assert isinstance(partition, RangePartition)
         for batch in super().read(partition):
-            if self._place == "reading" and partition.wanted.start_offset > 0:
+            if self._place == "reading" and partition.wanted[0].start_offset > 0:
                 yield batch.slice(0, 1)
                 self.stop_here()
             yield batch

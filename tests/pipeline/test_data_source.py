@@ -86,6 +86,13 @@ def test_a_timestamp_beyond_the_calendar_stops_no_query(broker: BrokerProcess, r
     assert len(read(subscribe=TOPIC).collect()) == 4
 
 
+def test_small_partitions_share_the_tasks_that_run_at_a_time(filled: BrokerProcess, read: Read) -> None:
+    for options, tasks in (({}, 2), ({"failOnDataLoss": "false"}, 2), ({"maxRecordsPerPartition": "334"}, 3)):
+        frame = read(subscribe=TOPIC, **options)
+        assert frame.rdd.getNumPartitions() == tasks
+        assert frame.select("partition", "offset").distinct().count() == frame.count() == 1_000
+
+
 def test_a_partition_is_split_into_several_tasks_and_still_read_once(filled: BrokerProcess, read: Read) -> None:
     for options, tasks_min in (({"minPartitions": "11"}, 10), ({"maxRecordsPerPartition": "50"}, 20)):
         frame = read(subscribe=TOPIC, **options)

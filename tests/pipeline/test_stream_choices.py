@@ -146,7 +146,7 @@ def test_an_empty_topic_gives_no_batch_and_a_batch_without_records_no_task(
     produce(broker, range(3), partition=0)
     later = open_reader(startingOffsets="earliest")
     end = advance(later, later.initialOffset())
-    assert [part.wanted.partition for part in later.partitions(at, end)] == [0]  # type: ignore[attr-defined]
+    assert [part.wanted[0].partition for part in later.partitions(at, end)] == [0]  # type: ignore[attr-defined]
 
 
 def test_batches_are_split_into_more_tasks_and_no_offset_is_dropped(topic: BrokerProcess, open_reader: Made) -> None:

@@ -159,13 +159,19 @@ def test_a_query_whose_topics_are_all_gone_keeps_its_place_until_there_is_one_ag
     assert read(reader, at, advance(reader, at)) == [4, 5]
 
 
+def count_kept(reader: BarnabasStreamReader, start: Offsets, end: Offsets) -> int:
+    """Return how many records of `stress-kept` a batch has."""
+    tasks = reader.partitions(start, end)
+    return sum(batch.column("topic").to_pylist().count("stress-kept") for task in tasks for batch in reader.read(task))
+
+
+@pytest.mark.parametrize("cores", [None, 1])
 def test_a_query_that_goes_on_with_what_is_left_survives_any_change_of_topics(
-    broker: BrokerProcess, admin: Admin, open_reader: Made
+    broker: BrokerProcess, admin: Admin, open_reader: Made, cores: int | None
 ) -> None:
     seed = random.Random(20)
-    reader = open_reader(
-        subscribePattern="stress-.*", startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger="7"
-    )
+    options = {"startingOffsets": "earliest", "failOnDataLoss": "false", "maxOffsetsPerTrigger": "7"}
+    reader = open_reader(cores=cores, subscribePattern="stress-.*", **options)
     admin.create_topic("stress-kept", 2)
     at, came, sent = reader.initialOffset(), 0, 0
     alive: list[str] = []
@@ -184,17 +190,23 @@ def test_a_query_that_goes_on_with_what_is_left_survives_any_change_of_topics(
                 produce(broker, range(sent, sent + 3), "stress-kept", partition=step % 2)
                 sent += 3
         end = advance(reader, at)
-        for task in reader.partitions(at, end):
-            kept = task.wanted.topic == "stress-kept"  # type: ignore[attr-defined]
-            came += kept * sum(batch.num_rows for batch in reader.read(task))
+        came += count_kept(reader, at, end)
         at = end
     reader.prepareForTriggerAvailableNow()
     end = reader.latestOffset(at, ReadAllAvailable())
-    came += sum(
-        1
-        for part in reader.partitions(at, end)
-        for batch in reader.read(part)
-        for row in batch.to_pylist()
-        if row["topic"] == "stress-kept"
-    )
+    came += count_kept(reader, at, end)
     assert came == sent
+
+
+def test_a_task_of_several_partitions_reads_what_is_left_of_each(
+    broker: BrokerProcess, admin: Admin, open_reader: Made
+) -> None:
+    admin.create_topic(TOPIC, 3)
+    for partition in range(3):
+        produce(broker, range(10 * partition, 10 * partition + 10), partition=partition)
+    reader = open_reader(cores=1, startingOffsets="earliest", failOnDataLoss="false")
+    start = reader.initialOffset()
+    (task,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    admin.delete_records({(TOPIC, 0): 4, (TOPIC, 1): 10})
+    values = [int(value) for batch in reader.read(task) for value in batch.column("value").to_pylist()]
+    assert values == [*range(4, 10), *range(20, 30)]

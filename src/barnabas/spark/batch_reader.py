@@ -10,8 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from barnabas.spark.filters import Narrowing, narrow_ranges, push
 from barnabas.spark.offsets import count_partitions, resolve_ranges, select_partitions
 from barnabas.spark.options import SourceOptions
-from barnabas.spark.planning import split_ranges
-from barnabas.spark.range_partition import RangePartition, read_partition
+from barnabas.spark.range_partition import make_partitions, read_partition
 from barnabas.spark.reading import check_reachable, open_admin
 from barnabas.spark.telling import told_in_one_line
 from barnabas.spark.worker_memory import spare_collections
@@ -21,11 +20,13 @@ class BarnabasReader(DataSourceReader):
     """Plans one query on the driver and reads its parts on the executors, where a copy of it is sent.
 
     :param columns: those that the query has, in this order.
+    :param cores: how many tasks run at a time, None where nobody knows.
     """
 
-    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+    def __init__(self, options: SourceOptions, columns: Sequence[str], cores: int | None = None) -> None:
         self._options = options
         self._columns = columns
+        self._cores = cores
         self._narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
@@ -38,10 +39,7 @@ class BarnabasReader(DataSourceReader):
                 counts = count_partitions(options.selection, admin.describe_topics())
                 ranges = resolve_ranges(options, select_partitions(options.selection, counts), admin)
                 ranges = narrow_ranges(ranges, self._narrowing, admin)
-        pieces = split_ranges(
-            ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max
-        )
-        return [RangePartition(piece) for piece in pieces]
+        return make_partitions(ranges, options, self._cores)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task as Arrow batches of bounded size."""

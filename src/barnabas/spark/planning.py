@@ -1,16 +1,22 @@
-"""Offset ranges, and how they are split into Spark tasks. Pure.
+"""Offset ranges, and how they are split into Spark tasks, or put together. Pure.
 
 The meaning of `minPartitions` and `maxRecordsPerPartition` is that of Spark's Kafka source: the first is a
-hint that splits large ranges more than small ones, the second a limit. Ranges are never merged.
+hint that splits large ranges more than small ones, the second a limit. Where neither is given, and it is known how many
+tasks run at a time, small ranges share a task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 from math import floor
 
 from barnabas.model import TopicPartition
+
+TASK_RECORDS = 2**20
+"""Records of ranges that share a task, about. Spark takes some 30 ms to begin and to end one, and half a second to read
+so many."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,6 +59,32 @@ def split_ranges(
     if partitions_min is not None and partitions_min > len(pieces):
         pieces = [part for piece, parts in _shares(pieces, partitions_min) for part in _cut(piece, parts)]
     return pieces
+
+
+def gather_ranges(pieces: Sequence[OffsetRange], cores: int | None) -> list[tuple[OffsetRange, ...]]:
+    """Put small ranges together into tasks of about the same size; order and coverage stay within each.
+
+    The tasks are so many that all cores have the same number of them, and fewer only where the ranges are fewer.
+
+    :param cores: how many tasks run at a time; None where nobody knows: each range is a task.
+
+    >>> ranges = [OffsetRange("t", number, 0, 10) for number in range(5)]
+    >>> [[each.partition for each in task] for task in gather_ranges(ranges, cores=2)]
+    [[0, 2, 4], [1, 3]]
+    """
+    alone: list[tuple[OffsetRange, ...]] = [(piece,) for piece in pieces]
+    if cores is None:
+        return alone
+    count = cores * -(-sum(piece.count for piece in pieces) // (cores * TASK_RECORDS))
+    if len(pieces) <= count:
+        return alone
+    tasks: list[list[OffsetRange]] = [[] for _ in range(count)]
+    loads = [(0, number) for number in range(count)]
+    for piece in sorted(pieces, key=lambda piece: -piece.count):
+        load, number = loads[0]
+        tasks[number].append(piece)
+        heapreplace(loads, (load + piece.count, number))
+    return sorted(tuple(sorted(task)) for task in tasks)
 
 
 def _shares(pieces: list[OffsetRange], partitions_min: int) -> Iterator[tuple[OffsetRange, int]]:

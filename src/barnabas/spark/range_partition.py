@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,8 +23,8 @@ from pyspark.sql.types import (
 from barnabas.errors import ConfigurationError
 from barnabas.spark.columns import SPARK_TYPES, select_columns
 from barnabas.spark.options import SourceOptions
-from barnabas.spark.planning import OffsetRange
-from barnabas.spark.reading import read_range, read_what_is_left
+from barnabas.spark.planning import OffsetRange, gather_ranges, split_ranges
+from barnabas.spark.reading import Connections, read_range, read_what_is_left
 from barnabas.spark.telling import told_in_one_line
 from barnabas.spark.worker_memory import spare_collections
 
@@ -41,9 +42,19 @@ _TYPES: dict[str, DataType] = {
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one Spark task reads."""
+    """What one Spark task reads, one range after the other."""
 
-    wanted: OffsetRange
+    wanted: tuple[OffsetRange, ...]
+
+
+def make_partitions(ranges: Iterable[OffsetRange], options: SourceOptions, cores: int | None) -> list[InputPartition]:
+    """Split ranges into tasks as the options say; where they say nothing, small ranges share a task.
+
+    :param cores: how many tasks run at a time, None where nobody knows.
+    """
+    least, most = options.partitions_min, options.records_per_partition_max
+    pieces = split_ranges(ranges, partitions_min=least, records_max=most)
+    return [RangePartition(task) for task in gather_ranges(pieces, cores if least is most is None else None)]
 
 
 def read_partition(
@@ -57,11 +68,16 @@ def read_partition(
     if not isinstance(partition, RangePartition):
         return  # for a query without any partition, Spark makes one of its own
     read = read_range if options.fail_on_data_loss else read_what_is_left
-    with told_in_one_line():
-        for records in read(
-            partition.wanted, options.bootstrap, options.client_options, include_headers="headers" in columns
-        ):
-            yield from select_columns(records, columns)
+    with told_in_one_line(), closing(Connections()) as connections:
+        for wanted in partition.wanted:
+            for records in read(
+                wanted,
+                options.bootstrap,
+                options.client_options,
+                include_headers="headers" in columns,
+                connections=connections,
+            ):
+                yield from select_columns(records, columns)
 
 
 def make_schema(columns: Sequence[str]) -> StructType:

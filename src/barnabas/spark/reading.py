@@ -96,7 +96,12 @@ class Connections:
 
 
 def read_what_is_left(
-    wanted: OffsetRange, bootstrap: str, settings: Settings, *, include_headers: bool = True
+    wanted: OffsetRange,
+    bootstrap: str,
+    settings: Settings,
+    *,
+    include_headers: bool = True,
+    connections: Connections | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Do as `read_range`, but pass over records that were deleted meanwhile, also with all of the topic.
 
@@ -105,7 +110,9 @@ def read_what_is_left(
     left = wanted
     while left.count > 0:
         try:
-            for records in read_range(left, bootstrap, settings, include_headers=include_headers):
+            for records in read_range(
+                left, bootstrap, settings, include_headers=include_headers, connections=connections
+            ):
                 yield records
                 if len(records):
                     left = dataclasses.replace(left, start_offset=records.column("offset")[-1].as_py() + 1)

@@ -40,7 +40,7 @@ from barnabas.spark.table_options import (
 )
 from barnabas.spark.telling import told_in_one_line
 from barnabas.spark.worker_packages import check_workers
-from barnabas.spark.worker_python import worker_python
+from barnabas.spark.worker_python import cores_of, worker_python
 
 if TYPE_CHECKING:
     from barnabas.spark.sink import BarnabasStreamWriter, BarnabasWriter
@@ -50,6 +50,8 @@ class BarnabasDataSource(DataSource):
     """`spark.read.format("barnabas")`; see the options in docs/pipeline.md."""
 
     reader_class: type[BarnabasReader] = BarnabasReader
+    cores: int | None = None
+    """How many tasks run at a time, None where nobody knows."""
 
     @classmethod
     def name(cls) -> str:
@@ -72,13 +74,14 @@ class BarnabasDataSource(DataSource):
     def reader(self, schema: StructType) -> BarnabasReader:
         """Return what plans and reads one query."""
         with told_in_one_line():
-            return self.reader_class(parse_options(options_of_query(self.options, schema)), check_columns(schema))
+            options = parse_options(options_of_query(self.options, schema))
+            return self.reader_class(options, check_columns(schema), self.cores)
 
     def streamReader(self, schema: StructType) -> BarnabasStreamReader | RefusedStream:  # noqa: N802  Spark's name
         """Return what plans and reads the batches of a streaming query."""
         try:
             options = parse_stream_options(options_of_query(self.options, schema))
-            return BarnabasStreamReader(options, check_columns(schema))
+            return BarnabasStreamReader(options, check_columns(schema), self.cores)
         except BarnabasError as error:
             return RefusedStream(error)
 
@@ -135,5 +138,7 @@ def register(spark: SparkSession, *, pushdown: bool | None = None) -> None:
         # Off by default; Spark refuses a source that can make use of conditions while it is off.
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     check_workers(spark)
+    chosen = NarrowingDataSource if narrows else BarnabasDataSource
     with worker_python(spark):
-        spark.dataSource.register(NarrowingDataSource if narrows else BarnabasDataSource)
+        # A class of its own for this session is sent whole to what plans its queries.
+        spark.dataSource.register(type(chosen.__name__, (chosen,), {"cores": cores_of(spark)}))

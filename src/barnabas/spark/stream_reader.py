@@ -30,8 +30,7 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.spark.errors import DataLossError
 from barnabas.spark.options import StreamOptions, starts_at_end
-from barnabas.spark.planning import split_ranges
-from barnabas.spark.range_partition import RangePartition, read_partition
+from barnabas.spark.range_partition import make_partitions, read_partition
 from barnabas.spark.stream_logs import StreamLogs, is_hopeless
 from barnabas.spark.stream_offsets import (
     Admission,
@@ -52,11 +51,13 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the batches of one query on the driver and reads their parts on the executors.
 
     :param columns: those that the query has, in this order.
+    :param cores: how many tasks run at a time, None where nobody knows.
     """
 
-    def __init__(self, options: StreamOptions, columns: Sequence[str]) -> None:
+    def __init__(self, options: StreamOptions, columns: Sequence[str], cores: int | None = None) -> None:
         self._options = options
         self._columns = columns
+        self._cores = cores
         self._logs = StreamLogs(options.source)
         self._admission = Admission(options.records_max, options.records_min, options.delay_ms_max, SYSTEM_CLOCK)
         self._initial: Offsets | None = None
@@ -126,11 +127,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return []
             plan = plan_batch(committed, stop, self._logs.ends(stop), is_first=committed == self._initial)
             self._tell_losses(plan.losses)
-        source = self._options.source
-        pieces = split_ranges(
-            plan.ranges, partitions_min=source.partitions_min, records_max=source.records_per_partition_max
-        )
-        return [RangePartition(piece) for piece in pieces]
+        return make_partitions(plan.ranges, self._options.source, self._cores)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Take note that a batch is done: with `commitToGroup`, tell the group."""

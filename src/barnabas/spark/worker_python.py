@@ -7,6 +7,7 @@ used without being activated (`venv/bin/python job.py`) that is another Python t
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,13 @@ def context_of(spark: SparkSession) -> SparkContext | None:
         return spark.sparkContext
     except PySparkException:
         return None
+
+
+def cores_of(spark: SparkSession) -> int | None:
+    """Return how many tasks run at a time; None on a cluster, whose executors come and go."""
+    context = context_of(spark)
+    is_local = context is not None and re.fullmatch(r"local(\[.*\])?", context.master or "")
+    return context.defaultParallelism if context is not None and is_local else None
 
 
 def _chosen(environ: Mapping[str, str], context: SparkContext) -> str | None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.spark.planning import OffsetRange, split_ranges
+from barnabas.spark.planning import TASK_RECORDS, OffsetRange, gather_ranges, split_ranges
 
 RANGES = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=6).map(
     lambda pairs: [OffsetRange("t", number, start, start + count) for number, (start, count) in enumerate(pairs)]
@@ -69,3 +69,34 @@ def test_min_partitions_below_the_number_of_ranges_merges_nothing() -> None:
 
 def test_a_record_is_never_split() -> None:
     assert len(split_ranges([OffsetRange("t", 0, 5, 7)], partitions_min=100)) == 2
+
+
+@given(RANGES, st.none() | st.integers(1, 4))
+def test_gathered_ranges_are_those_that_there_were(ranges: list[OffsetRange], cores: int | None) -> None:
+    pieces = split_ranges(ranges)
+    tasks = gather_ranges(pieces, cores)
+    assert sorted(each for task in tasks for each in task) == pieces
+    assert all(task == tuple(sorted(task)) and task for task in tasks)
+    assert len(tasks) == min(len(pieces), cores or len(pieces))
+
+
+def test_where_nobody_knows_how_many_tasks_run_at_a_time_each_range_is_a_task() -> None:
+    pieces = [OffsetRange("t", number, 0, 10) for number in range(4)]
+    assert gather_ranges(pieces, None) == [(piece,) for piece in pieces]
+
+
+@pytest.mark.parametrize(
+    ("counts", "cores", "expected"),
+    [
+        ([3, 9, 3, 3], 2, [9, 9]),
+        ([333_000] * 6, 2, [999_000] * 2),
+        ([333_000] * 6, 8, [333_000] * 6),
+        ([10_000] * 200, 2, [1_000_000] * 2),
+        ([TASK_RECORDS // 2] * 8, 2, [TASK_RECORDS] * 4),
+        ([TASK_RECORDS // 2] * 9, 2, [TASK_RECORDS] * 3 + [TASK_RECORDS // 2] * 3),
+        ([TASK_RECORDS] * 6, 2, [TASK_RECORDS] * 6),
+    ],
+)
+def test_gathered_tasks_keep_all_cores_busy_and_stay_small(counts: list[int], cores: int, expected: list[int]) -> None:
+    tasks = gather_ranges([OffsetRange("t", number, 1, 1 + count) for number, count in enumerate(counts)], cores)
+    assert sorted((sum(each.count for each in task) for task in tasks), reverse=True) == expected

@@ -7,7 +7,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark.columns import SPARK_TYPES
-from barnabas.spark.range_partition import check_columns, make_schema
+from barnabas.spark.options import parse_options
+from barnabas.spark.planning import OffsetRange
+from barnabas.spark.range_partition import RangePartition, check_columns, make_partitions, make_schema
 
 
 def test_every_column_has_the_type_that_spark_writes() -> None:
@@ -30,3 +32,14 @@ def test_a_query_may_name_some_columns() -> None:
 def test_a_column_that_cannot_be_is_told(field: StructField, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         check_columns(StructType([field]))
+
+
+@pytest.mark.parametrize(
+    ("option", "tasks"), [({}, 2), ({"minPartitions": "2"}, 5), ({"maxRecordsPerPartition": "10"}, 5)]
+)
+def test_small_ranges_share_a_task_unless_an_option_speaks_of_tasks(option: dict[str, str], tasks: int) -> None:
+    ranges = [OffsetRange("t", number, 0, 10) for number in range(5)]
+    options = parse_options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", **option})
+    made = make_partitions(ranges, options, cores=2)
+    assert len(made) == tasks
+    assert sorted(each for task in made if isinstance(task, RangePartition) for each in task.wanted) == ranges

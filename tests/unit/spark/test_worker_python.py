@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark.quick_workers import quick_python
-from barnabas.spark.worker_python import choose_python, worker_python
+from barnabas.spark.worker_python import choose_python, cores_of, worker_python
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ class Context:
 
     master = "local[2]"
     pythonExec = "python3"  # noqa: N815  # PySpark's name
+    defaultParallelism = 2  # noqa: N815
 
     def __init__(self) -> None:
         self.environment: dict[str, str] = {}
@@ -67,3 +68,13 @@ def test_what_else_the_session_runs_is_left_as_it_is(monkeypatch: pytest.MonkeyP
         assert session.sparkContext.pythonExec == quick_python()
     assert session.sparkContext.pythonExec == "python3"
     assert session.sparkContext.environment == {}
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [("local", 2), ("local[2]", 2), ("local[*]", 2), ("local-cluster[2,1,1024]", None), ("spark://there:7077", None)],
+)
+def test_how_many_tasks_run_at_a_time_is_known_where_spark_is_one_process(master: str, cores: int | None) -> None:
+    session: Any = Session()
+    session.sparkContext.master = master
+    assert cores_of(session) == cores
