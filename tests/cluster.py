@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +11,9 @@ from typing import TypeVar
 import pytest
 
 from barnabas import Admin
+from barnabas.client.admin.topics import PartitionDescription
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
+from barnabas.errors import ErrorCode, KafkaError
 from tests.conftest import BrokerProcess
 from tests.interop.reading import wait_until
 from tests.interop.zookeeper import new_chroot, start_servers
@@ -79,23 +81,37 @@ class Cluster:
 
     def leader_of(self, topic: str, partition: int = 0, asked: int | None = None) -> int:
         """Return who leads a partition, as one of the brokers says, or -1."""
-        with Admin(self._address(asked)) as admin:
-            return admin.describe_topics([topic])[0].partitions[partition].leader
+        return self._partitions(topic, self._address(asked))[partition].leader
 
     def in_sync(self, topic: str, partition: int = 0, asked: int | None = None) -> set[int]:
         """Return which replicas are in sync, as one of the brokers says."""
-        with Admin(self._address(asked)) as admin:
-            return set(admin.describe_topics([topic])[0].partitions[partition].isr)
+        return set(self._partitions(topic, self._address(asked))[partition].isr)
 
     def _address(self, asked: int | None) -> str:
         return self.bootstrap if asked is None else self.brokers[asked].bootstrap
+
+    def _partitions(self, topic: str, bootstrap: str) -> Sequence[PartitionDescription]:
+        """Describe a topic that has been made, of which a broker may hear later than the one that was asked before."""
+        found: Sequence[PartitionDescription] = ()
+
+        def is_known() -> bool:
+            nonlocal found
+            try:
+                with Admin(bootstrap) as admin:
+                    found = admin.describe_topics([topic])[0].partitions
+            except KafkaError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+            return bool(found)
+
+        wait_until(is_known, f"a broker at {bootstrap} knows {topic}")
+        return found
 
     def wait_until_in_sync(self, topic: str, count: int) -> None:
         """Wait until each partition of a topic has a leader, and so many replicas in sync."""
 
         def are_in_sync() -> bool:
-            with Admin(self.bootstrap) as admin:
-                partitions = admin.describe_topics([topic])[0].partitions
+            partitions = self._partitions(topic, self.bootstrap)
             # Where nobody leads, those in sync are the ones that were so when a leader died.
             return all(len(each.isr) >= count and each.leader in each.isr for each in partitions)
 
@@ -157,8 +173,7 @@ class Cluster:
 
         def is_led() -> bool:
             nonlocal found
-            with Admin(asked) as admin:
-                found = admin.describe_topics([topic])[0].partitions[0].leader
+            found = self._partitions(topic, asked)[0].leader
             return found not in {-1, *before}
 
         wait_until(is_led, f"{topic} is led by another broker than {before}")

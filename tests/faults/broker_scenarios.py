@@ -1,15 +1,17 @@
-"""Brokers that are killed and stopped: scenarios 1 to 4, 9 and 10."""
+"""Brokers that are killed and stopped: scenarios 1 to 4, 9, 10 and 17."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 
 import barnabas
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.list_offsets import LATEST_TIMESTAMP
 from tests.direct import DirectReader, Told, values_by_offset
-from tests.faults.load import DirectWriter
+from tests.faults.foreign import ForeignProducer
+from tests.faults.load import FOREIGN_PAUSE_S, DirectWriter
 from tests.faults.stage import Scenario, Stage
 from tests.interop.reading import wait_until
 
@@ -165,11 +167,50 @@ def send_all(stage: Stage, name: str, count: int) -> None:
             each.result()
 
 
+NEWCOMERS = "newcomers"
+NEWCOMER_PARTITIONS = 12
+NEWCOMER_COUNT = 8
+PAUSED_AFTER_S, BEGIN_WITHIN_S = 0.5, 3.5
+ROUNDS, ROUNDS_SHORT = 4, 1
+
+
+def producers_begin_meanwhile(stage: Stage) -> None:
+    """Their first batches are refused by the leader that was; the second ones may be at the next leader before them.
+
+    librdkafka believes of what it sent before a batch that was acknowledged that it is in the log as well.
+    """
+    cluster = stage.cluster
+    with barnabas.Admin(cluster.bootstrap) as admin:
+        admin.create_topic(NEWCOMERS, NEWCOMER_PARTITIONS, 3, {"min.insync.replicas": "2"})
+    cluster.wait_until_in_sync(NEWCOMERS, 3)
+    stage.topics[NEWCOMERS] = NEWCOMER_PARTITIONS
+    places = [(NEWCOMERS, number) for number in range(NEWCOMER_PARTITIONS)]
+    for number in range(ROUNDS_SHORT if stage.is_short else ROUNDS):
+        zombie = stage.leader()
+        stage.note(f"leader {zombie} is stopped")
+        with stage.recovery(), contextlib.ExitStack() as begun:
+            timers = [threading.Timer(PAUSED_AFTER_S, cluster.pause, [zombie])]
+            for each in range(NEWCOMER_COUNT):
+                process = f"newcomer {number}.{each}"
+                newcomer = ForeignProducer(stage.history, cluster.bootstrap, places, process, pause_s=FOREIGN_PAUSE_S)
+                begun.callback(newcomer.stop)
+                timers.append(threading.Timer(stage.random.uniform(0, BEGIN_WITHIN_S), newcomer.start))
+            for timer in timers:
+                timer.start()
+            for timer in timers:
+                timer.join()
+            cluster.wait_for_another_leader(stage.topic, zombie)
+            cluster.go_on(zombie)
+            stage.in_sync()
+            cluster.wait_until_in_sync(NEWCOMERS, 3)
+
+
 SCENARIOS = (
     Scenario("1", "the leader is killed under load", leader_is_killed),
     Scenario("2", "the leader is stopped past its session, and goes on", leader_is_stopped),
     Scenario("3", "a follower restarts, and leads at once", follower_leads_at_once),
     Scenario("4", "leaders are killed one after the other, then all", leaders_are_killed_fast),
     Scenario("9", "all are killed, and come back in every order", all_are_killed),
+    Scenario("17", "producers begin while their leader is stopped, and goes on", producers_begin_meanwhile),
     Scenario("10", "all in-sync replicas die, unclean election off or on", in_sync_replicas_die),
 )

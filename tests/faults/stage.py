@@ -68,6 +68,7 @@ class Stage:
         ensemble: ZooKeeper, of one server or several.
         history: What the clients do and see.
         load: The clients.
+        topics: All that the history is about, and how many partitions each has.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Stage:
         self.ensemble = ensemble
         self.history = history
         self.topic = TOPIC
+        self.topics = {TOPIC: PARTITIONS}
         self.notes: list[str] = []
         self.outages: list[tuple[float, float]] = []
         """When each of those faults began, or ended, after which clients' work had to go on, and when it did."""
@@ -225,11 +227,12 @@ def _play(scenario: Scenario, stage: Stage) -> None:
     stage.tell("the clients have stopped")
     for client in stage.load.left():
         stage.note(f"{client} did not close")
-    read_to_the_end(stage.history, stage.cluster.bootstrap, [TOPIC], timeout_s=READ_TO_THE_END_S)
+    read_to_the_end(stage.history, stage.cluster.bootstrap, stage.topics, timeout_s=READ_TO_THE_END_S)
     if scenario.is_cut:
         _wait_until_same_ends(stage)
     else:
-        stage.cluster.wait_until_same(TOPIC, PARTITIONS)
+        for topic, partitions in stage.topics.items():
+            stage.cluster.wait_until_same(topic, partitions)
 
 
 def _wait_until_same_ends(stage: Stage) -> None:

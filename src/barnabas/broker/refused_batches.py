@@ -7,8 +7,8 @@ now, or enough replicas are in sync again. The log must not judge it then:
 - A log that knows the producer would say OUT_OF_ORDER_SEQUENCE_NUMBER, as that of Apache Kafka does. librdkafka takes
   that for a reason to begin a new epoch, in which it sends again what was not acknowledged, to any partition; what
   was in a log already, and not acknowledged yet, is there twice then (librdkafka issue 4953).
-- A log that does not know it takes any number as its first (KIP-360). What was refused could not come any more, and
-  librdkafka believes of what it sent before a batch that was acknowledged that it is there too.
+- A log that does not know it refuses any number but 0 once, and then takes it (KIP-360): what was refused before it is
+  to come first, for librdkafka believes of what it sent before a batch that was acknowledged that it is there too.
 
 So it is refused as the batch before it was: its producer sends all of them again, in order. That is done once for each
 batch. One that comes again without the one before it is left to the log, for its producer has given that one up.

@@ -29,6 +29,9 @@ from barnabas.records.scan import BATCHES_KEPT
 PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
 """A producer that wrote nothing for this long is forgotten (Kafka's producer.id.expiration.ms)."""
 
+STRANGERS_MAX = 1_000
+"""So many batches of unknown producers that were refused are remembered, the last ones."""
+
 _VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
@@ -60,6 +63,8 @@ class ProducerStates:
 
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
         self._entries = entries if entries is not None else {}
+        self._strangers: dict[tuple[int, int, int], None] = {}
+        """Producer id, epoch and sequence of batches that were refused because nothing is known of their producers."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -72,11 +77,12 @@ class ProducerStates:
         """Check the sequence of a batch that a producer sent.
 
         :returns: the batch as it stands in the log already, if this one is a retry; else None.
-        :raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER.
+        :raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; NOT_LEADER_OR_FOLLOWER where it is to
+            be sent again, with all before it that is not acknowledged.
         """
         entry = self._entry(header.producer_id)
         if entry is None:
-            # A producer that was forgotten goes on where it is (KIP-360).
+            self._check_stranger(header)
             return None
         if header.producer_epoch < entry.epoch:
             raise KafkaError(
@@ -105,7 +111,7 @@ class ProducerStates:
         """
         entry = self._entry(producer_id)
         if entry is None:
-            return True
+            return base_sequence == 0
         if epoch != entry.epoch:
             return epoch > entry.epoch and base_sequence == 0
         if base_sequence != _following(entry.batches[-1].last_sequence):
@@ -152,6 +158,27 @@ class ProducerStates:
     def _entry(self, producer_id: int) -> ProducerEntry | None:
         return self._entries.get(producer_id)
 
+    def _check_stranger(self, header: BatchHeader) -> None:
+        """Take a batch in the midst of what an unknown producer sends only when it comes for the second time.
+
+        Either the producer was forgotten, and goes on where it is (KIP-360); or a batch before this one was lost on its
+        way here, as when it waits at a leader that was, and is still to come. librdkafka would believe of that one that
+        it is there too, as soon as this one is acknowledged, and others would send it too late. Nothing in the batch
+        tells which it is. So it is refused once, for a reason for which each producer sends again in order all that is
+        not acknowledged: what then comes first is the first there is.
+        """
+        stranger = header.producer_id, header.producer_epoch, header.base_sequence
+        if header.base_sequence == 0 or stranger in self._strangers:
+            return
+        while len(self._strangers) >= STRANGERS_MAX:
+            del self._strangers[next(iter(self._strangers))]
+        self._strangers[stranger] = None
+        raise KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"nothing is known of producer {header.producer_id}, which sent sequence {header.base_sequence}: send "
+            "again all that was not acknowledged, in order",
+        )
+
 
 class PendingProducers(ProducerStates):
     """The producers as they will be when the batches of a group are written; holds only the entries that change.
@@ -162,6 +189,7 @@ class PendingProducers(ProducerStates):
     def __init__(self, states: ProducerStates) -> None:
         super().__init__()
         self._states = states
+        self._strangers = states._strangers
 
     def settle(self) -> None:
         """The batches are in the log."""

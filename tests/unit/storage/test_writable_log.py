@@ -157,7 +157,6 @@ def test_gap_in_the_sequence_is_refused(open_log: OpenLog, make_batch: MakeBatch
         log,
         make_batch(producer_id=7, producer_epoch=0, base_sequence=3),
     )
-    log.append(make_batch(producer_id=8, producer_epoch=0, base_sequence=30), 0)
     log.append(make_batch(), 0)
     log.append(make_batch(producer_id=7, producer_epoch=0, base_sequence=2), 0)
 
@@ -178,8 +177,27 @@ def test_new_epoch_of_a_producer_fences_the_old_one(open_log: OpenLog, make_batc
     )
 
 
+def test_unknown_producer_may_have_lost_what_it_sent_before_and_is_refused_once(
+    open_log: OpenLog, make_batch: MakeBatch
+) -> None:
+    log = open_log()
+    log.append(make_batch(), 0)
+    second = {"producer_id": 8, "producer_epoch": 0, "base_sequence": 1}
+    refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, log, make_batch(**second))
+    log.append(make_batch(producer_id=8, producer_epoch=0, base_sequence=0), 0)
+    log.append(make_batch(**second), 0)
+    forgotten = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 30}
+    refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, log, make_batch(**forgotten))
+    assert log.append(make_batch(**forgotten), 0).base_offset == 3
+
+
 def test_sequence_wraps_after_the_greatest_number(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
+    refused(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        log,
+        make_batch(4, producer_id=7, producer_epoch=0, base_sequence=2**31 - 2),
+    )
     log.append(make_batch(4, producer_id=7, producer_epoch=0, base_sequence=2**31 - 2), 0)
     log.append(make_batch(producer_id=7, producer_epoch=0, base_sequence=2), 0)
     assert log.log_end_offset == 5
