@@ -1,24 +1,30 @@
 """Topics whose logs are compacted, with few keys: whatever befalls the brokers, the last value of each key is there.
 
-Offsets keep their records, nothing is invented, and the replicas agree on the last value of each key.
+Offsets keep their records, nothing is invented, and the replicas agree on the last value of each key. Who was away
+while the tombstone of a key went may have what it deleted (`tombstones.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
-from barnabas.records import BATCH_HEADER_SIZE, Record
-from barnabas.records.codec import decode_records
-from barnabas.records.header import iter_headers
-from barnabas.storage import Log
+from barnabas.records import Record
+from barnabas.storage.cleaner.job import CleanedGroup
+from barnabas.storage.cleaner.rewriting import Cleaning
+from barnabas.storage.cleaner.swap import cleaned_paths
+from barnabas.storage.segment import SealedSegment
 from barnabas.testing.history import Outcome
 from tests.simulation.clients import SimulatedClient, SimulatedReader, SimulatedSender
+from tests.simulation.invariants import bytes_between
+from tests.simulation.tombstones import Rewritten, Tombstones, records_in
 from tests.simulation.workload import REPLICAS, SAFE, Workload
 
 TOPIC = "states"
@@ -56,11 +62,19 @@ class Table:
         elif all(each.value != value or each.outcome is Outcome.FAIL for each in self.writes[key]):
             self.say(f"{self.place}, offset {record.offset}: nobody sent what {who} found, {(key, value)}")
 
-    def check(self, last: Mapping[bytes, Record], before: Mapping[bytes, int], who: str) -> None:
+    def check(
+        self,
+        last: Mapping[bytes, Record],
+        before: Mapping[bytes, int],
+        who: str,
+        may_lack: Callable[[bytes, int], bool],
+    ) -> None:
         """Check what somebody came to who read everything.
 
         :param last: the last record of each key that has one.
         :param before: what `acknowledged` told when the reading began.
+        :param may_lack: whether a key may have an older record than its last, which is at an offset: a tombstone from
+            there on had gone when it was to be told.
         """
         for key, latest in before.items():
             writes, offset = self.writes[key], self.writes[key][latest].offset
@@ -70,7 +84,7 @@ class Table:
                 # A tombstone deletes its key, and then goes itself. One of which nobody knows may be late.
                 if all(each.value is not None for each in writes[latest:]) and not self._may_be_late(key, latest):
                     self.say(f"{self.place}: {who} found nothing of {key!r}, and {writes[latest]} was acknowledged")
-            elif found.offset < offset:
+            elif found.offset < offset and not may_lack(key, offset):
                 self.say(
                     f"{self.place}: the last that {who} found of {key!r} is at offset {found.offset}, "
                     f"and {writes[latest]} was acknowledged"
@@ -120,8 +134,15 @@ class TableReader(SimulatedReader):
 
     def __init__(self, workload: Compaction, name: str, table: Table) -> None:
         super().__init__(workload.cluster, name, table.place, workload.history)
+        self._workload = workload
         self._table = table
         self._last: dict[bytes, Record] = {}
+        self._asked: set[int] = set()
+
+    async def leader_of(self, place: TopicPartition) -> int:
+        leader = await super().leader_of(place)
+        self._asked.add(leader)
+        return leader
 
     def take(self, started: float, records: list[Record]) -> None:
         del started
@@ -134,15 +155,24 @@ class TableReader(SimulatedReader):
 
         :raises BarnabasError: as brokers and the network say.
         """
-        self.position, before = 0, self._table.acknowledged()
+        self.position, before, since = 0, self._table.acknowledged(), self._workload.tombstones.gone_count
         self._last.clear()
+        self._asked.clear()
         newest = max((self._table.writes[key][latest].offset or 0 for key, latest in before.items()), default=-1)
         while True:
             await self.fetch()
             # A leader that was stopped may tell, before it hears that it leads no longer, where its log ended then.
             if self.position >= await self.end() and self.position > newest:
-                self._table.check(self._last, before, self.name)
+                self._table.check(self._last, before, self.name, lambda key, offset: self._may_lack(key, offset, since))
                 return True
+
+    def _may_lack(self, key: bytes, offset: int, since: int) -> bool:
+        """Whether a tombstone went while this one read, or was never in the log that it read, or may have been in one
+        of several only."""
+        tombstones = self._workload.tombstones
+        if len(self._asked) > 1 or tombstones.gone(key, offset, since=since):
+            return bool(tombstones.gone(key, offset))
+        return any(self._workload.never_had(number, key, offset) for number in self._asked)
 
     async def run(self) -> None:
         while not self.is_done:
@@ -167,7 +197,7 @@ class Compaction(Workload):
             "segment.bytes": str(draw.choice([1_000, 4_000])),
             "segment.ms": str(draw.choice([2_000, 60_000])),
             "min.cleanable.dirty.ratio": draw.choice(["0.01", "0.5"]),
-            "delete.retention.ms": str(draw.choice([0, 1_000, 10_000])),
+            "delete.retention.ms": str(retention_ms := draw.choice([0, 1_000, 10_000])),
             "flush.messages": str(draw.choice([1, 5, 1_000_000])),
         }
         admin = SimulatedClient(self.cluster, "admin of states", (TOPIC,))
@@ -175,6 +205,9 @@ class Compaction(Workload):
         place = TopicPartition(TOPIC, 0)
         self.invariants.watch([place])
         self._table = Table(place, self.say)
+        self.tombstones = Tombstones(place, retention_ms, self.say)
+        self.invariants.on_end.append(self._note_end)
+        self.invariants.on_rewritten.append(self._note_rewritten)
         self._writer = KeyedWriter(self, "writer of states", self._table)
         self._reader = TableReader(self, "reader of states", self._table)
         self.start(self._writer.host, self._writer.run(draw.choice([0.05, 0.2]), draw.choice([0.0, 0.2])))
@@ -204,20 +237,36 @@ class Compaction(Workload):
                 self.say(f"{place}: broker {number} has no log")
                 continue
             last: dict[bytes, Record] = {}
-            for record in _records(log, place):
+            for record in records_in(bytes_between(log, log.log_start_offset, log.log_end_offset), place):
                 self._table.see(record, f"broker {number}")
                 last[bytes(record.key or b"")] = record
-            self._table.check(last, self._table.acknowledged(), f"broker {number}")
+            never_had = functools.partial(self.never_had, number)
+            self._table.check(last, self._table.acknowledged(), f"broker {number}", never_had)
 
+    def never_had(self, number: int, key: bytes, offset: int) -> bool:
+        """Whether there was a tombstone of a key, from an offset on, that had gone when a broker came there."""
+        log = self.invariants.log_of(number, self._table.place)
+        batches = b"" if log is None else bytes_between(log, log.log_start_offset, log.log_end_offset)
+        return bool(self.tombstones.missed(number, self.tombstones.gone(key, offset), batches))
 
-def _records(log: Log, place: TopicPartition) -> list[Record]:
-    """Return all that a log has."""
-    found: list[Record] = []
-    offset, end = log.log_start_offset, log.log_end_offset
-    while offset < end and (region := log.read(offset, 1 << 20, end)) is not None:
-        data = memoryview(bytes(log.bytes_of(region)))
-        for position, header in iter_headers(data):
-            body = data[position + BATCH_HEADER_SIZE : position + header.size]
-            found += decode_records(body, header, *place, offset)
-            offset = header.next_offset
-    return found
+    def _note_end(self, number: int, place: TopicPartition, end: int) -> None:
+        if place == self._table.place:
+            self.tombstones.note_end(number, end)
+
+    def _note_rewritten(self, number: int, cleaning: Cleaning, group: CleanedGroup) -> None:
+        job = cleaning._job
+        if Path(job.folder).name != str(self._table.place):
+            return
+        files, keys = cleaning._filesystem, cleaning._map
+        sizes = {segment.base_offset: segment.size for segment in job.segments}
+        before = b"".join(
+            files.read_all(SealedSegment(files, Path(job.folder), base, size=sizes[base], next_offset=base).file)
+            for base in group.base_offsets
+        )
+        after = files.read_all(files.open(cleaned_paths(Path(job.folder), group.base_offsets[0])[0], writable=False))
+
+        def is_superseded(key: bytes, offset: int) -> bool:
+            latest = keys.latest(key)
+            return latest is not None and latest > offset
+
+        self.tombstones.note_rewritten(number, Rewritten(before, after, job.now_ms, is_superseded))

@@ -22,6 +22,8 @@ from barnabas.coordination.values import PartitionState, ReplicaSet, decode_conf
 from barnabas.model import TopicPartition
 from barnabas.records.header import iter_headers
 from barnabas.storage import Log
+from barnabas.storage.cleaner.job import CleanedGroup
+from barnabas.storage.cleaner.rewriting import Cleaning
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.file_names import CLEAN_SHUTDOWN
 from tests.simulation.cluster import DATA, SimulatedCluster
@@ -66,6 +68,10 @@ class Invariants:
         """Called with a place and its state before and after, when the tree has another."""
         self.on_advance: list[Callable[[TopicPartition], None]] = []
         """Called with a place where more counts than ever before."""
+        self.on_end: list[Callable[[int, TopicPartition, int], None]] = []
+        """Called with a broker, a place and where its log ends, when that was opened or cut."""
+        self.on_rewritten: list[Callable[[int, Cleaning, CleanedGroup], None]] = []
+        """Called with a broker, and what its cleaner has made of which segments, before these are replaced."""
         self.unsettled: list[Callable[[], bool]] = []
         """Whether something is about to change which replicas there are."""
         cluster.ensemble.on_set.append(self._state_written)
@@ -89,17 +95,23 @@ class Invariants:
         with ExitStack() as stack:
             self._after(stack, Partition, "__init__", self._leads)
             self._after(stack, Partition, "_advance", self._advanced)
-            self._after(stack, Log, "truncate_to", self._was_cut)
-            self._after(stack, Log, "start_over_at", self._was_cut)
+            self._after(stack, Log, "__init__", self._has_end)
+            for name in ("truncate_to", "start_over_at"):
+                self._after(stack, Log, name, self._was_cut)
+                self._after(stack, Log, name, self._has_end)
             self._after(stack, DataFolders, "note_boot", lambda _: self.note_boot(_here()))
+            self._after_answer(stack, Cleaning, "next_group", self._was_rewritten)
             yield
 
     def _after(self, stack: ExitStack, owner: type, name: str, then: Callable[[Any], None]) -> None:
+        self._after_answer(stack, owner, name, lambda which, _: then(which))
+
+    def _after_answer(self, stack: ExitStack, owner: type, name: str, then: Callable[[Any, Any], None]) -> None:
         call = getattr(owner, name)
 
         def call_and_tell(self: Any, *args: Any, **named: Any) -> Any:
             result = call(self, *args, **named)
-            then(self)
+            then(self, result)
             return result
 
         stack.enter_context(mock.patch.object(owner, name, call_and_tell))
@@ -274,6 +286,14 @@ class Invariants:
             end = log.log_end_offset
             self.say(f"{place}: broker {number} is in sync, and cut its log to {end}, below {committed.end}")
 
+    def _has_end(self, log: Log) -> None:
+        for call in self.on_end:
+            call(_here(), log.partition, log.log_end_offset)
+
+    def _was_rewritten(self, cleaning: Cleaning, group: CleanedGroup | None) -> None:
+        for call in self.on_rewritten if group is not None else ():
+            call(_here(), cleaning, group)
+
     def _check_cut(self, number: int, place: TopicPartition, log: Log) -> None:
         """Check that a log knows nothing any more of the epochs that were cut off."""
         end, (known, cuts) = log.log_end_offset, self._cuts.get((place, number), (log, 0))
@@ -362,7 +382,7 @@ class Invariants:
         # Followers learn later how far the high watermark is.
         end = min(log.high_watermark for log in present.values())
         start = max(log.log_start_offset for log in present.values())
-        if len({_bytes(log, start, end) for log in present.values()}) > 1:
+        if len({bytes_between(log, start, end) for log in present.values()}) > 1:
             self.say(f"{place}: in-sync replicas differ below offset {end}")
 
     def first(self) -> TopicPartition | None:
@@ -432,7 +452,7 @@ def _here() -> int:
     return int(host.name.rpartition("-")[2])
 
 
-def _bytes(log: Log, offset: int, end: int) -> bytes:
+def bytes_between(log: Log, offset: int, end: int) -> bytes:
     """Return all that a log has from an offset up to another."""
     parts = []
     while offset < end and (region := log.read(offset, 1 << 20, end)) is not None:

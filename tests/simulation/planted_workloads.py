@@ -20,6 +20,7 @@ from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.groups.group import Group
 from barnabas.groups.results import SyncResult
 from barnabas.storage import retention
+from barnabas.storage.cleaner import rewriting
 from barnabas.storage.log_manager import LogManager
 
 
@@ -54,6 +55,17 @@ def take_away_a_segment_too_many(patch: pytest.MonkeyPatch) -> None:
         return await original(self, [*replaced, *behind[:1]], size)
 
     patch.setattr(Replica, "replace_segments", replace)
+
+
+def let_tombstones_go_too_early(patch: pytest.MonkeyPatch) -> None:
+    """A tombstone goes when it is compacted for the second time, whatever `delete.retention.ms` says."""
+    original = rewriting.Filtering
+
+    def filtering(now_ms: int, delete_retention_ms: int, *rest: Any) -> Any:
+        del delete_retention_ms
+        return original(now_ms, 0, *rest)
+
+    patch.setattr(rewriting, "Filtering", filtering)
 
 
 def leave_folders(patch: pytest.MonkeyPatch) -> None:

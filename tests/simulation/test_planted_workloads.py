@@ -37,6 +37,7 @@ def test_commit_that_is_answered_before_its_replication_is_found(monkeypatch: py
     [
         (planted_workloads.give_all_members_the_same, "groups", 1, "belongs to"),
         (planted_workloads.take_away_a_segment_too_many, "compaction", 7, "was acknowledged"),
+        (planted_workloads.let_tombstones_go_too_early, "compaction", 11, "is to go too early"),
         (planted_workloads.leave_folders, "topics", 1, "left of a topic that was deleted"),
         (planted_workloads.keep_too_little, "retention", 1, "bytes left"),
         (planted_workloads.end_moves_too_early, "moves", 1, "is in sync, and ends at"),
