@@ -93,6 +93,21 @@ def test_who_had_a_tombstone_and_lost_it_may_keep_what_it_deleted() -> None:
     assert logs.may_keep(FOLLOWER, offset)
 
 
+def test_who_lost_a_tombstone_and_was_told_again_may_not_keep_what_it_deleted() -> None:
+    logs = Logs()
+    offset = logs.append(KEY, None, LEADER, FOLLOWER)
+    for number in (FOLLOWER, LEADER):
+        logs.clean(number, 0)
+    told = logs.logs[FOLLOWER]
+    for number in (FOLLOWER, LEADER):
+        logs.clean(number, RETENTION_MS)
+    logs.tombstones.note_end(FOLLOWER, offset)
+    logs.logs[FOLLOWER] = told
+    logs.clean(FOLLOWER, RETENTION_MS)  # with what it deletes, and never before
+    assert not logs.may_keep(FOLLOWER, offset)
+    assert not logs.said
+
+
 def test_a_tombstone_that_a_later_record_took_the_place_of_has_not_gone() -> None:
     logs = Logs()
     offset = logs.append(KEY, None, LEADER)
