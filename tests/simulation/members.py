@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.core import ConsumerCore
+from barnabas.client.consumer.membership import Membership
 from barnabas.client.consumer.shells import LoopGuard, LoopShell
 from barnabas.client.consumer.steps import Change
 from barnabas.errors import BarnabasError, ClosedError
@@ -51,18 +52,43 @@ class GroupLedger:
         """The highest that any member was told its partitions in."""
         self._owners: dict[tuple[int, TopicPartition], str] = {}
 
-    def claim(self, member_id: str, generation: int, places: list[TopicPartition], floor: int) -> None:
+    def claim(self, member: str, generation: int, places: Iterable[TopicPartition], floor: int) -> None:
         """A member was told its partitions.
 
-        :param floor: the highest generation of which was known when it began to join.
+        :param floor: the highest generation of which was known when it began to join, or earlier.
         """
         if generation < floor:
-            self.say(f"{member_id} was told generation {generation} after others had been told {floor}")
+            self.say(f"{member} was told generation {generation} after {floor} had been told")
         self.generation = max(self.generation, generation)
         for place in places:
-            other = self._owners.setdefault((generation, place), member_id)
-            if other != member_id:
-                self.say(f"{place} belongs to {other} and to {member_id} in generation {generation}")
+            other = self._owners.setdefault((generation, place), member)
+            if other != member:
+                self.say(f"{place} belongs to {other} and to {member} in generation {generation}")
+
+
+class GenerationsTold:
+    """What one member was told, generation by generation, and what was known before it asked for the next one.
+
+    A member joins while nobody polls, too, and may be stopped before it polls again. So what it was told by then is
+    looked at before anything that others were told meanwhile counts for it.
+
+    :param member: a name that no other life of a member has; the coordinator's id of it is gone once it has left.
+    """
+
+    def __init__(self, ledger: GroupLedger, member: str) -> None:
+        self._ledger = ledger
+        self._member = member
+        self._generation = NO_GENERATION
+        self._floor = NO_GENERATION
+
+    def look(self, membership: Membership) -> None:
+        """Claim what it was told since the last look; whatever it asks from now on is answered with no less."""
+        told = membership._assigned
+        if told.generation != self._generation:
+            self._generation = told.generation
+            self._ledger.claim(self._member, told.generation, told.partitions, self._floor)
+        if not membership.joining:
+            self._floor = self._ledger.generation
 
 
 class SimulatedMember:
@@ -103,8 +129,7 @@ class SimulatedMember:
         seen = reach(cluster, self.host, config, watched(commits))
         self._background = Background(self._core.state, seen, guard.bell)
         self._random = cluster.world.random
-        self._told = NO_GENERATION
-        self._floor = NO_GENERATION
+        self._told = GenerationsTold(ledger, name)
 
     def _moved(self, _: list[TopicPartition]) -> None:
         self._history.moved(self.name)
@@ -131,15 +156,11 @@ class SimulatedMember:
     async def _poll(self) -> bool:
         """Poll once; return whether that brought records."""
         membership = self._core.state.membership
-        assert membership is not None
-        if not membership.joining:
-            self._floor = self._ledger.generation
+        assert isinstance(membership, Membership)
+        self._told.look(membership)
         started = self._history.now()
         records = await self._shell.run(self._core.poll(POLL_RECORDS, POLL_S * self._scale))
-        told = membership._assigned
-        if told.generation > self._told:
-            self._told = told.generation
-            self._ledger.claim(membership.member_id, told.generation, list(told.partitions), self._floor)
+        self._told.look(membership)
         for record in records:
             self._ledger.given[TopicPartition(record.topic, record.partition)].add(record.offset)
         if records:
