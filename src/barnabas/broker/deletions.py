@@ -52,27 +52,31 @@ class Deletions:
         self._told = ""
         """Why offsets could not be forgotten, as it was logged last."""
 
-    async def delete(self, topic_id: bytes, name: str, brokers: Collection[int]) -> None:
+    async def delete(self, topic_id: bytes, name: str, brokers: Collection[int]) -> bool:
         """Delete a topic from the tree, once it is noted which brokers have something of it.
 
+        :returns: False if it was not there any more; there may be another one under its name.
         :raises CoordinationError: the tree refused.
         """
         try:
-            await self._delete(topic_id, name, sorted(brokers))
+            return await self._delete(topic_id, name, sorted(brokers))
         except BarnabasError:
             self._in_doubt.add(topic_id)
             raise
 
-    async def _delete(self, topic_id: bytes, name: str, brokers: Sequence[int]) -> None:
+    async def _delete(self, topic_id: bytes, name: str, brokers: Sequence[int]) -> bool:
         for attempt in range(1, ATTEMPTS + 1):
             noted = await self._in_tree_thread(deletion_notes.note_deletion, self._tree, topic_id, name, brokers)
+            if noted is None:
+                return False
             try:
                 await self._in_tree_thread(registry.delete_topic, self._tree, name, noted)
             except (BadVersionError, NoNodeError):
                 if attempt == ATTEMPTS:
                     raise
             else:
-                return
+                return True
+        raise AssertionError("the last attempt returns or raises")
 
     async def is_noted(self, topic_id: bytes) -> bool:
         """Whether a topic that has left the tree was deleted.

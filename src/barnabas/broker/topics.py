@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
@@ -38,7 +38,7 @@ from barnabas.broker.topic_lookup import Topic
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.coordination import configs, reassignments, registry
+from barnabas.coordination import configs, paths, reassignments, registry
 from barnabas.coordination.reassignments import End
 from barnabas.coordination.registry import TopicInfo
 from barnabas.coordination.tree import NodeExistsError, NoNodeError, Tree
@@ -49,6 +49,9 @@ from barnabas.model import TopicPartition
 from barnabas.storage.data_folders import AnyLogs
 
 log = logging.getLogger(__name__)
+
+ATTEMPTS = 3
+"""Whenever others delete a topic, and make it again, while it is changed here costs one."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -204,29 +207,31 @@ class Topics(HostedTopics):
         :raises CoordinationError: the tree refused; what it has is not known, and the same can be asked for again.
         """
         async with self._changing:
-            added_count = self.check_growth(name, partition_count)
-            topic = self._by_name[name]
-            count = len(topic.partitions)
-            existing = [each.replica_set.target for each in topic.partitions]
-            placed = added_replicas(self.picture, existing, added_count, assignment)
-            own = [n for n, each in enumerate(placed, start=count) if self._config.broker_id in each]
-            self._open_files.check_room(len(own))
-            new = [where for n in own if not self.hosting.is_there(where := TopicPartition(name, n))]
-            config = topic_config(self._config, topic.settings)
-            try:
-                # Logs first: the tree must not list what cannot be opened.
-                places = [TopicPartition(name, number) for number in own]
-                await make_all(self.hosting.make, places, config.log, topic.id)
-                grow, live = registry.grow_topic, set(self.picture.brokers)
-                there = await self._in_tree_thread(grow, self._tree, name, placed, count, live)
-                if there != partition_count:
-                    message = f"topic {name} has {there} partitions in the tree; it can grow to more"
-                    raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
-            except BarnabasError:
-                self.hosting.delete(new)
-                raise
+            await self._change(name, lambda topic: self._grow(topic, partition_count, assignment))
             await self._reread_topics([name])
             log.info("topic %s now has %d partitions", name, partition_count, extra=about(name))
+
+    async def _grow(self, topic: Topic, partition_count: int, assignment: Assignment) -> None:
+        name, count = topic.name, len(topic.partitions)
+        added_count = self.check_growth(name, partition_count)
+        existing = [each.replica_set.target for each in topic.partitions]
+        placed = added_replicas(self.picture, existing, added_count, assignment)
+        own = [n for n, each in enumerate(placed, start=count) if self._config.broker_id in each]
+        self._open_files.check_room(len(own))
+        new = [where for n in own if not self.hosting.is_there(where := TopicPartition(name, n))]
+        config = topic_config(self._config, topic.settings)
+        try:
+            # Logs first: the tree must not list what cannot be opened.
+            places = [TopicPartition(name, number) for number in own]
+            await make_all(self.hosting.make, places, config.log, topic.id)
+            grow, live = registry.grow_topic, set(self.picture.brokers)
+            there = await self._in_tree_thread(grow, self._tree, name, placed, count, live, topic.id)
+            if there != partition_count:
+                message = f"topic {name} has {there} partitions in the tree; it can grow to more"
+                raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+        except BarnabasError:
+            self.hosting.delete(new)
+            raise
 
     @_to_its_end
     async def reassign(
@@ -282,19 +287,37 @@ class Topics(HostedTopics):
             else changes them meanwhile.
         :raises KafkaError: the topic does not exist, or a setting is wrong.
         """
-        async with self._changing:
-            topic = self._by_name.get(name)
-            if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+
+        async def configure(topic: Topic) -> None:
             settings = change(topic.settings)
             config = topic_config(self._config, settings)
             if validate_only:
                 return
-            await self._in_tree_thread(configs.write_topic_config, self._tree, name, settings)
+            await self._in_tree_thread(configs.write_topic_config, self._tree, name, settings, topic.id)
             for replica in topic.hosted.values():
                 replica.configure(config)
             self._keep(replace(topic, settings=dict(settings)))
             self.picture.put_topic(replace(self.picture.topics[name], config=dict(settings)))
+
+        async with self._changing:
+            await self._change(name, configure)
+
+    async def _change(self, name: str, change: Callable[[Topic], Awaitable[T]]) -> T:
+        """Change a topic as this broker knows it; where another one was made under its name, that one.
+
+        :param change: what it raises is passed on, but for `NoNodeError`: the topic is not there any more.
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        for _ in range(ATTEMPTS):
+            topic = self._by_name.get(name)
+            if topic is None:
+                break
+            try:
+                return await change(topic)
+            except NoNodeError:
+                # Another broker has deleted it, of which this one has not heard yet.
+                await self._reread_topics([name])
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
 
     async def end_changes(self) -> None:
         """Return when the changes that have begun are made."""
@@ -314,19 +337,25 @@ class Topics(HostedTopics):
                 await asyncio.sleep(0)
 
     @_to_its_end
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, topic_id: bytes | None = None) -> None:
         """Delete a topic with all that is in it, and every group's offsets in it.
 
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        :param topic_id: of the topic that is meant; None: whichever has the name.
+        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
         :raises StorageError: the disk refused for some of its folders; the topic is gone, and they go with the
             next start or with a new topic of that name.
         """
-        async with self._changing:
-            topic = self._by_name.get(name)
-            if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+
+        async def delete(topic: Topic) -> Topic:
+            if topic_id not in {None, topic.id}:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
             holders = {broker for each in topic.partitions for broker in each.replicas} | set(self.picture.brokers)
-            await self.deletions.delete(topic.id, name, holders)
+            if not await self.deletions.delete(topic.id, name, holders):
+                raise NoNodeError(paths.topic(name))
+            return topic
+
+        async with self._changing:
+            topic = await self._change(name, delete)
             refused = await self._set_aside(topic)
             if refused:
                 self.deletions.keep_folders(topic.id)

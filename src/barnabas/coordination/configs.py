@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from barnabas.coordination import paths
 from barnabas.coordination.changes import Change, tell
 from barnabas.coordination.subtrees import delete_all, put_all
-from barnabas.coordination.tree import NoNodeError, Tree
-from barnabas.coordination.values import decode_config, encode_config
+from barnabas.coordination.tree import BadVersionError, Check, NoNodeError, Tree
+from barnabas.coordination.values import decode_config, decode_topic, encode_config
 
 
 def read_topic_config(tree: Tree, name: str) -> dict[str, str]:
@@ -20,9 +20,26 @@ def read_topic_config(tree: Tree, name: str) -> dict[str, str]:
     return _read_config(tree, paths.topic_config(name))
 
 
-def write_topic_config(tree: Tree, name: str, config: Mapping[str, str]) -> None:
-    """Replace what is configured for a topic."""
-    _write_config(tree, paths.topic_config(name), config, Change(topics=(name,)))
+def write_topic_config(tree: Tree, name: str, config: Mapping[str, str], topic_id: bytes | None = None) -> None:
+    """Replace what is configured for a topic.
+
+    :param topic_id: of the topic that is meant; None: whichever has the name.
+    :raises NoNodeError: it is not there; there may be another one under its name.
+    """
+    change = Change(topics=(name,))
+    if topic_id is None:
+        _write_config(tree, paths.topic_config(name), config, change)
+        return
+    path = paths.topic(name)
+    while True:
+        data, stat = tree.get(path)
+        if decode_topic(path, data).topic_id != topic_id:
+            raise NoNodeError(path, "another topic has this name")
+        try:
+            _write_config(tree, paths.topic_config(name), config, change, Check(path, stat.version))
+        except BadVersionError:
+            continue  # somebody has just changed the topic
+        return
 
 
 def read_broker_config(tree: Tree, name: str) -> dict[str, str]:
@@ -63,6 +80,6 @@ def _read_config(tree: Tree, path: str) -> dict[str, str]:
         return {}
 
 
-def _write_config(tree: Tree, path: str, config: Mapping[str, str], change: Change) -> None:
-    put_all(tree, {path: encode_config(config)}, also=[tell(change)])
+def _write_config(tree: Tree, path: str, config: Mapping[str, str], change: Change, *checks: Check) -> None:
+    put_all(tree, {path: encode_config(config)}, also=[*checks, tell(change)])
     tree.flush()

@@ -36,33 +36,49 @@ from barnabas.coordination.values import BadNodeError, Deletion, decode_deletion
 log = logging.getLogger(__name__)
 
 
-def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]) -> Set:
+def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]) -> Set | None:
     """Note, before a topic is deleted, that its files and offsets may be removed; durable with the deletion.
 
-    Return what the deletion has to write as well, which leaves the note as it is, with another version. A broker that
-    starts finds a topic whose deletion was not begun, and removes the note (`forget_deletion_not_begun`).
+    Return what the deletion has to write as well, which leaves the note as it is, with another version: so it deletes
+    this topic, and not one that others have made under its name since. None, and no note, if this topic is not there:
+    whoever deletes it may not have heard of that yet. A broker that starts finds a topic whose deletion was not begun,
+    and removes the note (`forget_deletion_not_begun`).
 
     :param brokers: who has to do that; with those that an earlier attempt has noted.
     """
     path, wanted = paths.deleted_topic_id(topic_id), set(brokers)
-    while True:
+    ensure_paths(tree, [paths.DELETED_TOPIC_IDS])
+    while (is_there := _check(tree, topic_id, name)) is not None:
         try:
             data, stat = tree.get(path)
             known = _noted_brokers(path, data)
             if known is not None and (not known or wanted <= known):  # a note that names nobody is for all
                 return Set(path, data, stat.version)
-            topic_path = paths.topic(name)
-            topic_stat = tree.exists(topic_path)
-            if topic_stat is None:  # it was deleted, and some may have done their part
-                return Set(path, data, stat.version)
             noted = encode_deletion(Deletion(name, tuple(sorted(wanted | (known or set())))))
-            tree.multi([Check(topic_path, topic_stat.version), Set(path, noted, stat.version)])
+            tree.multi([is_there, Set(path, noted, stat.version)])
             return Set(path, noted, stat.version + 1)
         except NoNodeError:
-            with suppress(NodeExistsError):
-                tree.create(path, encode_deletion(Deletion(name, tuple(sorted(wanted)))), make_parents=True)
+            with suppress(BadVersionError, NoNodeError, NodeExistsError):
+                tree.multi([is_there, Create(path, encode_deletion(Deletion(name, tuple(sorted(wanted)))))])
         except BadVersionError:
             continue  # somebody has just changed the note, or the topic
+    return None
+
+
+def _check(tree: Tree, topic_id: bytes, name: str) -> Check | None:
+    """Return what a `multi` needs to do nothing where a topic is not there any more; None if it is not there now.
+
+    One whose node cannot be understood is taken to be the one.
+    """
+    path = paths.topic(name)
+    try:
+        data, stat = tree.get(path)
+        is_there = decode_topic(path, data).topic_id == topic_id
+    except NoNodeError:
+        return None
+    except BadNodeError:
+        is_there = True
+    return Check(path, stat.version) if is_there else None
 
 
 def _noted_brokers(path: str, data: bytes) -> set[int] | None:

@@ -262,7 +262,12 @@ def _is_created_at_once(
 
 
 def grow_topic(
-    tree: Tree, name: str, added: Sequence[Sequence[int]], from_count: int, live: Collection[int] | None = None
+    tree: Tree,
+    name: str,
+    added: Sequence[Sequence[int]],
+    from_count: int,
+    live: Collection[int] | None = None,
+    topic_id: bytes | None = None,
 ) -> int:
     """Give a topic more partitions than `from_count`, together; return how many it has now.
 
@@ -270,6 +275,7 @@ def grow_topic(
 
     :param added: the replicas of each new partition.
     :param live: as in `create_topic`.
+    :param topic_id: of the topic that is meant; None: whichever has the name.
     :raises NoNodeError: there is no such topic.
     :raises BadVersionError: somebody else changed the topic meanwhile.
     """
@@ -279,6 +285,8 @@ def grow_topic(
     count = len(found.replicas)
     if not count:
         raise NoNodeError(path, "the topic is being made or deleted")
+    if topic_id is not None and found.topic_id != topic_id:
+        raise NoNodeError(path, "another topic has this name")
     if count == from_count:
         replicas = tuple(tuple(each) for each in added)
         wanted = replace(found, replicas=found.replicas + replicas)

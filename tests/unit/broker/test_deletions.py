@@ -16,6 +16,7 @@ from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import TreeUnavailableError
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
+from tests.noted import note
 
 OWN, OTHER = 1, 2
 FIRST, SECOND, THIRD = (bytes(15) + bytes([each]) for each in (1, 2, 3))
@@ -68,7 +69,7 @@ class World:
         return False
 
     def note(self, topic_id: bytes, name: str, *brokers: int) -> None:
-        deletion_notes.note_deletion(self.tree, topic_id, name, brokers)
+        note(self.tree, topic_id, name, brokers)
 
     def noted(self) -> dict[bytes, tuple[int, ...]]:
         """Return who has yet to do its part, by topic."""
@@ -91,8 +92,9 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 def test_deletion_is_noted_for_those_who_have_something_of_it(world: World) -> None:
     async def scenario() -> None:
+        registry.create_topic(world.tree, "clicks", FIRST, [[OWN, OTHER]])
         assert not await world.deletions.is_noted(FIRST)
-        await world.deletions.delete(FIRST, "clicks", {OTHER, OWN})
+        assert await world.deletions.delete(FIRST, "clicks", {OTHER, OWN})
         assert await world.deletions.is_noted(FIRST)
         assert not await world.deletions.is_noted(SECOND)
         assert world.noted() == {FIRST: (OWN, OTHER)}

@@ -23,6 +23,7 @@ from barnabas.errors import DataFolderError
 from barnabas.model import TopicPartition
 from barnabas.storage import LogConfig, LogManager, OsFileSystem
 from barnabas.storage.data_folders import DataFolders
+from tests.noted import note
 
 OWN = 1
 CLICKS = TopicPartition("clicks", 0)
@@ -103,11 +104,11 @@ def test_deleted_topic_is_deleted_when_its_data_folder_is_back(home: Home) -> No
         await home.deletions.load(set(), set(), set())
         await home.deletions.end_all(set())
 
-    deletion_notes.note_deletion(home.tree, TOPIC_ID.bytes, "clicks", [OWN])
+    note(home.tree, TOPIC_ID.bytes, "clicks", [OWN])
     home.start(offline="a")
     asyncio.run(start())
     home.deletions.begin(OTHER_ID.bytes, "views", has_folders=False)
-    deletion_notes.note_deletion(home.tree, OTHER_ID.bytes, "views", [OWN])
+    note(home.tree, OTHER_ID.bytes, "views", [OWN])
     asyncio.run(home.deletions.end_all(set()))
     assert deletion_notes.read_deletions(home.tree).keys() == {TOPIC_ID.bytes, OTHER_ID.bytes}
     home.start()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +14,9 @@ import pytest
 from barnabas.broker.cluster_watch import News
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
 from barnabas.broker.log_configs import log_configs
-from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.settings.resources import ResourceType
-from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.settings.topic_config import default_log_config
-from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
-from barnabas.clock import ManualClock
 from barnabas.coordination import configs, deletion_notes, paths, registry
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import Operation, OperationResult
-from barnabas.coordination.values import BrokerRegistration, Deletion, LiveBroker, encode_partition_state
+from barnabas.coordination.values import Deletion, encode_partition_state
 from barnabas.errors import CoordinationError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -35,121 +25,8 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResource,
     IncrementallyAlterableConfig,
 )
-from barnabas.records import BatchBuilder
-from barnabas.storage import LogManager, OsFileSystem
-from tests.log_steps import append
-
-CONFIG = BrokerConfig()
-
-
-class FailingTree(EmbeddedTree):
-    """Fails writes while it is told to, all or those below a node; counts how often it was made durable."""
-
-    fails = False
-    refused = "nothing"
-    flushes = 0
-
-    def multi(self, operations: Any) -> list[OperationResult]:
-        listed: list[Operation] = list(operations)
-        if self.fails or any(operation.path.startswith(self.refused) for operation in listed):
-            raise CoordinationError("the disk is full")
-        return super().multi(listed)
-
-    def flush(self) -> None:
-        self.flushes += 1
-        super().flush()
-
-
-class FailingFiles(OsFileSystem):
-    """Cannot make folders, or rename them, whose name is listed."""
-
-    def __init__(self) -> None:
-        self.refused: set[str] = set()
-
-    def make_folder(self, path: Path) -> None:
-        self._check(path)
-        super().make_folder(path)
-
-    def replace(self, source: Path, target: Path) -> None:
-        self._check(source)
-        super().replace(source, target)
-
-    def _check(self, path: Path) -> None:
-        if path.name in self.refused:
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
-
-class Bench:
-    """A tree, a data folder, and the topics in them; can be restarted."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.disk = FailingFiles()
-        self.tree = FailingTree(folder / "tree.sqlite")
-        registry.prepare(self.tree, "castle")
-        self.turns = Turns(lambda: 0.0)
-        self.gate: asyncio.Event | None = None
-        """Where there is one, the tree's thread waits for it."""
-        self.thread: ThreadPoolExecutor | None = None
-        """Where there is one, it is the tree's thread."""
-        self.cannot_forget = False
-        self.forgotten: list[tuple[set[bytes], set[str]]] = []
-        """The topics whose offsets were forgotten."""
-        self.start()
-
-    def start(self) -> None:
-        clock = ManualClock()
-        self.logs = LogManager(self.folder, default_log_config(CONFIG), clock, self.disk, cluster_id="castle")
-        self.open_files = OpenFiles(10_000, 100)
-        self.open_files.count_logs = self.logs.count
-        asyncio.run(self._load())
-
-    async def _load(self) -> None:
-        """Begin as a broker does that has registered."""
-        self.topics = Topics(CONFIG, self.tree, self.logs, self._in_tree_thread, self.open_files)  # type: ignore[arg-type]
-        self.topics.deletions.forget_offsets = self._forget
-        me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
-        await self.topics.load(News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(self.tree))))
-
-    async def _forget(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
-        if self.cannot_forget:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "wait")
-        self.forgotten.append((set(topic_ids), set(names)))
-
-    def restart(self) -> None:
-        self.logs.abandon()
-        self.start()
-
-    def close(self) -> None:
-        if self.thread:
-            self.thread.shutdown()
-        self.logs.abandon()
-        self.tree.close()
-
-    async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        if self.thread:
-            return await asyncio.get_running_loop().run_in_executor(self.thread, function, *arguments)
-        await (self.gate.wait() if self.gate else asyncio.sleep(0))
-        return function(*arguments)
-
-    def create(self, partition_count: int = 1, **settings: str) -> None:
-        named = {name.replace("_", "."): value for name, value in settings.items()}
-        asyncio.run(self.topics.create("clicks", partition_count, named))
-
-    def grow(self, partition_count: int) -> None:
-        asyncio.run(self.topics.grow("clicks", partition_count))
-
-    def append(self, number: int = 0) -> None:
-        builder = BatchBuilder()
-        builder.append(1_000, None, b"value")
-        asyncio.run(append(self.topics.partition("clicks", number), builder.build()))
-
-    def partitions_in_tree(self) -> int:
-        found = registry.read_topic(self.tree, "clicks")
-        return len(found.partitions) if found else 0
-
-    def folders(self, pattern: str) -> list[str]:
-        return sorted(path.name for path in self.folder.glob(pattern) if path.is_dir())
+from tests.noted import note
+from tests.unit.broker.topics_bench import CONFIG, Bench
 
 
 @pytest.fixture
@@ -447,7 +324,7 @@ def test_new_topic_has_nothing_of_one_whose_folder_could_not_be_set_aside(bench:
 def test_start_leaves_folders_whose_deletion_nobody_asked_for(bench: Bench) -> None:
     bench.create()
     registry.delete_topic(bench.tree, "clicks")
-    deletion_notes.note_deletion(bench.tree, bytes(16), "clicks", [CONFIG.broker_id])
+    note(bench.tree, bytes(16), "clicks", [CONFIG.broker_id])
     bench.restart()
     assert bench.folders("clicks-?") == ["clicks-0"]
 
@@ -509,7 +386,7 @@ def test_deletion_of_a_topic_that_this_broker_never_heard_of_is_ended_here_too(b
     bench.create()
     topic = bench.topics.get("clicks")
     assert topic is not None
-    deletion_notes.note_deletion(bench.tree, b"missed" + bytes(10), "orders", [CONFIG.broker_id, 7])
+    note(bench.tree, b"missed" + bytes(10), "orders", [CONFIG.broker_id, 7])
     deletion_notes.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])  # is about to be deleted
 
     async def hear() -> None:
@@ -553,7 +430,7 @@ def test_end_of_a_deletion_that_the_tree_refused_is_noted_later(bench: Bench, mo
 
 def test_offsets_of_a_new_topic_of_the_name_of_a_deleted_one_stay(bench: Bench) -> None:
     bench.create()
-    deletion_notes.note_deletion(bench.tree, bytes(16), "clicks", [CONFIG.broker_id])
+    note(bench.tree, bytes(16), "clicks", [CONFIG.broker_id])
     bench.restart()
     asyncio.run(bench.topics.end_deletions())
     assert bench.forgotten == [({bytes(16)}, set())]

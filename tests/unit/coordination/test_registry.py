@@ -20,6 +20,7 @@ from barnabas.coordination.values import (
     Remnant,
 )
 from barnabas.model import TopicPartition
+from tests.noted import note
 
 TOPIC_ID = bytes(range(16))
 SECOND_ID = bytes(15) + b"\2"
@@ -304,15 +305,16 @@ def test_cluster_id_is_durable_before_it_is_used(new_session, monkeypatch):
     ],
 )
 def test_note_of_a_deletion_that_cannot_be_understood_is_passed_over(tree, caplog, node, data):
-    deletion_notes.note_deletion(tree, TOPIC_ID, "views", [1, 2])
+    note(tree, TOPIC_ID, "views", [1, 2])
     tree.create(f"/admin/deleted_topic_ids/{node}", data)
     assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("views", (1, 2))}
     assert f"/admin/deleted_topic_ids/{node}" in caplog.text
 
 
 def test_note_of_a_deletion_goes_with_the_last_broker_that_it_names(tree):
+    registry.create_topic(tree, "views", TOPIC_ID, [[1, 2]])
     deletion_notes.note_deletion(tree, TOPIC_ID, "views", [1, 2])
-    deletion_notes.note_deletion(tree, TOPIC_ID, "views", [1, 2, 3])
+    registry.delete_topic(tree, "views", deletion_notes.note_deletion(tree, TOPIC_ID, "views", [1, 2, 3]))
     deletion_notes.end_deletion(tree, TOPIC_ID, 3)
     deletion_notes.end_deletion(tree, TOPIC_ID, 1)
     assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("views", (2,))}
@@ -347,10 +349,15 @@ def test_broker_that_finds_a_topic_gone_stays_in_the_note_of_its_deletion(tree):
     assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("clicks", (1, 2))}
 
 
-def test_who_has_done_its_part_of_a_deletion_is_not_noted_again(tree):
-    deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
+@pytest.mark.parametrize("made_again", [False, True])
+def test_who_has_not_heard_of_a_deletion_notes_it_for_nobody_and_deletes_nothing(tree, made_again):
+    """Simulated seed 95862: another topic was deleted by what was known of the former, and noted with its id."""
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1, 2]])
+    delete(tree, TOPIC_ID, [1, 2])
     deletion_notes.end_deletion(tree, TOPIC_ID, 2)
-    deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
+    if made_again:
+        registry.create_topic(tree, "clicks", SECOND_ID, [[1, 2]])
+    assert deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2]) is None
     assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("clicks", (1,))}
 
 

@@ -44,7 +44,7 @@ async def _delete(topics: Topics, wanted: DeleteTopicState) -> DeletableTopicRes
             )
         name, topic_id = topic.name, topic.id
         check_not_internal(name, "cannot be deleted")
-        await topics.delete(topic.name)
+        await topics.delete(topic.name, topic.id if wanted.name is None else None)
     except BarnabasError as error:
         return DeletableTopicResult(
             name=name, topic_id=topic_id, error_code=error_code(error), error_message=error_message(error)

@@ -1,0 +1,138 @@
+"""Topics of one broker over a tree and a disk that refuse what they are told to; others change the tree unheard."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from barnabas.broker.cluster_watch import News
+from barnabas.broker.open_files import OpenFiles
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import default_log_config
+from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
+from barnabas.clock import ManualClock
+from barnabas.coordination import registry
+from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.tree import Operation, OperationResult
+from barnabas.coordination.values import BrokerRegistration, LiveBroker
+from barnabas.errors import CoordinationError, ErrorCode, KafkaError
+from barnabas.records import BatchBuilder
+from barnabas.storage import LogManager, OsFileSystem
+from tests.log_steps import append
+
+CONFIG = BrokerConfig()
+
+
+class FailingTree(EmbeddedTree):
+    """Fails writes while it is told to, all or those below a node; counts how often it was made durable."""
+
+    fails = False
+    refused = "nothing"
+    flushes = 0
+
+    def multi(self, operations: Any) -> list[OperationResult]:
+        listed: list[Operation] = list(operations)
+        if self.fails or any(operation.path.startswith(self.refused) for operation in listed):
+            raise CoordinationError("the disk is full")
+        return super().multi(listed)
+
+    def flush(self) -> None:
+        self.flushes += 1
+        super().flush()
+
+
+class FailingFiles(OsFileSystem):
+    """Cannot make folders, or rename them, whose name is listed."""
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()
+
+    def make_folder(self, path: Path) -> None:
+        self._check(path)
+        super().make_folder(path)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._check(source)
+        super().replace(source, target)
+
+    def _check(self, path: Path) -> None:
+        if path.name in self.refused:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
+class Bench:
+    """A tree, a data folder, and the topics in them; can be restarted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.disk = FailingFiles()
+        self.tree = FailingTree(folder / "tree.sqlite")
+        registry.prepare(self.tree, "castle")
+        self.turns = Turns(lambda: 0.0)
+        self.gate: asyncio.Event | None = None
+        """Where there is one, the tree's thread waits for it."""
+        self.thread: ThreadPoolExecutor | None = None
+        """Where there is one, it is the tree's thread."""
+        self.cannot_forget = False
+        self.forgotten: list[tuple[set[bytes], set[str]]] = []
+        """The topics whose offsets were forgotten."""
+        self.start()
+
+    def start(self) -> None:
+        clock = ManualClock()
+        self.logs = LogManager(self.folder, default_log_config(CONFIG), clock, self.disk, cluster_id="castle")
+        self.open_files = OpenFiles(10_000, 100)
+        self.open_files.count_logs = self.logs.count
+        asyncio.run(self._load())
+
+    async def _load(self) -> None:
+        """Begin as a broker does that has registered."""
+        self.topics = Topics(CONFIG, self.tree, self.logs, self._in_tree_thread, self.open_files)  # type: ignore[arg-type]
+        self.topics.deletions.forget_offsets = self._forget
+        me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
+        await self.topics.load(News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(self.tree))))
+
+    async def _forget(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
+        if self.cannot_forget:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "wait")
+        self.forgotten.append((set(topic_ids), set(names)))
+
+    def restart(self) -> None:
+        self.logs.abandon()
+        self.start()
+
+    def close(self) -> None:
+        if self.thread:
+            self.thread.shutdown()
+        self.logs.abandon()
+        self.tree.close()
+
+    async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        if self.thread:
+            return await asyncio.get_running_loop().run_in_executor(self.thread, function, *arguments)
+        await (self.gate.wait() if self.gate else asyncio.sleep(0))
+        return function(*arguments)
+
+    def create(self, partition_count: int = 1, **settings: str) -> None:
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        asyncio.run(self.topics.create("clicks", partition_count, named))
+
+    def grow(self, partition_count: int) -> None:
+        asyncio.run(self.topics.grow("clicks", partition_count))
+
+    def append(self, number: int = 0) -> None:
+        builder = BatchBuilder()
+        builder.append(1_000, None, b"value")
+        asyncio.run(append(self.topics.partition("clicks", number), builder.build()))
+
+    def partitions_in_tree(self) -> int:
+        found = registry.read_topic(self.tree, "clicks")
+        return len(found.partitions) if found else 0
+
+    def folders(self, pattern: str) -> list[str]:
+        return sorted(path.name for path in self.folder.glob(pattern) if path.is_dir())
