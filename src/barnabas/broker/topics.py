@@ -283,17 +283,23 @@ class Topics(HostedTopics):
     ) -> None:
         """Change the settings of a topic; they are in force when this returns.
 
-        :param change: given the topic's own settings, returns the new ones; what it raises is passed on. Nobody
-            else changes them meanwhile.
+        :param change: given the topic's own settings, returns the new ones; what it raises is passed on. Where
+            somebody else changes them meanwhile it is called again. It is called on any thread.
         :raises KafkaError: the topic does not exist, or a setting is wrong.
         """
 
         async def configure(topic: Topic) -> None:
-            settings = change(topic.settings)
-            config = topic_config(self._config, settings)
+            def changed(settings: Mapping[str, str]) -> Mapping[str, str]:
+                settings = change(settings)
+                topic_config(self._config, settings)
+                return settings
+
             if validate_only:
+                changed(topic.settings)
                 return
-            await self._in_tree_thread(configs.write_topic_config, self._tree, name, settings, topic.id)
+            write = configs.change_topic_config
+            settings = await self._in_tree_thread(write, self._tree, name, changed, topic.settings, topic.id)
+            config = topic_config(self._config, settings)
             for replica in topic.hosted.values():
                 replica.configure(config)
             self._keep(replace(topic, settings=dict(settings)))

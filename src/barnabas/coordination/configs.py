@@ -1,18 +1,38 @@
 """What is configured for topics, brokers and groups, beside the defaults of each broker.
 
-A configuration is replaced as a whole, and durable when that returns; the other brokers are told. The nodes and their
-JSON are Kafka's (docs/coordination.md lists them). That of a new topic is written with the topic (`registry`).
+A configuration is changed by what it is in the tree at that moment, whatever the broker knows of it that is asked, so
+that changes which two brokers are asked for are both kept. It is durable when that returns, and the other brokers are
+told. The nodes and their JSON are Kafka's (docs/coordination.md lists them). That of a new topic is written with the
+topic (`registry`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from barnabas.coordination import paths
 from barnabas.coordination.changes import Change, tell
-from barnabas.coordination.subtrees import delete_all, put_all
-from barnabas.coordination.tree import BadVersionError, Check, NoNodeError, Tree
-from barnabas.coordination.values import decode_config, decode_topic, encode_config
+from barnabas.coordination.subtrees import ensure_paths
+from barnabas.coordination.tree import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Set,
+    Tree,
+)
+from barnabas.coordination.values import BadNodeError, decode_config, decode_topic, encode_config
+
+ATTEMPTS = 100
+"""Each change that somebody else makes meanwhile costs one."""
+
+Settings = Mapping[str, str]
+
+Changed = Callable[[Settings], Settings]
+"""Given what is configured, returns what is to be; may be called more than once."""
 
 
 def read_topic_config(tree: Tree, name: str) -> dict[str, str]:
@@ -20,26 +40,24 @@ def read_topic_config(tree: Tree, name: str) -> dict[str, str]:
     return _read_config(tree, paths.topic_config(name))
 
 
-def write_topic_config(tree: Tree, name: str, config: Mapping[str, str], topic_id: bytes | None = None) -> None:
-    """Replace what is configured for a topic.
+def change_topic_config(
+    tree: Tree, name: str, changed: Changed, known: Settings | None = None, topic_id: bytes | None = None
+) -> dict[str, str]:
+    """Change what is configured for a topic; return that.
 
+    :param known: what it was, where the node cannot be understood.
     :param topic_id: of the topic that is meant; None: whichever has the name.
     :raises NoNodeError: it is not there; there may be another one under its name.
     """
-    change = Change(topics=(name,))
-    if topic_id is None:
-        _write_config(tree, paths.topic_config(name), config, change)
-        return
-    path = paths.topic(name)
-    while True:
+
+    def check() -> list[Operation]:
+        path = paths.topic(name)
         data, stat = tree.get(path)
-        if decode_topic(path, data).topic_id != topic_id:
+        if topic_id is not None and decode_topic(path, data).topic_id != topic_id:
             raise NoNodeError(path, "another topic has this name")
-        try:
-            _write_config(tree, paths.topic_config(name), config, change, Check(path, stat.version))
-        except BadVersionError:
-            continue  # somebody has just changed the topic
-        return
+        return [Check(path, stat.version)]
+
+    return _change(tree, paths.topic_config(name), changed, Change(topics=(name,)), known, check)
 
 
 def read_broker_config(tree: Tree, name: str) -> dict[str, str]:
@@ -47,10 +65,13 @@ def read_broker_config(tree: Tree, name: str) -> dict[str, str]:
     return _read_config(tree, paths.broker_config(name))
 
 
-def write_broker_config(tree: Tree, name: str, config: Mapping[str, str]) -> None:
-    """Replace what is configured for a broker, or for all."""
+def change_broker_config(tree: Tree, name: str, changed: Changed, known: Settings | None = None) -> dict[str, str]:
+    """Change what is configured for a broker, or for all; return that.
+
+    :param known: as for topics.
+    """
     path = paths.broker_config(name)
-    _write_config(tree, path, config, Change(settings=(path,)))
+    return _change(tree, path, changed, Change(settings=(path,)), known)
 
 
 def read_group_configs(tree: Tree) -> dict[str, dict[str, str]]:
@@ -62,15 +83,13 @@ def read_group_configs(tree: Tree) -> dict[str, dict[str, str]]:
     return {name: _read_config(tree, paths.group_config(name)) for name in map(paths.decode_name, names)}
 
 
-def write_group_config(tree: Tree, group_id: str, config: Mapping[str, str]) -> None:
-    """Replace what is configured for a group; of one without settings nothing is kept."""
+def change_group_config(tree: Tree, group_id: str, changed: Changed, known: Settings | None = None) -> dict[str, str]:
+    """Change what is configured for a group, and return that; of one without settings nothing is kept.
+
+    :param known: as for topics.
+    """
     path = paths.group_config(group_id)
-    change = Change(settings=(path,))
-    if config:
-        _write_config(tree, path, config, change)
-    else:
-        delete_all(tree, [path], [tell(change)])
-        tree.flush()
+    return _change(tree, path, changed, Change(settings=(path,)), known, keeps_empty=False)
 
 
 def _read_config(tree: Tree, path: str) -> dict[str, str]:
@@ -80,6 +99,42 @@ def _read_config(tree: Tree, path: str) -> dict[str, str]:
         return {}
 
 
-def _write_config(tree: Tree, path: str, config: Mapping[str, str], change: Change, *checks: Check) -> None:
-    put_all(tree, {path: encode_config(config)}, also=[*checks, tell(change)])
-    tree.flush()
+def _change(
+    tree: Tree,
+    path: str,
+    changed: Changed,
+    told: Change,
+    known: Settings | None,
+    check: Callable[[], list[Operation]] = list,
+    *,
+    keeps_empty: bool = True,
+) -> dict[str, str]:
+    for attempt in range(1, ATTEMPTS + 1):
+        operations = check()
+        before: Settings = {}
+        version = None
+        try:
+            data, stat = tree.get(path)
+            version = stat.version
+            before = decode_config(path, data)
+        except NoNodeError:
+            ensure_paths(tree, [path.rpartition("/")[0], paths.CHANGES])
+        except BadNodeError:
+            before = known or {}
+        config = dict(changed(before))
+        if config or keeps_empty:
+            data = encode_config(config)
+            operations.append(Create(path, data) if version is None else Set(path, data, version))
+        elif version is not None:
+            operations.append(Delete(path, version))
+        else:
+            return config
+        try:
+            tree.multi([*operations, tell(told)])
+        except (BadVersionError, NodeExistsError, NoNodeError):
+            if attempt == ATTEMPTS:
+                raise
+        else:
+            tree.flush()
+            return config
+    raise AssertionError("the last attempt returns or raises")

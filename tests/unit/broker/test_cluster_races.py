@@ -257,7 +257,7 @@ async def start_with_damaged_topic(cluster: Cluster, broker_id: int, **options: 
 
 async def mend(cluster: Cluster, sound: bytes) -> None:
     cluster.tree.set(paths.topic("clicks"), sound)
-    configs.write_topic_config(cluster.tree, "clicks", {"retention.ms": "5"})
+    configs.change_topic_config(cluster.tree, "clicks", lambda _: {"retention.ms": "5"})
     await cluster.follow()
 
 

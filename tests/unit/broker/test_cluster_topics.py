@@ -471,13 +471,13 @@ def test_topic_whose_nodes_are_damaged_stays_as_it_was_until_they_are_mended(run
         await cluster.follow()
         sound = cluster.tree.get(paths.topic("clicks")).data
         cluster.tree.set(paths.topic("clicks"), b"garbage")
-        configs.write_topic_config(cluster.tree, "clicks", {"max.message.bytes": "777"})
+        configs.change_topic_config(cluster.tree, "clicks", lambda _: {"max.message.bytes": "777"})
         news = await two.follow()
         assert isinstance(news.topics["clicks"], NodeError)
         assert two.folders() == ["clicks-0"]
         assert one.leads()
         cluster.tree.set(paths.topic("clicks"), sound)
-        configs.write_topic_config(cluster.tree, "clicks", {"max.message.bytes": "778"})
+        configs.change_topic_config(cluster.tree, "clicks", lambda _: {"max.message.bytes": "778"})
         await cluster.follow()
         assert two.topics.replica(*CLICKS).config.log.max_message_bytes == 778
 

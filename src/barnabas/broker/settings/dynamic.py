@@ -23,7 +23,8 @@ ALL_BROKERS = ""
 log = logging.getLogger(__name__)
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""Given the settings as they were changed so far, returns them as they are to be from now on."""
+"""Given the settings as they were changed so far, returns them as they are to be from now on. Called on any thread, and
+again where somebody else changes them meanwhile."""
 
 
 class DynamicSettings:
@@ -53,15 +54,7 @@ class DynamicSettings:
 
     def _read(self, static: BrokerConfig, name: str) -> dict[str, str]:
         """Read what was changed. A value that this version cannot have is logged and left out."""
-        found = configs.read_broker_config(self._tree, name)
-        for setting, value in list(found.items()):
-            try:
-                check_dynamic({setting: value})
-                BrokerSettings(static, {setting: value}).config  # noqa: B018 - it raises where it cannot be
-            except BarnabasError as error:
-                log.warning("the tree says of brokers that %s is %r: %s; it is left out", setting, value, error)
-                del found[setting]
-        return found
+        return _understood(static, configs.read_broker_config(self._tree, name))
 
     async def alter_broker(self, name: str, change: Change, *, validate_only: bool = False) -> None:
         """Change settings of this broker, or of all; they are in force when this returns.
@@ -74,18 +67,28 @@ class DynamicSettings:
     async def _alter_broker(self, name: str, change: Change, validate_only: bool) -> None:
         async with self._changing:
             self.check_broker(name)
-            settings = change(self.broker.of_all if name == ALL_BROKERS else self.broker.own)
-            check_dynamic(settings)
-            of_all = name == ALL_BROKERS
-            changed = self.broker._replace(of_all=settings) if of_all else self.broker._replace(own=settings)
-            try:
-                config = changed.config
-            except ConfigurationError as error:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-            if not validate_only:
-                await self._in_tree_thread(configs.write_broker_config, self._tree, name, settings)
-                self.broker, self.config = changed, config
-                await self._put_into_force(config)
+            is_of_all = name == ALL_BROKERS
+            known = self.broker.of_all if is_of_all else self.broker.own
+
+            def replaced(settings: Mapping[str, str]) -> BrokerSettings:
+                return self.broker._replace(of_all=settings) if is_of_all else self.broker._replace(own=settings)
+
+            def changed(settings: Mapping[str, str]) -> Mapping[str, str]:
+                settings = change(_understood(self.broker.static, settings))
+                check_dynamic(settings)
+                try:
+                    replaced(settings).config  # noqa: B018 - it raises where it cannot be
+                except ConfigurationError as error:
+                    raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+                return settings
+
+            if validate_only:
+                changed(known)
+                return
+            write = configs.change_broker_config
+            self.broker = replaced(await self._in_tree_thread(write, self._tree, name, changed, known))
+            self.config = self.broker.config
+            await self._put_into_force(self.config)
 
     async def alter_group(self, name: str, change: Change, *, validate_only: bool = False) -> None:
         """Change settings of a group, whether it has members or not.
@@ -98,14 +101,21 @@ class DynamicSettings:
         async with self._changing:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name; there are no settings of all groups")
-            settings = change(self.groups.get(name, {}))
-            for setting, value in settings.items():
-                _check_group_setting(setting, value)
-            if not validate_only:
-                await self._in_tree_thread(configs.write_group_config, self._tree, name, settings)
-                self.groups[name] = dict(settings)
-                if not settings:
-                    del self.groups[name]
+            known = self.groups.get(name, {})
+
+            def changed(settings: Mapping[str, str]) -> Mapping[str, str]:
+                settings = change(settings)
+                for setting, value in settings.items():
+                    _check_group_setting(setting, value)
+                return settings
+
+            if validate_only:
+                changed(known)
+                return
+            write = configs.change_group_config
+            self.groups[name] = await self._in_tree_thread(write, self._tree, name, changed, known)
+            if not self.groups[name]:
+                del self.groups[name]
 
     async def end_changes(self) -> None:
         """Return when the changes that have begun are made."""
@@ -135,6 +145,19 @@ class DynamicSettings:
         """
         if name not in {ALL_BROKERS, self.own_name}:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {self.own_name}, not {name!r}")
+
+
+def _understood(static: BrokerConfig, found: Mapping[str, str]) -> dict[str, str]:
+    """Return those settings of brokers that this version can have; the others are logged."""
+    understood = dict(found)
+    for setting, value in found.items():
+        try:
+            check_dynamic({setting: value})
+            BrokerSettings(static, {setting: value}).config  # noqa: B018 - it raises where it cannot be
+        except BarnabasError as error:
+            log.warning("the tree says of brokers that %s is %r: %s; it is left out", setting, value, error)
+            del understood[setting]
+    return understood
 
 
 def _check_group_setting(name: str, value: str) -> None:
