@@ -164,6 +164,11 @@ class ReplicasMachine(RuleBasedStateMachine):
             return  # its batches were deleted here, and not forgotten: until a restart
         is_next = not own or self.is_next(batch, own[-1].sent)
         (outcome,) = leader.log.append_all([batch.build()], self.leader_epoch)
+        if isinstance(outcome, KafkaError) and outcome.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            # Nothing is known of the producer, which sends again what was not acknowledged.
+            assert not own
+            assert batch.sequence
+            (outcome,) = leader.log.append_all([batch.build()], self.leader_epoch)
         if not isinstance(outcome, AppendInfo):
             assert isinstance(outcome, KafkaError)
             assert outcome.code in {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH}
