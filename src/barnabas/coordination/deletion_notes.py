@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 
 from barnabas.coordination import paths
 from barnabas.coordination.subtrees import ensure_paths
@@ -48,21 +47,28 @@ def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]
     """
     path, wanted = paths.deleted_topic_id(topic_id), set(brokers)
     ensure_paths(tree, [paths.DELETED_TOPIC_IDS])
-    while (is_there := _check(tree, topic_id, name)) is not None:
+    while True:
+        # First the note: the deletion of what is found there after it would change it, and so the version be another.
+        note = tree.exists(path)
+        is_there = _check(tree, topic_id, name)
+        if is_there is None:
+            return None
         try:
+            if note is None:
+                content = encode_deletion(Deletion(name, tuple(sorted(wanted))))
+                tree.multi([is_there, Create(path, content)])
+                continue
             data, stat = tree.get(path)
+            if stat.version != note.version:
+                continue
             known = _noted_brokers(path, data)
             if known is not None and (not known or wanted <= known):  # a note that names nobody is for all
                 return Set(path, data, stat.version)
             noted = encode_deletion(Deletion(name, tuple(sorted(wanted | (known or set())))))
             tree.multi([is_there, Set(path, noted, stat.version)])
             return Set(path, noted, stat.version + 1)
-        except NoNodeError:
-            with suppress(BadVersionError, NoNodeError, NodeExistsError):
-                tree.multi([is_there, Create(path, encode_deletion(Deletion(name, tuple(sorted(wanted)))))])
-        except BadVersionError:
+        except (BadVersionError, NoNodeError, NodeExistsError):
             continue  # somebody has just changed the note, or the topic
-    return None
 
 
 def _check(tree: Tree, topic_id: bytes, name: str) -> Check | None:

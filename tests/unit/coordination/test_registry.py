@@ -361,6 +361,23 @@ def test_who_has_not_heard_of_a_deletion_notes_it_for_nobody_and_deletes_nothing
     assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("clicks", (1,))}
 
 
+def test_topic_made_again_between_two_looks_is_not_deleted_for_the_one_that_is_gone(tree, monkeypatch):
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1, 2]])
+    noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
+    look = deletion_notes._check
+
+    def look_and_be_overtaken(*arguments):
+        found = look(*arguments)
+        monkeypatch.undo()
+        registry.delete_topic(tree, "clicks", noted)
+        registry.create_topic(tree, "clicks", SECOND_ID, [[1, 2]])
+        return found
+
+    monkeypatch.setattr(deletion_notes, "_check", look_and_be_overtaken)
+    assert deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2]) is None
+    assert registry.read_topic(tree, "clicks").topic_id == SECOND_ID
+
+
 def test_states_of_which_one_was_changed_by_others_are_written_without_it(tree):
     registry.create_topic(tree, "clicks", TOPIC_ID, [[1]] * 5)
     wanted = [
