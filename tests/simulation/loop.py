@@ -83,6 +83,18 @@ class Due:
         return self._when_s
 
 
+class _NumberedTask(asyncio.Task[Any]):
+    """A task whose place in a set does not depend on where it is in memory: sets of tasks are gone through, too."""
+
+    def __init__(self, number: int, coro: Any, **options: Any) -> None:
+        # Before anything else: a task adds itself to the set of all tasks.
+        self._number = number
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """An event loop without sockets, whose time passes when nothing is left to do at the present one."""
 
@@ -92,6 +104,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._due_now: deque[Due] = deque()
         self._due_later: list[tuple[float, int, Due]] = []
         self._timers = 0
+        self._tasks = 0
         self.steps = 0
         """How much has happened."""
         self._look_at_step = min(INSTANT_STEPS, MOST_STEPS)
@@ -158,7 +171,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def create_task(  # type: ignore[override]
         self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None
     ) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks += 1
+        return _NumberedTask(self._tasks, coro, loop=self, name=name, context=context)
 
     def _run_once(self) -> None:
         """Run until told to stop: `run_forever` would do no more in between than look whether it was."""

@@ -135,7 +135,7 @@ class Deletions:
         own = self._own(noted, topic_ids)
         self._with_folders |= self._hosting.set_strays_aside(known, untouched, own.keys(), topic_ids)
         self._names = {topic_id: deletion.name for topic_id, deletion in own.items()}
-        for topic_id in noted.keys() & set(topic_ids):
+        for topic_id in sorted(noted.keys() & set(topic_ids)):
             # Noted, and never begun; or about to be.
             await self._in_tree_thread(deletion_notes.forget_deletion_not_begun, self._tree, topic_id)
 
@@ -166,7 +166,7 @@ class Deletions:
         names, self._names = self._names, {}
         if names:
             await self.end(names, live_names)
-        for topic_id in tuple(self._in_doubt):
+        for topic_id in sorted(self._in_doubt):
             await self._forget_not_begun(topic_id)
 
     async def _forget_not_begun(self, topic_id: bytes) -> None:

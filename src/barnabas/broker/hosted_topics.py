@@ -147,7 +147,7 @@ class HostedTopics(TopicLookup):
 
     async def _withdraw(self) -> None:
         """Leave the in-sync replicas with those that may lack records."""
-        while wanted := self.claims.withdraw(self._incomplete, self.hosting.is_gone):
+        while wanted := self.claims.withdraw(sorted(self._incomplete), self.hosting.is_gone):
             await self._write_states(wanted)
             # Again where somebody else was faster: it may have counted on this broker still.
             self._incomplete = {each.where for each in wanted if self.picture.has_instead(each)}
@@ -350,7 +350,8 @@ class HostedTopics(TopicLookup):
     async def _claim(self, partitions: Iterable[TopicPartition]) -> None:
         asked = list(partitions)
         own = self._able(asked)
-        others = set(asked).difference(own)
+        able = set(own)
+        others = [each for each in asked if each not in able]
         self.claims.forget(others)
         await self._write_states(self.claims.give_up(others))
         while changes := self.claims.look(own, self._clock.monotonic()):
@@ -406,7 +407,9 @@ class HostedTopics(TopicLookup):
             each.where.topic: self.picture.topics[each.where.topic].version for each in wanted if self._adds(each)
         }
         written = await self._in_tree_thread(registry.write_partition_states, self._tree, wanted, versions)
-        others = set(wanted) - set(written)
+        changed = set(written)
+        # In the order in which they were wanted: replicas get their roles in it, the same in each run.
+        others = [each for each in wanted if each not in changed]
         if others:
             written += await self._in_tree_thread(registry.read_partition_states, self._tree, others)
         return self._take_over_states(written)

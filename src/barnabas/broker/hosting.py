@@ -186,7 +186,7 @@ class Hosting:
         :returns: the ids of topics of which folders are left.
         """
         left: dict[bytes, list[TopicPartition]] = {topic_id: [] for topic_id in deleted}
-        for stray in self._logs.all().keys() - known:
+        for stray in sorted(self._logs.all().keys() - known):
             identity = self._logs.topic_ids.get(stray)
             if identity is not None and identity.bytes in left:
                 left[identity.bytes].append(stray)

@@ -448,8 +448,9 @@ def write_partition_states(
 def _write_states(
     tree: Tree, changes: Sequence[StateChange], topic_versions: Mapping[str, int]
 ) -> Sequence[StateChange]:
-    names = {each.where.topic for each in changes} & topic_versions.keys()
-    checks: list[Operation] = [Check(paths.topic(name), topic_versions[name]) for name in sorted(names)]
+    checks: list[Operation] = [
+        Check(paths.topic(name), topic_versions[name]) for name in _with_versions(changes, topic_versions)
+    ]
     found = guards(dict.fromkeys(each.topic_id for each in changes))
     while changes:
         operations = [*checks, *(operation for guard in found.values() for operation in guard)]
@@ -479,7 +480,7 @@ def _write_others(
     third. So it is read which."""
     if len(changes) == 1:
         return []
-    names = {each.where.topic for each in changes} & topic_versions.keys()
+    names = _with_versions(changes, topic_versions)
     refused = {name for name in names if _version(tree, paths.topic(name)) != topic_versions[name]}
     left = [
         each
@@ -493,6 +494,10 @@ def _write_others(
         *_write_states(tree, changes[:middle], topic_versions),
         *_write_states(tree, changes[middle:], topic_versions),
     ]
+
+
+def _with_versions(changes: Sequence[StateChange], topic_versions: Mapping[str, int]) -> list[str]:
+    return sorted({each.where.topic for each in changes} & topic_versions.keys())
 
 
 def _version(tree: Tree, path: str) -> int | None:

@@ -116,6 +116,6 @@ def _forgotten(
     known: dict[tuple[str, int], FetchPartition], wanted: dict[tuple[str, int], FetchPartition]
 ) -> list[ForgottenTopic]:
     topics: dict[str, list[int]] = {}
-    for topic, partition in known.keys() - wanted.keys():
+    for topic, partition in sorted(known.keys() - wanted.keys()):
         topics.setdefault(topic, []).append(partition)
     return [ForgottenTopic(topic=topic, partitions=partitions) for topic, partitions in topics.items()]

@@ -316,7 +316,7 @@ class ConsumerState:
 
     def _report_refused(self, view: ClusterView) -> None:
         """Tell the application, once, of topics that it can never have."""
-        for name in self.subscription.topics - self._refused:
+        for name in sorted(self.subscription.topics - self._refused):
             topic = view.topics.get(name)
             if topic is not None and topic.error in TOPIC_REFUSED:
                 self._refused.add(name)
