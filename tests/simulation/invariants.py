@@ -96,7 +96,7 @@ class Invariants:
             self._after(stack, Partition, "__init__", self._leads)
             self._after(stack, Partition, "_advance", self._advanced)
             self._after(stack, Log, "__init__", self._has_end)
-            for name in ("truncate_to", "start_over_at"):
+            for name in ("truncate_to", "start_over_at", "reach_back_to"):
                 self._after(stack, Log, name, self._was_cut)
                 self._after(stack, Log, name, self._has_end)
             self._after(stack, DataFolders, "note_boot", lambda _: self.note_boot(_here()))

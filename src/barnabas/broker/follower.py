@@ -137,7 +137,7 @@ class Follower(Replica):
     async def _append_in_turn(self, records: memoryview, leader_high_watermark: int, leader_log_start: int) -> None:
         if len(records):
             if self._begins_before(records):
-                await self._cut(self.log.start_over_at, read_header(records).base_offset)
+                await self._cut(self.log.reach_back_to, read_header(records).base_offset)
             while (group := self._begin_append(records)) is None:
                 await self._disk.do(self.log.roll, read_header(records).base_offset)
             await self._disk.do(self.log.write, group)

@@ -144,8 +144,9 @@ class IsrUpdates:
             epoch = followers.broker_epoch_of(broker_id)
             return picture.is_eligible(broker_id, None if epoch == NO_BROKER_EPOCH else epoch)
 
+        own = partition.log
         isr = followers.wanted_isr(
-            self._clock.monotonic(), self._lag_time_max_s, partition.log.log_end_offset, is_eligible
+            self._clock.monotonic(), self._lag_time_max_s, own.log_end_offset, is_eligible, own.log_start_offset
         )
         if isr is None and info.state.lost_memory and not followers.is_changing:
             # While this leader lives, nobody has to wait for those that lost memory.

@@ -254,7 +254,12 @@ class LeaderReplicas:
         return len(self._isr) >= min_insync_replicas
 
     def wanted_isr(
-        self, now_s: float, lag_time_max_s: float, log_end_offset: int, is_eligible: Callable[[int], bool]
+        self,
+        now_s: float,
+        lag_time_max_s: float,
+        log_end_offset: int,
+        is_eligible: Callable[[int], bool],
+        log_start_offset: int = 0,
     ) -> tuple[int, ...] | None:
         """Return the ISR to propose, or None if the one in force is right or a change is under way.
 
@@ -262,13 +267,16 @@ class LeaderReplicas:
         that dies is waited for no longer than its death takes to be known, and one that shuts down not at all.
 
         A follower joins under the same condition, once it has all below the high watermark and all from before this
-        epoch: of that the leader before may have acknowledged more than this one knows.
+        epoch: of that the leader before may have acknowledged more than this one knows. And once it has told that its
+        log begins no earlier than the leader's: where that were in its memory only, a loss of power and it as the next
+        leader would bring back what was deleted (KIP-107).
 
         To be called often, and whenever a broker comes or goes: it is also what ends the high watermark's wait for a
         follower that had caught up and then fell silent.
 
         :param is_eligible: whether a broker is alive, not shutting down, and in the run that its fetches came from
             (`broker_epoch_of`).
+        :param log_start_offset: of the leader.
         """
         if self._is_changing:
             return None
@@ -278,17 +286,21 @@ class LeaderReplicas:
             known.holds_back = known.holds_back and each in near
         eligible = (self._broker_id, *followers)
         isr = tuple(
-            each for each in self._replicas if each in eligible and self._belongs(each, each in near, log_end_offset)
+            each
+            for each in self._replicas
+            if each in eligible and self._belongs(each, each in near, log_start_offset, log_end_offset)
         )
         return None if set(isr) == set(self._isr) else isr
 
-    def _belongs(self, broker_id: int, is_near: bool, log_end_offset: int) -> bool:
+    def _belongs(self, broker_id: int, is_near: bool, log_start_offset: int, log_end_offset: int) -> bool:
         if broker_id == self._broker_id:
             return True
-        follower_end_offset = self._followers[broker_id].log_end_offset
+        follower = self._followers[broker_id]
         if broker_id in self._isr:
-            return is_near or follower_end_offset == log_end_offset
-        return is_near and follower_end_offset >= max(self._high_watermark, self._epoch_start_offset)
+            return is_near or follower.log_end_offset == log_end_offset
+        if max(follower.log_start_offset, 0) < log_start_offset:
+            return False
+        return is_near and follower.log_end_offset >= max(self._high_watermark, self._epoch_start_offset)
 
     def set_replicas(self, replicas: tuple[int, ...]) -> None:
         """Take over that other brokers hold replicas now. One that does no longer counts as long as it is in sync, or

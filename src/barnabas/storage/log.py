@@ -228,6 +228,20 @@ class Log(WritableLog):
         with self._truncating(min(offset, self._log_start_offset)):
             self._start_over(offset)
 
+    def reach_back_to(self, offset: int) -> None:
+        """Let an empty log take the batch that it begins in, whose first offset is this one.
+
+        Until then it ends before it begins. Where it begins stays as it is, since that may have been stored already,
+        and told others, as what no crash undoes.
+
+        :raises StorageError: the disk refused.
+        """
+        self._health.check()
+        start = self._log_start_offset
+        with self._truncating(offset):
+            self._start_over(offset)
+            self._log_start_offset = start
+
     @contextmanager
     def _truncating(self, offset: int) -> Iterator[None]:
         """Have it stored, before anything is removed, that what is from `offset` on cannot be counted on."""

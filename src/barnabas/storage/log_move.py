@@ -61,7 +61,7 @@ class LogMove:
         first, future = read_header(batches), self.future
         if future.log_start_offset == future.log_end_offset and first.base_offset < future.log_end_offset:
             # The log begins within this batch.
-            future.start_over_at(first.base_offset)
+            future.reach_back_to(first.base_offset)
         append_as_follower(future, memoryview(batches), leader_epoch)
 
     def seal(self) -> None:

@@ -188,7 +188,9 @@ def _load_from(
             "%s: said to begin with offset %d, but it ends with %d; what is there is kept",
             folder, start, loaded.active.next_offset,
         )  # fmt: skip
-        return _load_segments(filesystem, folder, config, bases, trust_below, gaps)
+        loaded = _load_segments(filesystem, folder, config, bases, trust_below, gaps)
+        loaded.lost_from = loaded.active.next_offset
+        return loaded
     for base in bases[:first]:
         logger.warning(
             "%s: segment %d lies before offset %d, with which %s says that the log begins; renamed. If that is wrong,"

@@ -170,6 +170,31 @@ def test_truncation_and_a_new_start(tmp_path: Path, caplog: pytest.LogCaptureFix
     run(tmp_path, scenario)
 
 
+def test_log_that_begins_within_a_batch_begins_no_earlier_while_that_is_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where it begins may be stored at any moment: what the leader was told of it, no crash may undo.
+    async def scenario(bench: Bench) -> None:
+        await bench.follower.start_over_at(2)
+        starts = []
+        for name in ("reach_back_to", "write", "account"):
+            act = getattr(Log, name)
+
+            def act_and_look(self: Log, *args: Any, act: Any = act) -> Any:
+                result = act(self, *args)
+                starts.append(self.log_start_offset)
+                return result
+
+            monkeypatch.setattr(Log, name, act_and_look)
+        waiting = bench.follower.append(batch(0, count=4), 4, 2)
+        assert waiting is not None
+        await waiting
+        assert starts == [2, 2, 2]
+        assert (bench.log.log_start_offset, bench.log.high_watermark, bench.log.log_end_offset) == (2, 4, 4)
+
+    run(tmp_path, scenario)
+
+
 def test_a_role_ends_when_nothing_is_under_way_and_takes_nothing_more(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         await bench.append(0)

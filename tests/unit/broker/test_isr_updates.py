@@ -23,7 +23,7 @@ from barnabas.replication.in_sync import LeaderReplicas
 CLICKS = TopicPartition("clicks", 0)
 TOPIC_ID = bytes(16)
 LAG_S = 10.0
-END = 7
+START, END = 2, 7
 
 
 class Led(SimpleNamespace):
@@ -48,7 +48,7 @@ class Leading:
             leader_epoch=4,
             followers=self.followers,
             has_ended=False,
-            log=SimpleNamespace(log_end_offset=END),
+            log=SimpleNamespace(log_start_offset=START, log_end_offset=END),
             isr_changed=lambda: None,
         )
         self.proposed: list[StateChange] = []
@@ -138,8 +138,27 @@ def test_follower_joins_with_what_it_fetched_in_its_present_life_only(epoch_in_t
         leading.picture.put_brokers({2: LiveBroker(BrokerRegistration(2, "here", 1), 9)})
         leading.epochs_in_tree = {2: 9}
         leading.followers.on_fetch(2, END + 5, END + 5, leading.clock.monotonic(), broker_epoch=9)
+        leading.followers.on_log_start(2, START)
         await leading.update()
         assert leading.proposed[1:] == [StateChange(CLICKS, TOPIC_ID, PartitionState(1, 4, (1, 2)), 8)]
+
+    run(scenario)
+
+
+def test_follower_joins_once_its_log_is_known_to_begin_where_the_leaders_does() -> None:
+    async def scenario(leading: Leading) -> None:
+        leading.let_lag()
+        await leading.update()
+        assert [each.state.isr for each in leading.proposed] == [(1,)]
+        for broker_id, start in ((2, START - 1), (3, START)):
+            now_s = leading.clock.monotonic()
+            leading.followers.on_fetch(broker_id, END + 5, END + 5, now_s, broker_epoch=broker_id)
+            leading.followers.on_log_start(broker_id, start)
+        await leading.update()
+        assert leading.proposed[-1].state.isr == (1, 3)
+        leading.followers.on_log_start(2, START)
+        await leading.update()
+        assert leading.proposed[-1].state.isr == (1, 2, 3)
 
     run(scenario)
 

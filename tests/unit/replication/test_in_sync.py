@@ -200,6 +200,21 @@ class TestExpanding:
         replicas.on_fetch(2, 5, 5, 0.2)
         assert wanted(replicas, 0.2, 5) == (1, 2, 3)
 
+    def test_follower_that_may_bring_back_what_was_deleted_stays_out(self):
+        replicas = leading(isr=(1,))
+        replicas.on_fetch(2, 9, 9, 0.1)
+        replicas.on_fetch(3, 9, 9, 0.1)
+        replicas.on_log_start(2, 4)
+        replicas.on_log_start(3, 5)
+        assert replicas.wanted_isr(0.1, LAG_S, 9, lambda _: True, log_start_offset=5) == (1, 3)
+        replicas.on_log_start(2, 5)
+        assert replicas.wanted_isr(0.1, LAG_S, 9, lambda _: True, log_start_offset=5) == (1, 2, 3)
+
+    def test_member_that_has_not_deleted_yet_stays(self):
+        replicas = leading()
+        fetch_all(replicas, (2, 3), 9, 0.1)
+        assert replicas.wanted_isr(0.1, LAG_S, 9, lambda _: True, log_start_offset=5) is None
+
     def test_order_is_that_of_the_replicas(self):
         replicas = LeaderReplicas(1, 7, (3, 1, 2), (1,), 0, 0, 0.0)
         fetch_all(replicas, (2, 3), 0)

@@ -126,6 +126,8 @@ def test_start_beyond_the_end_is_not_believed(
     log = open_log(log_start_offset=31)
     assert "said to begin with offset 31, but it ends with 30" in caplog.text
     assert len(read_all(log)) == 30
+    # Another replica may have what this one had; it is not to be led by one that lacks it.
+    assert log.lost_from == 30
 
 
 def test_searches_by_time_begin_with_the_log(open_log: OpenLog, make_batch: MakeBatch) -> None:
