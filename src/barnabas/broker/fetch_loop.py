@@ -252,6 +252,9 @@ class FetchLoop:
             self._is_well(followed)
             if records:
                 self._resume(followed)
+            elif followed.replica.log.log_start_offset > followed.log_start_offset:
+                # Its own retention was where the leader is now: who waits for that has to be told.
+                self._log_starts.store(followed)
 
     def _take_error(self, followed: Followed[Follower], data: PartitionData) -> None:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset >= 0:

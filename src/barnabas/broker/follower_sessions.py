@@ -73,6 +73,12 @@ class Position:
     def key(self) -> Key:
         return self._topic_id, self.wanted.partition
 
+    def ask(self, wanted: FetchPartition) -> None:
+        """Take over what the follower asks for now. What it was told before it may have passed over, since its log was
+        not any more as the answer had it: so it is told again how far the leader is."""
+        self.wanted = wanted
+        self._told = NOTHING_TOLD
+
     def detach(self) -> None:
         """Watch the partition no longer."""
         if self.partition is not None:
@@ -233,7 +239,7 @@ class FollowerSession:
                 if len(self._positions) >= PARTITIONS_MAX:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
                 position = self._positions[topic_id, wanted.partition] = Position(self, topic_id, wanted)
-            position.wanted = wanted
+            position.ask(wanted)
             self.release(position)
             self.ready.setdefault(position)
 

@@ -360,6 +360,19 @@ def test_logs_that_part_and_offsets_before_the_start(tmp_path: Path) -> None:
     run(lambda: Bench(tmp_path), scenario)
 
 
+def test_who_asks_again_is_told_again_how_far_the_leader_is(tmp_path: Path) -> None:
+    # It may have taken nothing of the answer before: its log was no more where it had been when it asked.
+    async def scenario(bench: Bench) -> None:
+        append_now(bench.led[0], batch(5))
+        bench.fetch((0, 5))
+        assert bench.fetch() == []
+        (data,) = bench.fetch((0, 5))
+        assert (data.high_watermark, data.log_start_offset, len(data.records)) == (5, 0, 0)
+        assert bench.fetch() == []
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
 def test_session_ends_with_its_connection(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         bench.fetch((0, 0))

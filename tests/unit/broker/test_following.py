@@ -258,6 +258,21 @@ def test_leader_is_told_that_a_follower_has_deleted_records_once_no_crash_brings
     run(tmp_path, scenario)
 
 
+def test_leader_is_told_of_what_a_followers_own_retention_has_deleted_before(tmp_path: Path) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        led = leading.lead()
+        await append(led, batch(count=5))
+        following.follow(leading.node())
+        await until(lambda: following.log().high_watermark == 5)
+        following.log().delete_records_before(3)
+        assert await led.delete_records_before(3) == 3
+        deleted = led.when_deleted(3)
+        assert deleted is not None
+        await asyncio.wait_for(deleted, 60)
+
+    run(tmp_path, scenario)
+
+
 def test_disk_that_does_not_store_where_a_followers_log_begins_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
