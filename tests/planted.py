@@ -132,9 +132,11 @@ def join_at_high_watermark(patch: pytest.MonkeyPatch) -> None:
     acknowledged more."""
     belongs = LeaderReplicas._belongs
 
-    def belongs_by_high_watermark(self: LeaderReplicas, broker_id: int, is_near: bool, log_end_offset: int) -> bool:
+    def belongs_by_high_watermark(
+        self: LeaderReplicas, broker_id: int, is_near: bool, log_start_offset: int, log_end_offset: int
+    ) -> bool:
         if broker_id == self._broker_id or broker_id in self._isr:
-            return belongs(self, broker_id, is_near, log_end_offset)
+            return belongs(self, broker_id, is_near, log_start_offset, log_end_offset)
         return self.log_end_offset_of(broker_id) >= self._high_watermark
 
     patch.setattr(LeaderReplicas, "_belongs", belongs_by_high_watermark)

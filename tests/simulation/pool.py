@@ -123,7 +123,7 @@ def _renewed(worker: _Worker, context: multiprocessing.context.BaseContext) -> _
 
 def _work(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever is interrupted ends this process
-    logging.disable(logging.CRITICAL)
+    logging.getLogger().addHandler(logging.NullHandler())  # what brokers log is looked at, and not shown
     gc.collect()
     gc.freeze()  # modules are no garbage: the collection before each run need not look at them
     gc.disable()  # and one is enough: between two runs it would look at all that the last one has left, once more

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import random
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
 from barnabas.testing.history import History, Report, check
 from tests.simulation.clients import SimulatedClient, SimulatedProducer, SimulatedReader
@@ -69,7 +72,7 @@ class Result:
     """What came of a run.
 
     :param report: what the history's check found.
-    :param broken: invariants that did not hold, and errors that nobody caught.
+    :param broken: invariants that did not hold, and errors that nobody caught or nobody foresaw.
     :param plan: what was to befall the cluster.
     """
 
@@ -236,9 +239,42 @@ def run(
     story = Story(seed, seconds, plant, plan, workloads)
     story.ends_with = ends_with
     try:
-        with story.invariants.watching(), story.world.loop.found_quickly():
+        with story.invariants.watching(), story.world.loop.found_quickly(), _unforeseen_is_told(story.invariants):
             return story.run()
     finally:
         story.world.end()
         if collects:
             gc.enable()
+
+
+@contextmanager
+def _unforeseen_is_told(invariants: Invariants) -> Iterator[None]:
+    """Have what brokers caught and logged break the run, if nobody can have foreseen it: they go on, as they should,
+    and what they were about to do is never done."""
+    logger, handler = logging.getLogger("barnabas"), _Unforeseen(invariants)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+
+class _Unforeseen(logging.Handler):
+    """Says of an error that was logged with its traceback that it breaks the run.
+
+    Disks and connections that fail, and what Barnabas raises on purpose, are foreseen; so is a host that dies, which
+    is no `Exception`.
+    """
+
+    def __init__(self, invariants: Invariants) -> None:
+        super().__init__(logging.ERROR)
+        self._invariants = invariants
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, Exception) or isinstance(error, OSError | BarnabasError):
+            return
+        self._invariants.say(f"nobody foresaw: {record.getMessage()}: {error!r}")

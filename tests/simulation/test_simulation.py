@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.replication.in_sync import LeaderReplicas
 from tests.simulation import loop, pool
 from tests.simulation.invariants import Invariants
 from tests.simulation.plan import LEADER, SAME, Fault, Plan
@@ -48,6 +49,17 @@ def test_who_ends_a_start_in_order_for_want_of_a_tree_loses_nothing_with_its_pow
     result = run(1, plan=plan, workloads=())
     assert result.ok, result.told()
     assert sum("does not start" in what for _, what in result.story) > 1
+
+
+def test_what_a_broker_caught_and_nobody_foresaw_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wanted_isr(*_: object) -> None:
+        raise TypeError("five arguments")
+
+    monkeypatch.setattr(LeaderReplicas, "wanted_isr", wanted_isr)
+    result = run(1, workloads=())
+    assert [line for line in result.broken if line.startswith("nobody foresaw")] == [
+        "nobody foresaw: in-sync replicas cannot be written: TypeError('five arguments')"
+    ]
 
 
 def test_a_seed_tells_the_same_story_each_time() -> None:

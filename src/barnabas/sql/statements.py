@@ -9,7 +9,10 @@ from barnabas.sql.errors import SqlError
 
 STATEMENT_BYTES_MAX = 1024 * 1024
 
-_EXPLAIN = re.compile(r"\s*explain\b(\s+analyze\b)?(\s*\([^)]*\))?", re.IGNORECASE)
+_BEFORE = r"(?>\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"
+"""What may be before a statement's first word: DuckDB's parser leaves the comments there that follow the one before."""
+
+_EXPLAIN = re.compile(_BEFORE + r"explain\b(\s+analyze\b)?(\s*\([^)]*\))?", re.IGNORECASE)
 _NAME_WITH_SIGNS = re.compile(r"\b(?:from|join)\s+([\w.]*-[\w.-]*)", re.IGNORECASE)
 _KIND = re.compile(r"^[A-Z][A-Za-z ]{2,30} Error: ")
 _RESERVED_COLUMN = re.compile(r"(?<!\")\boffset\b(?!\"|\s+\d)", re.IGNORECASE)
@@ -36,7 +39,7 @@ def split_statements(duckdb: Any, text: str) -> list[str]:
 def without_explain(query: str) -> str:
     """Return the query that is to be explained; another one as it is.
 
-    >>> without_explain("explain analyze select 1"), without_explain("select 1")
+    >>> without_explain("explain analyze select 1"), without_explain("-- of one\\n explain select 1")
     ('select 1', 'select 1')
     """
     explain = _EXPLAIN.match(query)

@@ -256,7 +256,11 @@ def test_what_is_no_size_of_memory_is_refused(topics) -> None:
 
 
 def test_several_statements_are_told_apart(engine) -> None:
-    assert engine.split("select ';'; -- a; b\nvalues (1);") == ["select ';'; -- a; b", "values (1)"]
+    assert engine.split("select ';';\nvalues (1);") == ["select ';'", "values (1)"]
     assert engine.split(" ") == []
+    # To which statement a comment between two belongs differs from one release of DuckDB to the next.
+    commented = engine.split("select ';'; -- a; b\n/* c; */ explain select 2; -- d\nvalues (1);")
+    assert [len(rows(engine, each)) for each in commented] == [1, 1, 1]
+    assert rows(engine, commented[0]) == [(";",)]
     assert rows(engine, "explain select 1")
     assert [row[0] for row in rows(engine, "describe clicks")][-1] == "ms"
