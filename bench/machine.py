@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import re
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def describe() -> str:
         f"{os.cpu_count()} cores ({_processor()})",
         f"{memory_gib:.0f} GB of memory",
         f"{platform.system()} {platform.release().split('-')[0]}",
-        f"Python {platform.python_version()}",
+        f"Python {platform.python_version()}{' of the system' if sys.base_prefix == '/usr' else ''}",
     ]
     return ", ".join(parts)
 
