@@ -27,6 +27,19 @@ from bench.spark_kafka_source import kafka_source_jars
 
 MASTER = "local[2]"
 KAFKA_SOURCE_JARS = ("spark-sql-kafka-*", "spark-token-provider-kafka-*", "kafka-clients-*", "commons-pool2-*")
+NO_SOURCE = "rate-micro-batch"
+"""Spark's own maker of rows: what a stream takes whose source costs next to nothing."""
+SOURCES = ("barnabas", "kafka", NO_SOURCE)
+MADE_ROWS = (
+    "CAST(NULL AS BINARY) AS key",
+    "CAST(rpad(concat('record ', value % 10000), 100, ' of those that Spark makes itself') AS BINARY) AS value",
+    "'made' AS topic",
+    "CAST(value % 6 AS INT) AS partition",
+    "value AS offset",
+    "timestamp",
+    "0 AS timestampType",
+)
+"""What a source of records yields, of which each value is there as often as in the topic."""
 LAST_SHARE = 100
 """`last` reads one in so many records of each partition, the latest by time."""
 
@@ -61,8 +74,9 @@ class SparkJob:
     def stream(self, number: int) -> int:
         """Copy what the topic has into Parquet files, as a stream that ends when it has all."""
         folder = self._folder / str(number)
-        records = self._spark.readStream.format(self._asked.source).options(**self._options()).load()
-        writer = records.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+        writer = (
+            self._endless_frame().writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+        )
         query = writer.trigger(availableNow=True).start(str(folder / "rows"))
         query.awaitTermination()
         count = sum(int(progress["numInputRows"]) for progress in query.recentProgress)
@@ -92,6 +106,12 @@ class SparkJob:
 
     def _frame(self) -> DataFrame:
         return self._spark.read.format(self._asked.source).options(**self._options()).load()
+
+    def _endless_frame(self) -> DataFrame:
+        if self._asked.source == NO_SOURCE:
+            made = self._spark.readStream.format(NO_SOURCE).option("rowsPerBatch", self._asked.records)
+            return made.load().selectExpr(*MADE_ROWS)
+        return self._spark.readStream.format(self._asked.source).options(**self._options()).load()
 
     def _options(self) -> dict[str, str]:
         asked = self._asked
@@ -139,11 +159,12 @@ def main() -> None:
     """Do what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("work", choices=WORKS)
-    parser.add_argument("--source", choices=["barnabas", "kafka"], default="barnabas")
+    parser.add_argument("--source", choices=SOURCES, default="barnabas")
     parser.add_argument("--format", default="raw", help="of the values, for loads")
     parser.add_argument("--registry", help="of the schemas of Avro's values")
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
+    parser.add_argument("--records", type=int, default=0, help=f"that `{NO_SOURCE}` makes")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", default="", help="for what is streamed and loaded")
     asked = parser.parse_args()

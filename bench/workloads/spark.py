@@ -34,6 +34,7 @@ LOAD_AVRO = "load of Avro with 10 fields into columns"
 NOTHING = "load where nothing is new"
 MANY, PARTITION = "count and sum of lengths, 200 partitions", "count and sum of lengths, one of 6 partitions"
 LAST = "count and sum of lengths, the last hundredth by time"
+MADE_BY_SPARK = "Spark, rows that it makes itself"
 LIMIT_SHARE = 4
 """Spark does all rounds in one process, which gets so many times the limit of one run."""
 PARTITIONS_MANY = 200
@@ -80,6 +81,7 @@ BOTH_SERVERS = (
 BARNABAS_ONLY = (
     Asked(FIRST, "first"),
     Asked(FIRST, "first", SPARKS_SOURCE, "kafka"),
+    Asked(STREAM, "stream", MADE_BY_SPARK, "rate-micro-batch"),
     Asked(LOAD, "load", LOADER),
     Asked(LOAD_JSON, "load", LOADER, topic=JSON, format="json"),
     Asked(LOAD_AVRO, "load", LOADER, topic=AVRO, format="avro"),
@@ -107,7 +109,7 @@ def measure_spark(contest: Contest) -> Sequence[Case]:
             cases[READ].rows.append(Row(SERVERS[name].title, SPARK, problem=problem_of(error)))
             continue
         for asked in (*BOTH_SERVERS, *BARNABAS_ONLY) if name == "barnabas" else BOTH_SERVERS:
-            cases[asked.case].rows.append(_row(contest, name, asked))
+            cases[asked.case].rows.append(_row(contest, name, asked, count))
     return list(cases.values())
 
 
@@ -166,7 +168,7 @@ def _json_value(number: int) -> str:
     return JSON_VALUE % (number, number % 9973, number % 499, number % 65536, number % 1000, is_cached)
 
 
-def _row(contest: Contest, name: str, asked: Asked) -> Row:
+def _row(contest: Contest, name: str, asked: Asked, records: int) -> Row:
     server = contest.arena.server(name)
     row = Row(server.title, asked.client)
     told = f"{contest.name} {asked.case}: {server.title} < {asked.client}"
@@ -181,7 +183,7 @@ def _row(contest: Contest, name: str, asked: Asked) -> Row:
     # A session has one first query.
     for _ in range(contest.scale.rounds if asked.work == "first" else 1):
         try:
-            row.runs += _runs(contest, server, asked)
+            row.runs += _runs(contest, server, asked, records)
         except ClientError as error:
             row.problem = str(error)
             contest.progress.say(f"{told}: failed: {error}")
@@ -190,12 +192,12 @@ def _row(contest: Contest, name: str, asked: Asked) -> Row:
     return row
 
 
-def _runs(contest: Contest, server: Server, asked: Asked) -> list[Run]:
+def _runs(contest: Contest, server: Server, asked: Asked, records: int) -> list[Run]:
     """Run Spark in a process of its own; return what it measured."""
     with TemporaryDirectory(prefix="barnabas-bench-warehouse-") as folder:
         command = [sys.executable, "-m", "bench.spark_job", asked.work, "--source", asked.source]
         command += ["--bootstrap", server.address, "--topic", asked.topic, "--format", asked.format]
-        command += ["--rounds", str(contest.scale.rounds), "--folder", folder]
+        command += ["--records", str(records), "--rounds", str(contest.scale.rounds), "--folder", folder]
         with schema_registry(server.address) if asked.format == "avro" else nullcontext() as registry:
             command += ["--registry", registry] if registry else []
             server.reset_memory_peak()
@@ -240,7 +242,8 @@ WORKLOADS = (
         "load where nothing is new, "
         "the records are those that the table has. Conditions on `partition` and `timestamp` leave records unread. The "
         "CPU time is that of Spark with its Python workers. The peer is Spark's own Kafka source in Scala "
-        "(`spark-sql-kafka-0-10`).",
+        "(`spark-sql-kafka-0-10`). Of the stream a third row says what Spark takes to write rows that it makes itself "
+        "(`rate-micro-batch`): no source can be faster.",
         measure_spark,
     ),
 )

@@ -9,13 +9,14 @@ import pytest
 from bench.goals import GOALS, SPARK, SPARKS_SOURCE, against_sparks_source, took
 from bench.processes import ClientError
 from bench.results import Case, Row, Run
-from bench.spark_job import WORKS, timed_rounds
+from bench.spark_job import SOURCES, WORKS, timed_rounds
 from bench.workloads.spark import AVRO_FIELDS, BARNABAS_ONLY, BOTH_SERVERS, JSON_VALUE, SparkReport, parse_report
 
 
 def test_each_row_asks_for_something_that_the_program_does() -> None:
     asked = (*BOTH_SERVERS, *BARNABAS_ONLY)
     assert {each.work for each in asked} == set(WORKS)
+    assert {each.source for each in asked} == set(SOURCES)
     assert len({(each.case, each.client) for each in asked}) == len(asked)
 
 
