@@ -91,7 +91,7 @@ class Follower(Replica):
             self._account(group, records)
         self._go_on_to(leader_high_watermark)
         if min(leader_log_start, self.log.high_watermark) > self.log.log_start_offset:
-            return self._get_in_line(lambda: self._begin_with(leader_log_start))
+            return self._get_in_line(lambda: self._begin_with(leader_log_start, brought=len(records)))
         return self._when_flushed() if self._flusher else None
 
     async def truncate_to(self, offset: int) -> None:
@@ -143,7 +143,7 @@ class Follower(Replica):
             await self._disk.do(self.log.write, group)
             self._account(group, records)
         self._go_on_to(leader_high_watermark)
-        await self._begin_with(leader_log_start)
+        await self._begin_with(leader_log_start, brought=len(records))
         if (flushed := self._when_flushed()) is not None:
             await flushed
 
@@ -183,8 +183,12 @@ class Follower(Replica):
                 size, self._unexposed_bytes = self._unexposed_bytes, 0
                 self._notify(size)
 
-    async def _begin_with(self, leader_log_start: int) -> None:
-        """Forget the records that the leader has forgotten."""
+    async def _begin_with(self, leader_log_start: int, *, brought: int) -> None:
+        """Forget the records that the leader has forgotten.
+
+        :param brought: the bytes of records that came with that. They are here, whatever becomes of the others.
+        :raises BarnabasError: the disk refused, and nothing came: who asks again at once is told the same at once.
+        """
         offset = min(leader_log_start, self.log.high_watermark)
         if offset <= self.log.log_start_offset:
             return
@@ -193,4 +197,6 @@ class Follower(Replica):
                 await self._disk.do(self.log.roll)
             self.log.delete_records_before(offset)
         except BarnabasError as error:
+            if not brought:
+                raise
             log.warning("%s: records that its leader has deleted stay: %s", self.topic_partition, error)

@@ -174,9 +174,16 @@ class LeaderReplicas:
     def least_log_start(self, log_start_offset: int) -> int:
         """Return the offset before which no replica that may lead next has any record; -1 while that is not known.
 
+        One that is about to join counts, as for the high watermark: where records are deleted all the time it would
+        else never begin where the leader does, and so never join.
+
         :param log_start_offset: of the leader.
         """
-        followers = [known.log_start_offset for each, known in self._followers.items() if each in self._maximal_isr]
+        followers = [
+            known.log_start_offset
+            for each, known in self._followers.items()
+            if known.holds_back or each in self._maximal_isr
+        ]
         return min(log_start_offset, *followers) if followers else log_start_offset
 
     def log_end_offset_of(self, follower: int) -> int:

@@ -373,6 +373,20 @@ def test_who_asks_again_is_told_again_how_far_the_leader_is(tmp_path: Path) -> N
     run(lambda: Bench(tmp_path), scenario)
 
 
+def test_who_asks_again_is_told_at_the_end_of_a_wait_as_well(tmp_path: Path) -> None:
+    # What the pass before the wait had read of it is not in the answer, which another pass makes.
+    async def scenario(bench: Bench) -> None:
+        append_now(bench.led[0], batch(5))
+        bench.fetch((0, 5), (1, 0))
+        answer = bench.begin(bench.request((0, 5), max_wait_ms=WAIT_MS))
+        assert inspect.isawaitable(answer)
+        append_now(bench.led[1], batch(1))
+        found = [data for topic in _finished(await answer).responses for data in topic.partitions]
+        assert sorted((data.partition_index, data.high_watermark) for data in found) == [(0, 5), (1, 0)]
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
 def test_session_ends_with_its_connection(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         bench.fetch((0, 0))

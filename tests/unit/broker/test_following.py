@@ -273,6 +273,61 @@ def test_leader_is_told_of_what_a_followers_own_retention_has_deleted_before(tmp
     run(tmp_path, scenario)
 
 
+def test_what_is_deleted_while_a_follower_is_busy_is_told_when_it_asks_again(tmp_path: Path) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        led, _other = leading.lead(0), leading.lead(1)
+        await append(led, batch(count=5))
+        follower = following.follow(leading.node(), 0)
+        following.follow(leading.node(), 1)
+        await until(lambda: len(leading.sessions) == 1)
+        (session,) = leading.sessions._sessions.values()
+        await until(lambda: following.log(0).high_watermark == 5 and len(session) == 2)
+        may_go_on = asyncio.Event()
+        in_line = follower._get_in_line(may_go_on.wait)  # as a roll or a flush is
+        assert await led.delete_records_before(2) == 2
+        await until(lambda: len(session) == 1)  # it is left out meanwhile
+        assert await led.delete_records_before(3) == 3
+        deleted = led.when_deleted(3)
+        assert deleted is not None
+        may_go_on.set()
+        await in_line
+        await deleted
+        assert following.log(0).log_start_offset == 3
+
+    run(tmp_path, scenario)
+
+
+def test_disk_that_deletes_nothing_is_asked_now_and_then_and_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(leading: LeadersEnd, following: FollowersEnd) -> None:
+        led, busy = leading.lead(0), leading.lead(1)
+        await append(led, batch(count=5))
+        following.follow(leading.node(), 0)
+        following.follow(leading.node(), 1)
+        await until(lambda: following.log(0).high_watermark == 5)
+        log, roll, tries = following.log(0), Log.roll, 0
+
+        def roll_if_there_is_room(self: Log, base_offset: int | None = None) -> None:
+            nonlocal tries
+            if self is log:
+                tries += 1
+                raise StorageError("no space left")
+            roll(self, base_offset)
+
+        monkeypatch.setattr(Log, "roll", roll_if_there_is_room)
+        assert await led.delete_records_before(5) == 5
+        for count in range(1, 101):
+            await append(busy, batch())
+            await until(lambda count=count: following.log(1).log_end_offset == count)  # type: ignore[misc]
+        assert tries < 50  # of a hundred answers
+        assert sum("no space left" in record.getMessage() for record in caplog.records) <= 1
+        monkeypatch.undo()
+        await until(lambda: log.log_start_offset == 5)
+
+    run(tmp_path, scenario)
+
+
 def test_disk_that_does_not_store_where_a_followers_log_begins_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -210,6 +210,16 @@ class TestExpanding:
         replicas.on_log_start(2, 5)
         assert replicas.wanted_isr(0.1, LAG_S, 9, lambda _: True, log_start_offset=5) == (1, 2, 3)
 
+    def test_deletion_waits_for_who_is_about_to_join(self):
+        """Else one that deletes again and again would be ahead of a follower for ever."""
+        replicas = leading(isr=(1,))
+        assert replicas.least_log_start(5) == 5
+        replicas.on_fetch(2, 9, 9, 0.1)
+        replicas.on_log_start(2, 4)
+        assert replicas.least_log_start(5) == 4
+        assert replicas.wanted_isr(0.1 + 2 * LAG_S, LAG_S, 9, lambda _: True, log_start_offset=5) is None
+        assert replicas.least_log_start(5) == 5
+
     def test_member_that_has_not_deleted_yet_stays(self):
         replicas = leading()
         fetch_all(replicas, (2, 3), 9, 0.1)
