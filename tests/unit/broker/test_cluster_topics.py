@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from barnabas.broker.api import Context
 from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.cluster_watch import News
 from barnabas.broker.follower import Follower
 from barnabas.broker.handing_over import HandingOver
+from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
+from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.settings.in_force import BrokerSettings
+from barnabas.broker.turns import Turns
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination import configs, deletion_notes, paths, registry
 from barnabas.coordination.tree import NodeError
 from barnabas.coordination.values import NO_LEADER, PartitionState
 from barnabas.errors import ErrorCode, KafkaError, StorageError, TimedOutError
 from barnabas.model import TopicPartition
+from barnabas.net.server_connection import Peer
+from barnabas.protocol.messages.incremental_alter_configs import (
+    APPEND,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementallyAlterableConfig,
+)
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append, in_tree_thread
 
 # --- creation ---
@@ -497,6 +512,30 @@ def test_missed_changes_are_made_up_for_by_reading_everything(run: Run) -> None:
         assert (await two.follow()).is_everything
         assert sorted(topic.name for topic in two.topics.all()) == ["clicks", "other"]
         assert two.leads(TopicPartition("other", 0))
+
+    run(scenario)
+
+
+def test_items_are_added_to_the_list_that_the_tree_has(run: Run) -> None:
+    name = "leader.replication.throttled.replicas"
+
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {name: "0:1"}, assignment=[[1, 2]])
+        await cluster.follow()
+        await one.topics.configure("clicks", lambda _: {})  # broker 2 has not heard of it
+        settings = cast(DynamicSettings, SimpleNamespace(broker=BrokerSettings(two.config, {}, {})))
+        change = IncrementallyAlterableConfig(name=name, config_operation=APPEND, value="0:2")
+        resource = IncrementalAlterConfigsResource(resource_type=2, resource_name="clicks", configs=[change])
+        response = await incremental_alter_configs.handle(
+            two.topics,
+            settings,
+            Turns(SYSTEM_CLOCK.monotonic),
+            IncrementalAlterConfigsRequest(resources=[resource], validate_only=False),
+            Context(1, None, Peer("127.0.0.1", 1, "127.0.0.1")),
+        )
+        assert [each.error_code for each in response.responses] == [ErrorCode.NONE]
+        assert configs.read_topic_config(cluster.tree, "clicks") == {name: "0:2"}
 
     run(scenario)
 

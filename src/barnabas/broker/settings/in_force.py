@@ -87,6 +87,11 @@ class BrokerSettings(NamedTuple):
             found.append(Synonym(name, value, ConfigSource.STATIC_BROKER))
         return (*found, Synonym(name, default, ConfigSource.DEFAULT))
 
+    def inherited(self, name: str, *, by_all: bool) -> tuple[Synonym, ...]:
+        """Return where a setting would have its value from if this broker, or all together, had none of their own."""
+        own = {ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER if by_all else None}
+        return tuple(each for each in self.synonyms(name) if each.source not in own)
+
     def describe(self) -> Iterator[DescribedSetting]:
         """Yield all settings."""
         for name, field in _FIELDS.items():

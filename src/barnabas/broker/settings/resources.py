@@ -37,8 +37,8 @@ class Target(NamedTuple):
 
     rules: Mapping[str, Rule]
     """Which settings it can have."""
-    in_force: Callable[[str], str]
-    """Returns the value of one of them."""
+    inherited: Callable[[str], str]
+    """Returns the value of one of them where the resource itself says nothing."""
     change: Callable[..., Awaitable[None]]
     """Carries out a change of its own settings."""
 
@@ -74,12 +74,16 @@ def target_of(topics: Topics, settings: DynamicSettings, resource_type: int, nam
     else:
         raise _no_settings(resource_type)
 
-    def in_force(setting: str) -> str:
-        if resource_type == ResourceType.BROKER:
-            return settings.broker.synonyms(setting)[0].value
-        return next(each.value for each in describe(topics, settings, resource_type, name) if each.name == setting)
+    def inherited(setting: str) -> str:
+        if resource_type == ResourceType.TOPIC:
+            synonyms = default_synonyms(settings.broker, TOPIC_SETTINGS[setting])
+        elif resource_type == ResourceType.BROKER:
+            synonyms = settings.broker.inherited(setting, by_all=name == ALL_BROKERS)
+        else:
+            synonyms = (_group_default(setting, GROUP_SETTINGS[setting].default),)
+        return synonyms[0].value
 
-    return Target(rules, in_force, partial(change, name))
+    return Target(rules, inherited, partial(change, name))
 
 
 def names_of(topics: Topics, settings: DynamicSettings, resource_type: ResourceType) -> list[str]:
@@ -119,10 +123,14 @@ def _topic_settings(settings: BrokerSettings, own: Mapping[str, str]) -> Iterato
 
 def _group_settings(own: Mapping[str, str]) -> Iterator[DescribedSetting]:
     for name, setting in GROUP_SETTINGS.items():
-        synonyms: tuple[Synonym, ...] = (Synonym(f"group.{name}", setting.default, ConfigSource.DEFAULT),)
+        synonyms: tuple[Synonym, ...] = (_group_default(name, setting.default),)
         if name in own:
             synonyms = (Synonym(name, own[name], ConfigSource.GROUP), *synonyms)
         yield DescribedSetting(name, setting.rule.kind, NO_EFFECT, synonyms, read_only=False)
+
+
+def _group_default(name: str, default: str) -> Synonym:
+    return Synonym(f"group.{name}", default, ConfigSource.DEFAULT)
 
 
 def _no_settings(resource_type: int) -> KafkaError:
