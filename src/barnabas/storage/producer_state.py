@@ -166,12 +166,16 @@ class ProducerStates:
         it is there too, as soon as this one is acknowledged, and others would send it too late. Nothing in the batch
         tells which it is. So it is refused once, for a reason for which each producer sends again in order all that is
         not acknowledged: what then comes first is the first there is.
+
+        Where more producers than are remembered were forgotten at once, as when all records of a busy log are deleted,
+        every other one of them is taken at once: else each would be forgotten again before it comes again.
         """
         stranger = header.producer_id, header.producer_epoch, header.base_sequence
         if header.base_sequence == 0 or stranger in self._strangers:
             return
-        while len(self._strangers) >= STRANGERS_MAX:
+        if len(self._strangers) >= STRANGERS_MAX:
             del self._strangers[next(iter(self._strangers))]
+            return
         self._strangers[stranger] = None
         raise KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
