@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import subprocess
-import tarfile
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,9 +27,9 @@ def last_release(clone: Path = ROOT, commits: Sequence[str] = COMMITS) -> str | 
 
 def unpack(release: str, folder: Path, clone: Path = ROOT) -> Path:
     """Put the sources of a release into a folder; return where its packages are. Its codec is that in pure Python."""
-    archive = subprocess.run(["git", "-C", clone, "archive", release, "src"], check=True, capture_output=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(folder, filter="data")
+    command = ["git", "-C", clone, "archive", "--format=zip", release, "src"]
+    with zipfile.ZipFile(io.BytesIO(subprocess.run(command, check=True, capture_output=True).stdout)) as archive:
+        archive.extractall(folder)
     return folder / "src"
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
@@ -81,8 +81,7 @@ def fetch_sources() -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-binary", ":all:", "--no-deps", "--dest", str(CACHE), f"kafka-python=={VERSION}"]
     subprocess.run(command, check=True)
-    with tarfile.open(next(CACHE.glob("*.tar.gz"))) as archive:
-        archive.extractall(CACHE, filter="data")
+    shutil.unpack_archive(next(CACHE.glob("*.tar.gz")), CACHE)
     (SOURCES / "test" / "__init__.py").touch()
     (SOURCES / "test" / "service.py").write_text(SERVICE, encoding="utf-8")
 

@@ -109,9 +109,12 @@ async def _pump_all(to_leaders: Sequence[_LeaderRequests], work: _Work, meter: M
         async with asyncio.TaskGroup() as tasks:
             for requests in to_leaders:
                 tasks.create_task(requests.pump(work, meter, going))
-    except* BarnabasError as group:
-        # One reason is enough for one line.
-        raise group.exceptions[0] from None
+    except BaseExceptionGroup as group:
+        # One reason is enough for one line. `except*` would put it into a group again before Python 3.11.4.
+        told, others = group.split(BarnabasError)
+        if told is None or others is not None:
+            raise
+        raise told.exceptions[0] from None
 
 
 class _Work:
