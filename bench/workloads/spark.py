@@ -242,8 +242,7 @@ WORKLOADS = (
         "load where nothing is new, "
         "the records are those that the table has. Conditions on `partition` and `timestamp` leave records unread. The "
         "CPU time is that of Spark with its Python workers. The peer is Spark's own Kafka source in Scala "
-        "(`spark-sql-kafka-0-10`). Of the stream a third row says what Spark takes to write rows that it makes itself "
-        "(`rate-micro-batch`): no source can be faster.",
+        "(`spark-sql-kafka-0-10`).",
         measure_spark,
     ),
 )
