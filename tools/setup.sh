@@ -20,8 +20,7 @@ is_installed() {
 }
 
 # Prints the first Python of version 3.11 or later. The system's comes first, if it can make environments and compile for
-# them: distributions build theirs with profiles (PGO), while what pyenv compiles by default takes a third more time for all
-# that is in Python.
+# them: distributions build theirs with profiles (PGO), and what pyenv compiles by default takes about a quarter more time.
 find_python() {
     for python in /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11; do
         [ "$python" != /usr/bin/python3 ] || is_complete "$python" || continue

@@ -240,9 +240,7 @@ class FollowerSession:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
                 position = self._positions[topic_id, wanted.partition] = Position(self, topic_id, wanted)
             position.ask(wanted)
-            self.mentions[position] = (
-                None  # a request that waits is answered by a later pass than the one that reads it
-            )
+            self.mentions[position] = None  # should it wait, another pass makes the answer than the one that reads now
             self.release(position)
             self.ready.setdefault(position)
 

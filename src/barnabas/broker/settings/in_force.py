@@ -89,7 +89,9 @@ class BrokerSettings(NamedTuple):
 
     def inherited(self, name: str, *, by_all: bool) -> tuple[Synonym, ...]:
         """Return where a setting would have its value from if this broker, or all together, had none of their own."""
-        own = {ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER if by_all else None}
+        own = {ConfigSource.DYNAMIC_BROKER}
+        if by_all:
+            own.add(ConfigSource.DYNAMIC_DEFAULT_BROKER)
         return tuple(each for each in self.synonyms(name) if each.source not in own)
 
     def describe(self) -> Iterator[DescribedSetting]:
