@@ -66,7 +66,8 @@ class Ensemble:
         self.slow: set[str] = set()
         """Hosts that wait long for answers."""
         self.deaf: set[str] = set()
-        """Hosts that get no answer to every other write: carried out at once, a while later, or never."""
+        """Hosts that get no answer to every other write: carried out at once, a while later but no later than what they
+        ask next, or never."""
         self.on_set: list[OnSet] = []
         """Called when a node has other data."""
         self.writes = 0
@@ -368,7 +369,6 @@ class SimulatedSession:
             the real one).
         """
         self._check()
-        self._do_late()
         ensemble = self._ensemble
         draw = ensemble.world.random
         if self._host.name not in ensemble.deaf or draw.random() < 0.5:
@@ -380,7 +380,8 @@ class SimulatedSession:
         raise TreeUnavailableError("ZooKeeper did not answer; it may have been done or not")
 
     def _do_late(self) -> None:
-        """Carry out what nobody waits for any longer: while the session lives, and before what it writes next."""
+        """Carry out what nobody waits for any longer: while the session lives, and before what it reads or writes next,
+        as `Tree.multi` promises."""
         late, self._late = self._late, []
         if late and self._session_id in self._ensemble.sessions:
             with contextlib.suppress(CoordinationError):
@@ -416,6 +417,7 @@ class SimulatedSession:
             self._lose()
             raise TreeUnavailableError("the session is lost")
         self.be_heard()
+        self._do_late()
 
     def _lose(self) -> None:
         if not self._is_lost and not self._is_closed:

@@ -5,6 +5,11 @@ calls wait. The servers say that a session is lost when nothing was heard of it 
 nodes and watches are gone. kazoo would begin another session by itself, under callers who still believe in the old
 one; here no connection is made any more, every call raises `SessionLostError`, and the owner opens a new object.
 
+A write that got no answer may be done a moment later: it may be with another server than the one that is asked next,
+which then still tells what was before. So what is read after such a write is read behind a `sync`, which lets that
+server catch up: by then the write is done, or never will be, since the servers refuse what a connection has left behind.
+Who reads what has become of it, to act on that, can believe it.
+
 Threads: kazoo has one for the connection, which tells of every change of state, and one that calls watches, the
 "tree's own thread"; `on_end` is called from the latter. Methods may be called from any thread.
 """
@@ -154,6 +159,8 @@ class Session:
         connection._connect = self._note_granted_timeout(connection._connect)
         connection._invoke = self._answered_in_time(connection._invoke)
         connection._read_response = self._in_order(connection._read_response)
+        self._doubts = self._settled = 0
+        """How many writes got no answer, and of how many of them it is certain by now whether they were done."""
         self._start(config.connection_timeout_s or config.session_timeout_s, address.chroot)
         self.session_id: int = self._client.client_id[0]
         self.writes = 0
@@ -228,11 +235,28 @@ class Session:
         :raises TreeUnavailableError: there was none in time.
         """
         while True:
-            self.wait_until_connected(deadline)
+            self._wait_until_settled(deadline)
             try:
                 return self._answer(send(self._client), deadline)
             except NoAnswerError:
                 continue
+
+    def _wait_until_settled(self, deadline: Deadline) -> None:
+        """Return when there is a connection to a server that knows what has become of all that was written.
+
+        :raises TreeUnavailableError: there was none in time, or the session is lost.
+        """
+        while True:
+            self.wait_until_connected(deadline)
+            doubts = self._doubts
+            if doubts == self._settled:
+                return
+            try:
+                self._answer(self._client.sync_async("/"), deadline)
+            except NoAnswerError:
+                continue
+            with self._connection_changed:
+                self._settled = max(self._settled, doubts)
 
     def read_all(self, sends: Sequence[Callable[[KazooClient], Any]], deadline: Deadline) -> list[Any]:
         """Do several reads, many at once; in place of an answer stands the `ZookeeperError` of one that was refused.
@@ -243,7 +267,7 @@ class Session:
         for start in range(0, len(sends), READS_AT_ONCE):
             deadline = Deadline(deadline.timeout_s) if start else deadline
             part = sends[start : start + READS_AT_ONCE]
-            self.wait_until_connected(deadline)
+            self._wait_until_settled(deadline)
             requests = [send(self._client) for send in part]
             for send, request in zip(part, requests, strict=True):
                 try:
@@ -274,13 +298,21 @@ class Session:
             self.writes += 1
         try:
             results: list[Any] = self._answer(transaction.commit_async(), deadline)
-        except (SessionLostError, ClosedError, NoAnswerError):
+        except (SessionLostError, ClosedError):
+            raise
+        except NoAnswerError:
+            self._be_in_doubt()
             raise
         except TreeUnavailableError as error:
+            self._be_in_doubt()
             raise UnknownOutcomeError(f"{error}; it may have been done or not") from None
         if any(isinstance(each, kazoo.SessionExpiredError) for each in results):
             self._lose()
         return results
+
+    def _be_in_doubt(self) -> None:
+        with self._connection_changed:
+            self._doubts += 1
 
     def _request(self, operation: Operation) -> Any:
         path = self._client.chroot + operation.path if operation.path != "/" else self._client.chroot or "/"

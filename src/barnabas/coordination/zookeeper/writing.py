@@ -83,7 +83,6 @@ def _read_now(
 ) -> dict[str, NodeData]:
     """Return what the nodes of a write are now, and all nodes that a sequential creation may have made."""
     try:
-        session.read(lambda client: client.sync_async("/"), deadline)
         paths = {each.path for each in operations if not isinstance(each, Check) and not is_sequential(each)}
         found = read_nodes(session, sorted(paths), deadline)
         for operation in operations:
