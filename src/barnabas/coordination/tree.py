@@ -288,8 +288,8 @@ class Tree(Protocol):
     def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
         """Do all of it, in order, or nothing.
 
-        Where this raises `TreeUnavailableError`, as `create`, `set` and `delete` may, it may have been done or not. What
-        this session reads later tells: it is never done after that.
+        Where this raises `TreeUnavailableError`, as `create`, `set` and `delete` may, it may have been done or not.
+        What this session reads later tells: it is never done after that.
 
         :raises NodeError: the error of the first operation that cannot be done.
         :raises TooLargeError: the tree takes less at once; see `subtrees.in_parts`.

@@ -7,8 +7,8 @@ one; here no connection is made any more, every call raises `SessionLostError`, 
 
 A write that got no answer may be done a moment later: it may be with another server than the one that is asked next,
 which then still tells what was before. So what is read after such a write is read behind a `sync`, which lets that
-server catch up: by then the write is done, or never will be, since the servers refuse what a connection has left behind.
-Who reads what has become of it, to act on that, can believe it.
+server catch up: by then the write is done, or never will be, since the servers refuse what a connection has left
+behind. Who reads what has become of it, to act on that, can believe it.
 
 Threads: kazoo has one for the connection, which tells of every change of state, and one that calls watches, the
 "tree's own thread"; `on_end` is called from the latter. Methods may be called from any thread.
