@@ -74,9 +74,8 @@ class SparkJob:
     def stream(self, number: int) -> int:
         """Copy what the topic has into Parquet files, as a stream that ends when it has all."""
         folder = self._folder / str(number)
-        writer = (
-            self._endless_frame().writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
-        )
+        records = self._endless_frame()
+        writer = records.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
         query = writer.trigger(availableNow=True).start(str(folder / "rows"))
         query.awaitTermination()
         count = sum(int(progress["numInputRows"]) for progress in query.recentProgress)

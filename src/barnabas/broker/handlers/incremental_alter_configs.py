@@ -86,7 +86,7 @@ def _change_list(settings: Mapping[str, str], name: str, operation: int, value: 
     rule = target.rules.get(name)
     if rule is None or rule.kind is not ConfigType.LIST:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list; it can be set or deleted")
-    items = [item for item in (settings[name] if name in settings else target.inherited(name)).split(",") if item]
+    items = [item for item in settings.get(name, target.inherited(name)).split(",") if item]
     changed = value.split(",")
     if operation == APPEND:
         return ",".join([*items, *(item for item in changed if item not in items)])
