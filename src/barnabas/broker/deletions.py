@@ -86,7 +86,7 @@ class Deletions:
         return topic_id in await self._in_tree_thread(deletion_notes.read_deletions, self._tree)
 
     def begin(self, topic_id: bytes, name: str, *, has_folders: bool) -> None:
-        """A topic was deleted by another broker.
+        """A topic was deleted, by another broker or by this one; the rest is done with what else is to end.
 
         :param has_folders: whether folders are left that could not be set aside.
         """

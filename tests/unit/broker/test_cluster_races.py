@@ -245,6 +245,33 @@ def test_topic_that_its_maker_takes_back_goes_everywhere(run: Run, monkeypatch: 
     run(scenario)
 
 
+def test_topic_that_another_made_under_the_name_is_not_taken_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        make = one.topics.hosting.make
+
+        async def make_but_the_last(where: TopicPartition, *arguments: Any, **named: Any) -> Log:
+            if where.partition:
+                await two.follow()
+                await two.topics.delete("clicks")
+                await two.topics.create("clicks", 1, {}, assignment=[[2]])
+                append(two)
+                raise StorageError("the disk is full")
+            return await make(where, *arguments, **named)
+
+        monkeypatch.setattr(one.topics.hosting, "make", make_but_the_last)
+        with pytest.raises(StorageError, match="the disk is full"):
+            await one.topics.create("clicks", 2, {}, assignment=[[1], [1]])
+        made = two.topics.picture.topics["clicks"].topic_id
+        await cluster.follow()
+        assert one.topics.picture.topics["clicks"].topic_id == two.topics.picture.topics["clicks"].topic_id == made
+        assert two.topics.partition(*CLICKS).log.log_end_offset == 1
+        assert (one.folders(), two.folders()) == ([], ["clicks-0"])
+        assert deletion_notes.read_deletions(cluster.tree) == {}
+
+    run(scenario)
+
+
 async def start_with_damaged_topic(cluster: Cluster, broker_id: int, **options: bool) -> tuple[Node, bytes]:
     """Start a broker that cannot read its topic; return it, and what mends the topic."""
     sound = cluster.tree.get(paths.topic("clicks")).data
