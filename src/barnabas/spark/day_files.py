@@ -10,10 +10,11 @@ fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Literal, cast
 from urllib.parse import urlparse
@@ -47,8 +48,10 @@ class DataFile:
 class _OpenFile:
     """A file that more rows of its day may be written to."""
 
-    def __init__(self, path: str, day: date | None, file: IO[bytes], first: pa.Table) -> None:
-        self.bounded = columns_with_bounds(first)
+    def __init__(
+        self, path: str, day: date | None, file: IO[bytes], first: pa.Table, bounded: Literal[True] | list[str]
+    ) -> None:
+        self.bounded = bounded
         self._path = path
         self._day = day
         self._file = file
@@ -124,17 +127,22 @@ class DayFiles:
     def _write(self) -> None:
         if not self._batches:
             return
-        for day, rows in split_by_day(pa.Table.from_batches(self._batches), self._time_column):
-            file = self._file_for(day, rows)
+        table = pa.Table.from_batches(self._batches)
+        wide = columns_beyond_ascii(table)
+        for day, rows in split_by_day(table, self._time_column):
+            file = self._file_for(day, rows, columns_with_bounds(rows, wide))
             file.write(rows)
             if file.size_bytes >= self._target_bytes:
                 self._end(day)
         self._batches, self._buffered_bytes = [], 0
 
-    def _file_for(self, day: date | None, rows: pa.Table) -> _OpenFile:
-        """Return the file of a day, a new one where there is none that can take these rows."""
+    def _file_for(self, day: date | None, rows: pa.Table, bounded: Literal[True] | list[str]) -> _OpenFile:
+        """Return the file of a day, a new one where there is none that can take these rows.
+
+        :param bounded: the columns of the rows that may have bounds.
+        """
         file = self._open.pop(day, None)
-        if file is not None and not _has_bounds_for(file.bounded, rows):
+        if file is not None and not _is_within(file.bounded, bounded):
             self._files.append(file.close())
             file = None
         if file is None:
@@ -142,7 +150,7 @@ class DayFiles:
                 self._end(next(iter(self._open)))
             path = f"{self._prefix}-{day or NO_DAY}-{self._started:05}.parquet"
             self._started += 1
-            file = _OpenFile(path, day, self._create(path).__enter__(), rows)
+            file = _OpenFile(path, day, self._create(path).__enter__(), rows, bounded)
         self._open[day] = file
         return file
 
@@ -158,12 +166,16 @@ def columns_with_dictionaries(rows: pa.Table) -> list[str]:
     >>> columns_with_dictionaries(pa.table({"offset": [5, 6], "tags": [["a"], ["b", "a"]]}))
     ['tags.list.element']
     """
-    metadata = pa.BufferOutputStream()
-    pq.write_metadata(rows.schema, metadata)
-    columns = pq.read_metadata(pa.BufferReader(metadata.getvalue())).schema
-    paths = (columns.column(number).path for number in range(len(columns)))
     without = RISING | _differing(rows)
-    return [path for path in paths if path not in without]
+    return [path for path in _paths_of_columns(rows.schema) if path not in without]
+
+
+@lru_cache(maxsize=16)
+def _paths_of_columns(schema: pa.Schema) -> tuple[str, ...]:
+    metadata = pa.BufferOutputStream()
+    pq.write_metadata(schema, metadata)
+    columns = pq.read_metadata(pa.BufferReader(metadata.getvalue())).schema
+    return tuple(columns.column(number).path for number in range(len(columns)))
 
 
 def _differing(rows: pa.Table) -> set[str]:
@@ -196,29 +208,35 @@ def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tu
         start = end
 
 
-def columns_with_bounds(table: pa.Table) -> Literal[True] | list[str]:
+def columns_beyond_ascii(table: pa.Table) -> list[str]:
+    """Return the columns of texts of which not all letters are ASCII, which is seen at once; those outside of a slice
+    count, too."""
+    texts = (field.name for field in table.schema if pa.types.is_string(field.type))
+    return [name for name in texts if not _is_ascii(table.column(name))]
+
+
+def columns_with_bounds(rows: pa.Table, wide: Sequence[str] | None = None) -> Literal[True] | list[str]:
     """Return the columns whose least and greatest value may be told to the catalog; True for all of them.
 
     pyiceberg cuts a long text and adds one to its last letter, to have a bound above it. After U+D7FF comes half of
     a surrogate pair, which nothing encodes: the commit would fail.
+
+    :param wide: what `columns_beyond_ascii` says of more rows, where it has been asked for them.
     """
-    texts = [field.name for field in table.schema if pa.types.is_string(field.type)]
-    wide = (name for name in texts if not _is_ascii(table.column(name)))
-    without = {name for name in wide if LETTER_WITHOUT_NEXT in (pc.max(table.column(name)).as_py() or "")}
+    wide = columns_beyond_ascii(rows) if wide is None else wide
+    without = {name for name in wide if LETTER_WITHOUT_NEXT in (pc.max(rows.column(name)).as_py() or "")}
     if not without:
         return True
-    return [field.name for field in table.schema if field.name not in without]
+    return [field.name for field in rows.schema if field.name not in without]
 
 
 def _is_ascii(column: pa.ChunkedArray) -> bool:
-    """Whether all letters of a string column are ASCII, which is seen at once; those outside of a slice count, too."""
     data = (chunk.buffers()[2] for chunk in column.chunks)
     return all(part is None or part.to_pybytes().isascii() for part in data)
 
 
-def _has_bounds_for(bounded: Literal[True] | list[str], rows: pa.Table) -> bool:
-    """Whether all columns that a file tells the bounds of may be so with these rows too."""
-    allowed = columns_with_bounds(rows)
+def _is_within(bounded: Literal[True] | list[str], allowed: Literal[True] | list[str]) -> bool:
+    """Whether all columns that a file tells the bounds of may be so with other rows too."""
     return allowed is True or (bounded is not True and set(bounded) <= set(allowed))
 
 

@@ -13,7 +13,7 @@ from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedTopicError
 from barnabas.spark.ledger import Ledger, LoadedTopic
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.planning import OffsetRange, split_ranges
 
 SAMPLE_RECORDS = 2_000
 """So many records at each end of a range are enough to guess what the others look like."""
@@ -85,38 +85,73 @@ def plan_topic(now: TopicNow, loaded: LoadedTopic | None, starts: Mapping[TopicP
 
 RECORDS_WORTH_A_TASK = 100_000
 """Fewer records are not spread over more tasks: each would write a file a day of its own."""
+RECORDS_WORTH_A_CUT = 10_000
+"""A range of fewer records is read by one task: to begin to read a partition takes a request or two."""
 
 
-def share_out(pieces: Sequence[OffsetRange], parallelism: int, records_max: int) -> list[tuple[OffsetRange, ...]]:
-    """Return which ranges each task reads, one after the other: few tasks, of about the same size, in order.
+def share_out(ranges: Sequence[OffsetRange], parallelism: int, records_max: int) -> list[tuple[OffsetRange, ...]]:
+    """Return which ranges each task reads, one after the other: few tasks, of about the same size.
+
+    Each has the same stretch of all partitions where these are long enough. What was sent at about the same time is
+    there, so that there is about one task for each event day, which then has one file. Else each has whole partitions.
 
     :param parallelism: how many tasks run at once.
     :param records_max: about so many records a task, where it has several ranges.
 
-    >>> pieces = [OffsetRange("t", partition, 0, 100) for partition in range(200)]
-    >>> [len(task) for task in share_out(pieces, 2, 1_000_000)]
+    >>> ranges = [OffsetRange("t", partition, 0, 60_000) for partition in range(6)]
+    >>> [str(part) for part in share_out(ranges, 2, 1_000_000)[1]][:2]
+    ['t-0 [30000, 60000)', 't-1 [30000, 60000)']
+    >>> ranges = [OffsetRange("t", partition, 0, 100) for partition in range(200)]
+    >>> [len(task) for task in share_out(ranges, 2, 1_000_000)]
     [200]
     """
-    total = sum(piece.count for piece in pieces)
+    ranges = [wanted for wanted in ranges if wanted.count]
+    total = sum(wanted.count for wanted in ranges)
     tasks = max(-(-total // records_max), min(parallelism, -(-total // RECORDS_WORTH_A_TASK)), 1)
+    if total >= RECORDS_WORTH_A_CUT * tasks * len(ranges):
+        shares = [[part for wanted in ranges for part in _stretch(wanted, number, tasks)] for number in range(tasks)]
+    else:
+        shares = _by_partition(split_ranges(ranges, partitions_min=tasks, records_max=records_max), tasks, total)
+    return [tuple(share) for share in shares if share]
+
+
+def _stretch(wanted: OffsetRange, number: int, count: int) -> Iterator[OffsetRange]:
+    """Yield one of `count` stretches of a range, if it has any offset."""
+    first, length = wanted.start_offset, wanted.count
+    start, end = first + length * number // count, first + length * (number + 1) // count
+    if start < end:
+        yield replace(wanted, start_offset=start, end_offset=end)
+
+
+def _by_partition(pieces: Sequence[OffsetRange], tasks: int, total: int) -> list[list[OffsetRange]]:
     shares: list[list[OffsetRange]] = [[] for _ in range(tasks)]
     done = 0
     for piece in pieces:
         # By where its middle is, so that no rounding leaves the last task with everything.
         shares[min(tasks - 1, (2 * done + piece.count) * tasks // (2 * total))].append(piece)
         done += piece.count
-    return [tuple(share) for share in shares if share]
+    return shares
 
 
-def sampled(shares: Sequence[tuple[OffsetRange, ...]]) -> list[tuple[OffsetRange, ...]]:
-    """Return the first and the last records of each range, for those who want to know what records look like: what
+def sampled(shares: Sequence[tuple[OffsetRange, ...]], records_max: int) -> list[tuple[OffsetRange, ...]]:
+    """Return the first and the last records of each partition, for those who want to know what records look like: what
     changes in a topic changes with time. A range that has little more than that stays whole.
 
-    >>> shares = [(OffsetRange("t", 0, 0, 1_000_000), OffsetRange("t", 1, 0, 3_000))]
-    >>> [str(part) for part in sampled(shares)[0]]
-    ['t-0 [0, 2000)', 't-0 [998000, 1000000)', 't-1 [0, 3000)']
+    :param shares: what tasks read; there are as many shares of the sample, or fewer.
+    :param records_max: of a longer range these are the first and the last of each so many.
+
+    >>> first = (OffsetRange("t", 0, 0, 500_000), OffsetRange("t", 1, 0, 3_000))
+    >>> second = (OffsetRange("t", 0, 500_000, 900_000),)
+    >>> [[str(part) for part in share] for share in sampled([first, second], 1_000_000)]
+    [['t-0 [0, 2000)', 't-0 [898000, 900000)'], ['t-1 [0, 3000)']]
     """
-    return [tuple(part for wanted in share for part in _ends(wanted)) for share in shares]
+    whole: dict[TopicPartition, OffsetRange] = {}
+    for wanted in (wanted for share in shares for wanted in share):
+        known = whole.setdefault(wanted.topic_partition, wanted)
+        start, end = min(known.start_offset, wanted.start_offset), max(known.end_offset, wanted.end_offset)
+        whole[wanted.topic_partition] = replace(wanted, start_offset=start, end_offset=end)
+    ends = [part for piece in split_ranges(whole.values(), records_max=records_max) for part in _ends(piece)]
+    return [tuple(share) for share in _by_partition(ends, len(shares), sum(part.count for part in ends)) if share]
 
 
 def _ends(wanted: OffsetRange) -> Iterator[OffsetRange]:

@@ -19,6 +19,7 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import ancestors_of
 
 from barnabas.spark.errors import WarehouseError
+from barnabas.spark.iceberg_files import add_files
 from barnabas.spark.ledger import LOAD_ID
 from barnabas.spark.streamed_batches import EPOCH_ID, QUERY_ID, BatchFile
 from barnabas.spark.table_shape import TableShape
@@ -77,8 +78,7 @@ class StreamedTable(TableBase):
 
         def change(transaction: Transaction) -> None:
             try:
-                paths = [file.path for file in files]
-                transaction.add_files(paths, snapshot_properties=properties, check_duplicate_files=False)
+                add_files(transaction, [file.path for file in files], properties)
             except (ValueError, ValidationError) as error:
                 raise WarehouseError(f"table {self.name} cannot have these rows: {error}") from error
             added = transaction.table_metadata.current_snapshot()

@@ -69,7 +69,7 @@ from barnabas.spark.load_plan import (
 )
 from barnabas.spark.load_types import LoadProgress, LoadSettings, ProgressCallback, Step, TableLoad
 from barnabas.spark.object_files import remove_file
-from barnabas.spark.planning import OffsetRange, split_ranges
+from barnabas.spark.planning import OffsetRange
 from barnabas.spark.reading import open_admin
 from barnabas.spark.session import Sessions
 from barnabas.spark.table_schema import FIELDS_MAX
@@ -277,9 +277,7 @@ class TableLoader:
             self._runs_here = True  # Spark's one task would do the same here, some seconds later
             return [ranges]
         tasks = self._settings.partitions_min or parallelism(self._sessions())
-        records_max = self._settings.records_per_task_max
-        pieces = split_ranges(plan.ranges, partitions_min=tasks, records_max=records_max)
-        return share_out(pieces, tasks, records_max) if pieces else []
+        return share_out(ranges, tasks, self._settings.records_per_task_max)
 
     def _shape(self, base: StoredTable, shares: Sequence[Share], *, guesses: bool = True) -> TableShape:
         """Return the shape of the rows: the table's; for a new one what was asked for, and what the records tell.
@@ -322,7 +320,7 @@ class TableLoader:
 
     def _infer(self, shares: Sequence[Share], shape: TableShape, *, guesses: bool) -> tuple[Renaming, bool]:
         """Return the fields of the records, and whether they are but those of a sample."""
-        chosen = sampled(shares) if guesses else shares
+        chosen = sampled(shares, self._settings.records_per_task_max) if guesses else shares
         # A job of Spark's for so few takes longer than they do.
         is_quick = sum(map(_count, chosen)) <= RECORDS_WORTH_A_TASK and (self._runs_here or is_local(self._sessions()))
         parts = self._run("inferring", chosen, partial(_infer, self._reading, shape), _count, is_here=is_quick)

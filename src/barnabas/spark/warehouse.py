@@ -39,6 +39,7 @@ from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.day_files import DataFile
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
+from barnabas.spark.iceberg_files import add_files
 from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, ends_of_rows, nothing_says_how_far
 from barnabas.spark.spark_catalogs import is_known_to_pyiceberg, properties_in_spark, settings_of
 from barnabas.spark.table_names import parse_table_name
@@ -353,8 +354,7 @@ class TableBase:
         """
 
         def change(transaction: Transaction) -> None:
-            paths = [file.path for file in files]
-            transaction.add_files(paths, snapshot_properties=properties, check_duplicate_files=False)
+            add_files(transaction, [file.path for file in files], properties)
 
         return self._commit(change, properties, shape)
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedTopicError
 from barnabas.spark.ledger import Ledger, LoadedTopic, snapshot_properties
 from barnabas.spark.load_plan import (
+    RECORDS_WORTH_A_CUT,
     TopicNow,
     check_all_starts_given,
     check_nothing_missing,
     check_table_is_of_topic,
     plan_topic,
+    sampled,
+    share_out,
 )
 from barnabas.spark.planning import OffsetRange
 
@@ -110,3 +115,45 @@ def test_a_snapshot_says_which_offsets_it_added() -> None:
     assert properties["barnabas.ranges"] == '{"t": {"0": [6, 10]}}'
     assert properties["barnabas.records"] == "4"
     assert properties["barnabas.missing"] == '{"t": {"0": [0, 6]}}'
+
+
+def ranges_of(*counts: int, start: int = 7) -> list[OffsetRange]:
+    return [OffsetRange("t", partition, start, start + count) for partition, count in enumerate(counts)]
+
+
+def test_tasks_have_the_same_stretch_of_all_partitions_however_long_these_are() -> None:
+    """What was sent at about the same time is in one task's files."""
+    shares = share_out(ranges_of(800_000, 80_000, 1), 4, 1_000_000)
+    assert [[(part.partition, part.count) for part in share] for share in shares] == [
+        [(0, 200_000), (1, 20_000)],
+        [(0, 200_000), (1, 20_000)],
+        [(0, 200_000), (1, 20_000)],
+        [(0, 200_000), (1, 20_000), (2, 1)],
+    ]
+
+
+def test_partitions_that_are_short_stay_whole() -> None:
+    shares = share_out(ranges_of(*[2 * RECORDS_WORTH_A_CUT - 1] * 100), 2, 1_000_000)
+    assert [[part.partition for part in share] for share in shares] == [[*range(50)], [*range(50, 100)]]
+
+
+@given(
+    st.lists(st.integers(0, 300_000), min_size=1, max_size=20), st.integers(1, 16), st.sampled_from([50_000, 1_000_000])
+)
+def test_each_record_is_of_one_task_and_no_task_has_much_more_than_it_may(
+    counts: list[int], parallelism: int, records_max: int
+) -> None:
+    ranges = ranges_of(*counts)
+    shares = share_out(ranges, parallelism, records_max)
+    pieces = sorted(part for share in shares for part in share)
+    for wanted in ranges:
+        ends = [(part.start_offset, part.end_offset) for part in pieces if part.partition == wanted.partition]
+        assert [wanted.start_offset, *(end for _, end in ends)] == [*(start for start, _ in ends), wanted.end_offset]
+    assert all(part.count for part in pieces)
+    assert all(sum(part.count for part in share) <= 2 * records_max for share in shares)
+
+
+def test_a_sample_is_as_small_however_many_tasks_there_are() -> None:
+    ranges = ranges_of(30_000_000)
+    samples = [sampled(share_out(ranges, tasks, 1_000_000), 1_000_000) for tasks in (1, 2, 300)]
+    assert [sum(part.count for share in sample for part in share) for sample in samples] == [30 * 2 * 2_000] * 3
