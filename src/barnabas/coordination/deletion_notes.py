@@ -50,7 +50,7 @@ def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]
     while True:
         # First the note: the deletion of what is found there after it would change it, and so the version be another.
         note = tree.exists(path)
-        is_there = _check(tree, topic_id, name)
+        is_there = check_topic(tree, topic_id, name)
         if is_there is None:
             return None
         try:
@@ -71,7 +71,7 @@ def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]
             continue  # somebody has just changed the note, or the topic
 
 
-def _check(tree: Tree, topic_id: bytes, name: str) -> Check | None:
+def check_topic(tree: Tree, topic_id: bytes, name: str) -> Check | None:
     """Return what a `multi` needs to do nothing where a topic is not there any more; None if it is not there now.
 
     One whose node cannot be understood is taken to be the one.

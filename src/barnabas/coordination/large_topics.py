@@ -109,15 +109,17 @@ def grow_in_steps(
     tree.multi([Set(path, encode_topic(wanted), version), tell(Change(topics=(name,)))])
 
 
-def delete_in_steps(tree: Tree, name: str, also: Sequence[Set] = ()) -> bool:
+def delete_in_steps(tree: Tree, name: str, also: Sequence[Operation] = ()) -> bool:
     """Delete a topic with its configuration: at once for all who read it, then node by node; False if there is none.
 
-    :param also: what is written when it vanishes.
-    :raises BadVersionError, NoNodeError: that does not hold; nothing was deleted.
+    :param also: what is written when it vanishes, or must hold then.
+    :raises NodeError: that does not hold; nothing was deleted.
     """
     path = paths.topic(name)
     while True:
         for check in also:
+            if not isinstance(check, Check | Set):
+                continue
             found = tree.get(check.path)
             if found.stat.version != check.version:
                 raise BadVersionError(check.path, f"it is {found.stat.version}, not {check.version}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from barnabas.coordination import paths
 from barnabas.coordination.changes import Change, StateChange, tell
-from barnabas.coordination.deletion_notes import guards, guards_by_notes
+from barnabas.coordination.deletion_notes import check_topic, guards, guards_by_notes
 from barnabas.coordination.large_topics import (
     PARTITIONS_AT_ONCE,
     create_in_steps,
@@ -328,6 +328,35 @@ def delete_topic(tree: Tree, name: str, noted: Set | None = None) -> bool:
         is_deleted = delete_all(tree, [paths.topic(name), paths.topic_config(name)], also)
     tree.flush()
     return is_deleted
+
+
+def take_topic_back(tree: Tree, topic_id: bytes, name: str, attempts: int = 10) -> bool:
+    """Delete a topic that this broker has just made, alone; False if it is not there any more.
+
+    Nothing of it is left to be removed, so no note is needed (`note_deletion`), for which a full disk may have no room.
+    Another topic that has its name by now stays.
+
+    :raises NodeError: others kept changing it.
+    """
+    for attempt in range(attempts):
+        guard = guards_by_notes(tree, {topic_id: name}).get(topic_id)
+        is_there = check_topic(tree, topic_id, name)
+        if guard is None or is_there is None:
+            return False
+        try:
+            if is_large(tree, name):
+                is_deleted = delete_in_steps(tree, name, [is_there, *guard])
+            else:
+                found = [paths.topic_config(name), paths.topic(name)]
+                tells = [tell(Change(topics=(name,)))]
+                is_deleted = delete_all(tree, found, tells, attempts=1, checks=[is_there, *guard])
+        except NodeError:
+            if attempt == attempts - 1:
+                raise
+        else:
+            tree.flush()
+            return is_deleted
+    raise AssertionError("the last attempt returns or raises")
 
 
 def must_move_offsets(tree: Tree) -> bool:

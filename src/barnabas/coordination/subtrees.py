@@ -62,10 +62,17 @@ def delete_recursive(tree: Tree, path: str) -> bool:
     return delete_all(tree, [path])
 
 
-def delete_all(tree: Tree, paths: Iterable[str], also: Sequence[Operation] = (), attempts: int = 10) -> bool:
+def delete_all(
+    tree: Tree,
+    paths: Iterable[str],
+    also: Sequence[Operation] = (),
+    attempts: int = 10,
+    checks: Sequence[Operation] = (),
+) -> bool:
     """Delete several nodes and all below them, together in one step; False if none of them existed.
 
     :param also: what else is done in that step, if there is something to delete.
+    :param checks: what must hold before.
     """
     paths = list(paths)
     for attempt in range(attempts):
@@ -76,7 +83,7 @@ def delete_all(tree: Tree, paths: Iterable[str], also: Sequence[Operation] = (),
         if not found:
             return False
         try:
-            multi_in_parts(tree, [], map(Delete, found), also)
+            multi_in_parts(tree, checks, map(Delete, found), also)
         except NodeError:
             if attempt == attempts - 1:
                 raise

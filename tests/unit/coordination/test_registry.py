@@ -7,7 +7,7 @@ import queue
 
 import pytest
 
-from barnabas.coordination import configs, deletion_notes, paths, registry
+from barnabas.coordination import configs, deletion_notes, large_topics, paths, registry
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.tree import BadVersionError, EventKind, NodeExistsError, NoNodeError
 from barnabas.coordination.values import (
@@ -349,6 +349,44 @@ def test_broker_that_finds_a_topic_gone_stays_in_the_note_of_its_deletion(tree):
     assert deletion_notes.read_deletions(tree) == {TOPIC_ID: Deletion("clicks", (1, 2))}
 
 
+@pytest.mark.parametrize("partitions", [1, large_topics.PARTITIONS_AT_ONCE + 1])
+def test_topic_that_was_just_made_is_taken_back_without_a_note(tree, partitions):
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]] * partitions)
+    assert registry.take_topic_back(tree, TOPIC_ID, "clicks")
+    assert registry.read_topics(tree) == {}
+    assert deletion_notes.read_deletions(tree) == {}
+    assert not registry.take_topic_back(tree, TOPIC_ID, "clicks")
+
+
+def test_taking_a_topic_back_leaves_another_one_of_its_name(tree):
+    registry.create_topic(tree, "clicks", SECOND_ID, [[1]])
+    assert not registry.take_topic_back(tree, TOPIC_ID, "clicks")
+    assert registry.read_topic(tree, "clicks").topic_id == SECOND_ID
+
+
+def test_topic_whose_deletion_others_have_noted_is_taken_back(tree):
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
+    deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1])
+    assert registry.take_topic_back(tree, TOPIC_ID, "clicks")
+    assert registry.read_topics(tree) == {}
+
+
+def test_topic_that_others_replace_while_it_is_taken_back_stays(tree, monkeypatch):
+    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
+    look = registry.check_topic
+
+    def look_and_be_overtaken(*arguments):
+        found = look(*arguments)
+        monkeypatch.undo()
+        delete(tree, TOPIC_ID, [1])
+        registry.create_topic(tree, "clicks", SECOND_ID, [[1]])
+        return found
+
+    monkeypatch.setattr(registry, "check_topic", look_and_be_overtaken)
+    assert not registry.take_topic_back(tree, TOPIC_ID, "clicks")
+    assert registry.read_topic(tree, "clicks").topic_id == SECOND_ID
+
+
 @pytest.mark.parametrize("made_again", [False, True])
 def test_who_has_not_heard_of_a_deletion_notes_it_for_nobody_and_deletes_nothing(tree, made_again):
     """Simulated seed 95862: another topic was deleted by what was known of the former, and noted with its id."""
@@ -364,7 +402,7 @@ def test_who_has_not_heard_of_a_deletion_notes_it_for_nobody_and_deletes_nothing
 def test_topic_made_again_between_two_looks_is_not_deleted_for_the_one_that_is_gone(tree, monkeypatch):
     registry.create_topic(tree, "clicks", TOPIC_ID, [[1, 2]])
     noted = deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2])
-    look = deletion_notes._check
+    look = deletion_notes.check_topic
 
     def look_and_be_overtaken(*arguments):
         found = look(*arguments)
@@ -373,7 +411,7 @@ def test_topic_made_again_between_two_looks_is_not_deleted_for_the_one_that_is_g
         registry.create_topic(tree, "clicks", SECOND_ID, [[1, 2]])
         return found
 
-    monkeypatch.setattr(deletion_notes, "_check", look_and_be_overtaken)
+    monkeypatch.setattr(deletion_notes, "check_topic", look_and_be_overtaken)
     assert deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1, 2]) is None
     assert registry.read_topic(tree, "clicks").topic_id == SECOND_ID
 
