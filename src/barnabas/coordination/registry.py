@@ -312,51 +312,39 @@ def _is_grown_at_once(
     return True
 
 
-def delete_topic(tree: Tree, name: str, noted: Set | None = None) -> bool:
+def delete_topic(tree: Tree, name: str, *checks: Operation) -> bool:
     """Delete a topic and its configuration in one step; False if there is none of this name.
 
     A large one vanishes at once as well, and its nodes go in several steps (`large_topics`).
 
-    :param noted: what `note_deletion` returned: the deletion is noted still as that has done it.
-    :raises BadVersionError, NoNodeError: it is noted otherwise, or no longer; nothing was deleted.
+    :param checks: what is written with it, or must hold: what `note_deletion` returned, so that the deletion is noted
+        still as that has done it.
+    :raises NodeError: that does not hold; nothing was deleted.
     """
-    checks = () if noted is None else (noted,)
     if is_large(tree, name):
         is_deleted = delete_in_steps(tree, name, checks)
     else:
-        also = (*checks, tell(Change(topics=(name,))))
-        is_deleted = delete_all(tree, [paths.topic(name), paths.topic_config(name)], also)
+        nodes = [paths.topic_config(name), paths.topic(name)]
+        is_deleted = delete_all(tree, nodes, [tell(Change(topics=(name,)))], checks)
     tree.flush()
     return is_deleted
 
 
-def take_topic_back(tree: Tree, topic_id: bytes, name: str, attempts: int = 10) -> bool:
+def take_topic_back(tree: Tree, topic_id: bytes, name: str) -> bool:
     """Delete a topic that this broker has just made, alone; False if it is not there any more.
 
     Nothing of it is left to be removed, so no note is needed (`note_deletion`), for which a full disk may have no room.
     Another topic that has its name by now stays.
-
-    :raises NodeError: others kept changing it.
     """
-    for attempt in range(attempts):
+    while True:
         guard = guards_by_notes(tree, {topic_id: name}).get(topic_id)
         is_there = check_topic(tree, topic_id, name)
         if guard is None or is_there is None:
             return False
         try:
-            if is_large(tree, name):
-                is_deleted = delete_in_steps(tree, name, [is_there, *guard])
-            else:
-                found = [paths.topic_config(name), paths.topic(name)]
-                tells = [tell(Change(topics=(name,)))]
-                is_deleted = delete_all(tree, found, tells, attempts=1, checks=[is_there, *guard])
-        except NodeError:
-            if attempt == attempts - 1:
-                raise
-        else:
-            tree.flush()
-            return is_deleted
-    raise AssertionError("the last attempt returns or raises")
+            return delete_topic(tree, name, is_there, *guard)
+        except (BadVersionError, NodeExistsError, NoNodeError):
+            continue  # somebody has just changed it, or the note of its deletion
 
 
 def must_move_offsets(tree: Tree) -> bool:

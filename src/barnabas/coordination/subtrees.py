@@ -66,8 +66,8 @@ def delete_all(
     tree: Tree,
     paths: Iterable[str],
     also: Sequence[Operation] = (),
-    attempts: int = 10,
     checks: Sequence[Operation] = (),
+    attempts: int = 10,
 ) -> bool:
     """Delete several nodes and all below them, together in one step; False if none of them existed.
 
