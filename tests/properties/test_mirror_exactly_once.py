@@ -72,7 +72,7 @@ class Target:
     def produce(self, batch: bytes) -> int:
         """Return the offset of the batch, which may be there already."""
         header = read_header(batch)
-        known = self.states.check(header)
+        known = self.states.check(header, 0)
         if known is not None:
             return known.base_offset
         return self.append(batch)

@@ -187,7 +187,7 @@ class AppendGroup:
         """
         try:
             header = checked_batch(view, self.config) if checked is None else checked
-            duplicate = self.producers.check(header) if header.producer_id != NO_PRODUCER_ID else None
+            duplicate = self.producers.check(header, self._now_ms) if header.producer_id != NO_PRODUCER_ID else None
             if duplicate is not None:
                 self.outcomes.append(self._known(duplicate))
                 return True

@@ -31,6 +31,9 @@ PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 STRANGERS_MAX = 1_000
 """So many batches of unknown producers that were refused are remembered, the last ones."""
+STRANGER_EXPIRATION_MS = 10 * 60 * 1000
+"""For so long: producers give a record up sooner (delivery.timeout.ms is two minutes, librdkafka's message.timeout.ms
+five)."""
 
 _VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hI")
@@ -63,8 +66,8 @@ class ProducerStates:
 
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
         self._entries = entries if entries is not None else {}
-        self._strangers: dict[tuple[int, int, int], None] = {}
-        """Producer id, epoch and sequence of batches that were refused because nothing is known of their producers."""
+        self._strangers: dict[tuple[int, int, int], int] = {}
+        """When batches of unknown producers were refused; by the producer's id and epoch and the sequence."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -73,16 +76,17 @@ class ProducerStates:
         """A copy of all entries by producer id."""
         return dict(self._entries)
 
-    def check(self, header: BatchHeader) -> ProducerBatch | None:
+    def check(self, header: BatchHeader, now_ms: int) -> ProducerBatch | None:
         """Check the sequence of a batch that a producer sent.
 
+        :param now_ms: the broker's time.
         :returns: the batch as it stands in the log already, if this one is a retry; else None.
         :raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; NOT_LEADER_OR_FOLLOWER where it is to
             be sent again, with all before it that is not acknowledged.
         """
         entry = self._entry(header.producer_id)
         if entry is None:
-            self._check_stranger(header)
+            self._check_stranger(header, now_ms)
             return None
         if header.producer_epoch < entry.epoch:
             raise KafkaError(
@@ -158,7 +162,7 @@ class ProducerStates:
     def _entry(self, producer_id: int) -> ProducerEntry | None:
         return self._entries.get(producer_id)
 
-    def _check_stranger(self, header: BatchHeader) -> None:
+    def _check_stranger(self, header: BatchHeader, now_ms: int) -> None:
         """Take a batch in the midst of what an unknown producer sends only when it comes for the second time.
 
         Either the producer was forgotten, and goes on where it is (KIP-360); or a batch before this one was lost on its
@@ -171,12 +175,17 @@ class ProducerStates:
         every other one of them is taken at once: else each would be forgotten again before it comes again.
         """
         stranger = header.producer_id, header.producer_epoch, header.base_sequence
-        if header.base_sequence == 0 or stranger in self._strangers:
+        if header.base_sequence == 0:
+            return
+        refused_ms = self._strangers.pop(stranger, None)
+        if refused_ms is not None and now_ms - refused_ms < STRANGER_EXPIRATION_MS:
+            self._strangers[stranger] = refused_ms  # what it is taken with may not be written, and it comes once more
             return
         if len(self._strangers) >= STRANGERS_MAX:
-            del self._strangers[next(iter(self._strangers))]
-            return
-        self._strangers[stranger] = None
+            oldest = next(iter(self._strangers))
+            if now_ms - self._strangers.pop(oldest) < STRANGER_EXPIRATION_MS:
+                return
+        self._strangers[stranger] = now_ms
         raise KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"nothing is known of producer {header.producer_id}, which sent sequence {header.base_sequence}: send "

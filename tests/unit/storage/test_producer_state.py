@@ -10,8 +10,9 @@ import pytest
 from crc32c import crc32c
 
 from barnabas.errors import KafkaError
-from barnabas.records.header import BatchHeader, read_header
+from barnabas.records.header import read_header
 from barnabas.storage.producer_state import (
+    STRANGER_EXPIRATION_MS,
     STRANGERS_MAX,
     ProducerBatch,
     ProducerEntry,
@@ -39,24 +40,43 @@ def test_file_format_is_that_of_kafka() -> None:
     assert encode_snapshot(decode_snapshot(data).entries()) == data
 
 
-def test_more_forgotten_producers_than_are_remembered_are_all_taken_in_a_few_rounds(
-    make_batch: Callable[..., bytearray],
-) -> None:
-    def header(producer_id: int) -> BatchHeader:
-        return read_header(make_batch(producer_id=producer_id, producer_epoch=0, base_sequence=5))
-
+@pytest.fixture
+def is_taken(make_batch: Callable[..., bytearray]) -> Callable[..., bool]:
+    """Whether a log takes a batch in the midst of what a producer sends of which it knows nothing."""
     states = ProducerStates()
 
-    def is_taken(producer_id: int) -> bool:
+    def ask(producer_id: int, now_ms: int = 0) -> bool:
+        header = read_header(make_batch(producer_id=producer_id, producer_epoch=0, base_sequence=5))
         with contextlib.suppress(KafkaError):
-            states.check(header(producer_id))
+            states.check(header, now_ms)
             return True
         return False
 
+    return ask
+
+
+def test_more_forgotten_producers_than_are_remembered_are_all_taken_in_a_few_rounds(
+    is_taken: Callable[..., bool],
+) -> None:
     left = list(range(3 * STRANGERS_MAX))
     for _ in range(10):
         left = [producer_id for producer_id in left if not is_taken(producer_id)]
     assert not left
+
+
+def test_many_that_were_refused_long_ago_let_nobody_in_at_once(is_taken: Callable[..., bool]) -> None:
+    assert not any(is_taken(producer_id) for producer_id in range(STRANGERS_MAX))
+    later = range(STRANGERS_MAX, 2 * STRANGERS_MAX)
+    assert not any(is_taken(producer_id, STRANGER_EXPIRATION_MS) for producer_id in later)
+    assert all(is_taken(producer_id, 2 * STRANGER_EXPIRATION_MS - 1) for producer_id in later)
+
+
+def test_batch_that_was_refused_long_ago_is_refused_again(is_taken: Callable[..., bool]) -> None:
+    assert [is_taken(7, now_ms) for now_ms in (0, STRANGER_EXPIRATION_MS, STRANGER_EXPIRATION_MS)] == [
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("position", range(0, 110, 3))
