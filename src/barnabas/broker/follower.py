@@ -44,7 +44,7 @@ class Follower(Replica):
     :param topic_id: by which it asks for the partition.
     """
 
-    __slots__ = ("_unexposed_bytes", "topic_id")
+    __slots__ = ("_told_refusal", "_unexposed_bytes", "topic_id")
 
     def __init__(
         self,
@@ -59,6 +59,8 @@ class Follower(Replica):
     ) -> None:
         self.topic_id = topic_id
         self._unexposed_bytes = 0
+        self._told_refusal = ""
+        """What the disk said when it refused to forget records, as long as it does: it is told once."""
         # An epoch in which this broker led and wrote nothing: others may have records of an earlier one there.
         log.leader_epochs.truncate_from(log.log_end_offset)
         super().__init__(topic_partition, log, leader_epoch, config, work, leader=leader)
@@ -199,4 +201,8 @@ class Follower(Replica):
         except BarnabasError as error:
             if not brought:
                 raise
-            log.warning("%s: records that its leader has deleted stay: %s", self.topic_partition, error)
+            if str(error) != self._told_refusal:
+                log.warning("%s: records that its leader has deleted stay: %s", self.topic_partition, error)
+            self._told_refusal = str(error)
+        else:
+            self._told_refusal = ""

@@ -258,6 +258,28 @@ def test_what_the_disk_refuses_is_told_and_can_be_tried_again(tmp_path: Path) ->
     run(tmp_path, scenario)
 
 
+def test_a_disk_that_refuses_to_forget_records_is_told_once_however_many_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        def refuse(offset: int) -> None:
+            raise StorageError("the disk is full")
+
+        await bench.append(0)
+        for offset in (1, 4):
+            with monkeypatch.context() as patched:
+                patched.setattr(bench.log, "delete_records_before", refuse)
+                await bench.append(offset, high_watermark=offset, log_start=offset)
+                await bench.append(offset + 1, high_watermark=offset + 1, log_start=offset)
+            assert bench.log.log_start_offset < offset
+            await bench.append(offset + 2, high_watermark=offset + 2, log_start=offset)
+            assert bench.log.log_start_offset == offset
+        assert bench.log.log_end_offset == 7
+
+    run(tmp_path, scenario)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2, caplog.text
+
+
 def test_records_that_come_after_a_truncation_wait_for_no_flush_of_those_before(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         bench.follower = bench.follow(0, flush_messages="2")
