@@ -32,6 +32,9 @@ from barnabas.protocol.messages.fetch import (
 )
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
+FETCH_BYTES_MIN = 128 * 1024
+OFFSET_BYTES_GUESS = 100
+"""What an offset takes, until an answer tells it: near the end of its range a reader asks for no more than it needs."""
 MAX_WAIT_MS = 500
 
 
@@ -89,6 +92,7 @@ class RangeReader:
         self._next_offset = start_offset
         self._end_offset = end_offset
         self._fetch_max_bytes = fetch_max_bytes
+        self._offset_bytes: float = OFFSET_BYTES_GUESS
         self._short_end: int | None = None
         """Where the log ended by the last answer, if that was before the end of the range."""
         self._thread.soon(partial(self._cluster.watch_topics, [topic], auto_creates=False))
@@ -104,7 +108,9 @@ class RangeReader:
         under_way, self._under_way = self._under_way, None
         # None after an error: whoever asks again is answered anew, from where the reader stands.
         data = self._thread.wait(under_way or self._start())
-        self._next_offset = self._end_of(data)
+        next_offset = self._end_of(data)
+        self._offset_bytes = len(data) / (next_offset - self._next_offset)
+        self._next_offset = next_offset
         self._fetch_ahead()
         return data
 
@@ -151,13 +157,12 @@ class RangeReader:
             if known is None or self._tp.partition >= known:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._tp} does not exist")
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self._tp} has no leader")
-        part = FetchPartition(
-            partition=self._tp.partition, fetch_offset=offset, partition_max_bytes=self._fetch_max_bytes
-        )
+        size = self._fetch_bytes(offset)
+        part = FetchPartition(partition=self._tp.partition, fetch_offset=offset, partition_max_bytes=size)
         request = FetchRequest(
             max_wait_ms=MAX_WAIT_MS,
             min_bytes=1,
-            max_bytes=self._fetch_max_bytes,
+            max_bytes=size,
             topics=[FetchTopic(topic=self._tp.topic, partitions=[part])],
         )
         while True:
@@ -167,6 +172,11 @@ class RangeReader:
                 return memoryview(found.records)
             # A leader that is held to a rate has nothing for now of what it has.
             self._short_end = found.high_watermark if found.high_watermark < self._end_offset else None
+
+    def _fetch_bytes(self, offset: int) -> int:
+        """Return how much to ask for: a little more than what is likely to be left, as batches differ."""
+        likely = (self._end_offset - offset) * self._offset_bytes * 1.25
+        return min(self._fetch_max_bytes, max(FETCH_BYTES_MIN, int(likely)))
 
     def _answer(self, response: FetchResponse, offset: int) -> PartitionData:
         for topic in response.responses:

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from barnabas.client import range_reader
-from barnabas.client.range_reader import RangeReader, RangeSource
+from barnabas.client.range_reader import OFFSET_BYTES_GUESS, RangeReader, RangeSource
 from barnabas.errors import ClosedError, CorruptBatchError, ErrorCode, KafkaError, TimedOutError
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from barnabas.protocol.messages.metadata import (
@@ -31,6 +31,8 @@ class FakeBroker:
     def __init__(self, *answers):
         self.is_open = True
         self.answers = list(answers)
+        self.sizes = []
+        """What the fetches were ready to take, in bytes."""
         self.asked = threading.Event()
         """Set when a fetch has come that is not answered."""
 
@@ -50,6 +52,7 @@ class FakeBroker:
         if not self.answers:
             self.asked.set()
             await asyncio.sleep(3600)
+        self.sizes.append(request.max_bytes)
         answer = self.answers.pop(0)
         code, records = (answer, None) if isinstance(answer, ErrorCode) else (0, answer)
         return answer_of(code, records)
@@ -106,9 +109,9 @@ class VirtualThread:
         self._loop.run_until_complete(finish())
 
 
-def batch(offset):
+def batch(offset, count=1, size=1):
     builder = BatchBuilder()
-    builder.append_many(1, [b"v"])
+    builder.append_many(1, [b"v" * size] * count)
     data = builder.build()
     stamp(data, 0, offset, 0)
     return bytes(data)
@@ -134,6 +137,25 @@ def test_the_batches_of_the_range_come_and_then_the_end(reading):
     assert [bytes(data) for data in reader] == [batch(0), batch(1)]
     reader.close()
     assert list(reader) == []
+
+
+def test_a_reader_asks_for_little_more_than_is_left_of_its_range(monkeypatch):
+    broker = FakeBroker(batch(0, 1_000, 1_000), batch(1_000, 1_000, 1_000), batch(2_000, 1_000, 1_000))
+    monkeypatch.setattr(range_reader, "dial_with", lambda config: broker.dial)
+    with RangeReader("a:1", "t", 0, 0, 3_000) as reader:
+        assert len(list(reader)) == 3
+    guess, *known = broker.sizes
+    assert guess == 3_000 * OFFSET_BYTES_GUESS * 1.25
+    left = [2_000_000, 1_000_000]
+    assert all(size <= asked <= 1.4 * size for size, asked in zip(left, known, strict=True)), broker.sizes
+
+
+def test_a_long_range_is_read_in_fetches_of_the_size_that_was_asked_for(monkeypatch):
+    broker = FakeBroker(batch(0))
+    monkeypatch.setattr(range_reader, "dial_with", lambda config: broker.dial)
+    with RangeReader("a:1", "t", 0, 0, 1_000_000, fetch_max_bytes=3_000_000) as reader:
+        next(reader)
+    assert broker.sizes[0] == 3_000_000
 
 
 def test_readers_one_after_the_other_share_the_connections_of_a_source(monkeypatch):
