@@ -24,6 +24,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
 
+FOOTERS_AT_ONCE = 32
+"""Of a file with hundreds of columns it is most of a megabyte in memory."""
+
 
 def add_files(transaction: Transaction, paths: Sequence[str], properties: Mapping[str, str]) -> None:
     """Add files, which the table must not have yet, in one snapshot.
@@ -55,8 +58,7 @@ def _described(io: FileIO, metadata: TableMetadata, paths: Sequence[str]) -> Ite
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
     checked: set[pa.Schema] = set()
-    footers = ExecutorFactory.get_or_create().map(partial(_read_footer, io), paths)
-    for path, (footer, size_bytes) in zip(paths, footers, strict=True):
+    for path, footer, size_bytes in _footers(io, paths):
         columns = footer.schema.to_arrow_schema()
         if columns not in checked:
             yield parquet_file_to_data_file(io, metadata, path)  # which checks whether they are the table's
@@ -75,6 +77,15 @@ def _described(io: FileIO, metadata: TableMetadata, paths: Sequence[str]) -> Ite
             key_metadata=None,
             **statistics.to_serialized_dict(),
         )
+
+
+def _footers(io: FileIO, paths: Sequence[str]) -> Iterator[tuple[str, pq.FileMetaData, int]]:
+    """Yield each file's footer and its size in bytes; some are read at once."""
+    executor = ExecutorFactory.get_or_create()
+    for first in range(0, len(paths), FOOTERS_AT_ONCE):
+        some = paths[first : first + FOOTERS_AT_ONCE]
+        for path, (footer, size_bytes) in zip(some, executor.map(partial(_read_footer, io), some), strict=True):
+            yield path, footer, size_bytes
 
 
 def _read_footer(io: FileIO, path: str) -> tuple[pq.FileMetaData, int]:

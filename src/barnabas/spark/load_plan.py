@@ -93,7 +93,8 @@ def share_out(ranges: Sequence[OffsetRange], parallelism: int, records_max: int)
     """Return which ranges each task reads, one after the other: few tasks, of about the same size.
 
     Each has the same stretch of all partitions where these are long enough. What was sent at about the same time is
-    there, so that there is about one task for each event day, which then has one file. Else each has whole partitions.
+    there, so that there is about one task for each event day, which then has one file. Else each has whole partitions,
+    but for those that are more than a task's share.
 
     :param parallelism: how many tasks run at once.
     :param records_max: about so many records a task, where it has several ranges.
@@ -111,7 +112,7 @@ def share_out(ranges: Sequence[OffsetRange], parallelism: int, records_max: int)
     if total >= RECORDS_WORTH_A_CUT * tasks * len(ranges):
         shares = [[part for wanted in ranges for part in _stretch(wanted, number, tasks)] for number in range(tasks)]
     else:
-        shares = _by_partition(split_ranges(ranges, partitions_min=tasks, records_max=records_max), tasks, total)
+        shares = _by_partition(split_ranges(ranges, records_max=min(records_max, -(-total // tasks))), tasks, total)
     return [tuple(share) for share in shares if share]
 
 

@@ -78,7 +78,8 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("merges", ["false", "true"])
-def test_table_says_the_same_as_with_pyiceberg(tmp_path: Path, merges: str) -> None:
+def test_table_says_the_same_as_with_pyiceberg(tmp_path: Path, merges: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iceberg_files, "FOOTERS_AT_ONCE", 4)  # of six files
     paths, said = write_files(tmp_path), []
     for number, add in enumerate((add_files, with_pyiceberg)):
         settings = {"commit.manifest-merge.enabled": merges, "commit.manifest.min-count-to-merge": "2"}

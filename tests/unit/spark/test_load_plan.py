@@ -137,6 +137,12 @@ def test_partitions_that_are_short_stay_whole() -> None:
     assert [[part.partition for part in share] for share in shares] == [[*range(50)], [*range(50, 100)]]
 
 
+def test_a_partition_that_has_nearly_all_is_cut_where_the_others_are_short() -> None:
+    shares = share_out(ranges_of(900_000, *[10_000] * 11), 16, 1_000_000)
+    assert len(shares) == 11
+    assert max(sum(part.count for part in share) for share in shares) <= 110_000
+
+
 @given(
     st.lists(st.integers(0, 300_000), min_size=1, max_size=20), st.integers(1, 16), st.sampled_from([50_000, 1_000_000])
 )
