@@ -249,11 +249,15 @@ class Log(WritableLog):
         with self._flush_lock, self._health.offline_on_error("truncate"):
             self._recovery_point = min(self._recovery_point, offset)
             self.high_watermark = min(self._high_watermark, offset)
-            with self._state_lock:
-                self.first_dirty_offset = min(self.first_dirty_offset, offset)
-                self.truncation_count += 1
-            self.on_truncated()  # a crash after the cut must not look as if the disk had lost what was flushed
-            yield
+            self._is_truncating = True
+            try:
+                with self._state_lock:
+                    self.first_dirty_offset = min(self.first_dirty_offset, offset)
+                    self.truncation_count += 1
+                self.on_truncated()  # a crash after the cut must not look as if the disk had lost what was flushed
+                yield
+            finally:
+                self._is_truncating = False
 
     def close(self) -> None:
         """Make everything durable and let go of the files. Does nothing the second time.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
 from barnabas.model import FileRegion, TopicPartition
 from barnabas.records.scan import RELATIVE_OFFSET_MAX
 from barnabas.storage.filesystem import DataFile
@@ -58,6 +58,10 @@ class ReadableLog:
         """The offset from which records were found to be lost, if the log went on behind them: another replica may have
         them."""
         self._health = LogHealth(folder, partition, offline)
+        self.truncation_count = 0
+        """Truncations that have begun."""
+        self._is_truncating = False
+        """Then readers, who are on other threads, have nothing for now: files and sizes do not agree."""
 
     @property
     def folder(self) -> Path:
@@ -150,8 +154,8 @@ class ReadableLog:
 
         :param max_bytes: of the result; the first batch may be larger if `min_one_batch`.
         :param max_offset: nothing from this offset on is returned; the high watermark, for consumers.
-        :returns: None if there is nothing to return; bytes where there are offsets, but no records: a batch without
-            records that stands for them.
+        :returns: None if there is nothing to return, or the log is truncated meanwhile; bytes where there are offsets,
+            but no records: a batch without records that stands for them.
         :raises KafkaError: OFFSET_OUT_OF_RANGE.
         :raises IndexDamagedError: an index of a sealed segment has to be made anew first.
         :raises CorruptBatchError: the batches are damaged.
@@ -168,15 +172,22 @@ class ReadableLog:
             if offset == self._log_end_offset:
                 self._segments.active.hint(offset, self._segments.active.size)
             return None
-        if max_bytes <= 0 and not min_one_batch:
+        if (max_bytes <= 0 and not min_one_batch) or self._is_truncating:
             return None
+        truncations = self.truncation_count
         try:
             try:
                 return self._read(offset, max_bytes, end, min_one_batch=min_one_batch)
             except SegmentReplacedError:
                 # The one that is there now has its files open.
                 return self._read(offset, max_bytes, end, min_one_batch=min_one_batch)
+        except CorruptBatchError:
+            if self.truncation_count == truncations:
+                raise
+            return None
         except OSError as error:
+            if self.truncation_count != truncations:
+                return None
             raise self._health.failed("read", error, even_if_short=False) from error
 
     def _read(self, offset: int, max_bytes: int, end: int, *, min_one_batch: bool) -> FileRegion | bytearray | None:

@@ -72,7 +72,6 @@ class WritableLog(ReadableLog):
         self._flush_lock = threading.Lock()
         self.first_dirty_offset = 0
         """Up to here the log is compacted, unless it does not reach so far; the manager stores it."""
-        self.truncation_count = 0
         self.on_truncated: Callable[[], None] = lambda: None
         """Called after a truncation; the manager stores the recovery point and the start of the log then."""
         self.on_rolled: Callable[[], None] = lambda: None

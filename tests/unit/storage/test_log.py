@@ -6,13 +6,15 @@ import os
 import shutil
 import struct
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas.errors import ClosedError, ErrorCode, KafkaError
 from barnabas.records import Record, iter_headers, read_records
-from barnabas.storage import Log
+from barnabas.storage import Log, OsFileSystem
 from barnabas.storage.checkpoints import EpochStart
 
 START_MS = 1_700_000_000_000
@@ -166,6 +168,48 @@ def test_truncation_leaves_the_batches_before(
     log.close()
     log = open_log(clean=True)
     assert offsets_of(read_all(log)) == list(range(end + 1))
+
+
+@pytest.mark.parametrize("offset", [0, 20, 38])
+def test_reader_that_comes_while_a_log_is_truncated_has_nothing_for_now(
+    offset: int, open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower's consumers read on the event loop, and it is truncated beside that."""
+    log = open_log(segment_bytes=1_500)
+    for _ in range(20):
+        log.append(make_batch(2), 0)
+    seen: list[object] = []
+    for name in ("truncate", "unlink", "fsync_folder"):
+
+        def do_and_read(files: OsFileSystem, *arguments: Any, do: Callable[..., None]) -> None:
+            do(files, *arguments)
+            seen.append(log.read(0, 1 << 20, log.log_end_offset))
+
+        monkeypatch.setattr(OsFileSystem, name, partialmethod(do_and_read, do=getattr(OsFileSystem, name)))
+    log.truncate_to(offset)
+    monkeypatch.undo()
+    assert seen
+    assert set(seen) == {None}
+    assert offsets_of(read_all(log)) == list(range(offset))
+
+
+def test_reader_that_is_overtaken_by_a_truncation_has_nothing_for_now(
+    open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log()
+    log.append(make_batch(2), 0)
+    log.append(make_batch(2), 0)
+    pread = OsFileSystem.pread
+
+    def be_overtaken(files: OsFileSystem, *arguments: Any) -> bytes:
+        monkeypatch.undo()
+        log.truncate_to(0)
+        return pread(files, *arguments)
+
+    monkeypatch.setattr(OsFileSystem, "pread", be_overtaken)
+    assert log.read(1, 1, 3) is None
+    assert log.log_end_offset == 0
+    assert read_all(log) == []
 
 
 def test_truncation_forgets_what_producers_wrote_after(open_log: OpenLog, make_batch: MakeBatch) -> None:
