@@ -10,6 +10,7 @@ CODEC_TESTS := tests/unit/records tests/unit/storage tests/unit/client tests/pro
 
 # Tests run side by side, in one process more than there are cores, because many of them wait. PROCESSES=0: in one.
 PROCESSES := auto
+COMPILE := $(PYTHON) -m compileall -q src # also where PYTHONDONTWRITEBYTECODE is set: tests start hundreds of processes
 PYTEST := $(PYTHON) -m pytest -q --numprocesses=$(PROCESSES) --dist=loadgroup
 # A round of `make soak` tries so many examples, and rounds begin for so many minutes. PROFILE=ci: a third of that.
 PROFILE := soak
@@ -30,7 +31,7 @@ DEMO_ARGUMENTS += -- "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak fuzz simulate faults bench fmt clean setup-demo setup-dev setup-bench
+.PHONY: help demo test system check soak fuzz simulate faults bench fmt clean setup-demo setup-dev setup-bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,9 +39,13 @@ help: ## list the targets
 demo: setup-demo ## ship, follow and load 336,776 real events, and balance the books; LOG=path: a log of yours; BROKERS=3: kill a leader; FAULT=lose: see it found
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m demo $(DEMO_ARGUMENTS)
 
-test: setup-dev ## run all tests, and those of records, storage and clients with the codec in pure Python as well
-	@$(PYTHON) -m compileall -q src # also where PYTHONDONTWRITEBYTECODE is set: tests start hundreds of processes
-	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && $(PYTEST)
+test: setup-dev ## run the tests, but for those of `make check` and `make system`
+	@$(COMPILE)
+	@$(PYTEST) -m "not system" --ignore=tests/tidy
+
+system: setup-dev ## test with Spark, clusters and their faults, ZooKeeper and Java programs; and with the codec in pure Python
+	@$(COMPILE)
+	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && $(PYTEST) -m system
 	@BARNABAS_CODEC=pure $(PYTEST) $(CODEC_TESTS)
 
 check: setup-dev ## ruff, mypy, import-linter and the tidy test

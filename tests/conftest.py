@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.groups import SYSTEMS
 from tests.ports import free_port
 from tests.searches import register_profiles
 
@@ -36,6 +37,15 @@ STOP_TIMEOUT_S = 60
 def pytest_xdist_auto_num_workers() -> int:
     """In how many processes `make test` runs: one more than there are cores, because many tests wait."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at the markers that it was asked for
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of whole systems, for `make system`; the hooks of the folders below have put theirs in groups."""
+    for item in items:
+        group = item.get_closest_marker("xdist_group")
+        if group is not None and group.args[0] in SYSTEMS:
+            item.add_marker(pytest.mark.system)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)

@@ -32,9 +32,9 @@ from tests.cluster import running_cluster
 from tests.conftest import BrokerProcess
 from tests.crash.test_broker_kill import PARTITIONS, Load, OurSender, check_all_is_there
 from tests.direct import DirectReader, DirectSender, Told, values_by_offset
+from tests.groups import FAULTS
 from tests.interop.reading import wait_until
 from tests.interop.test_raw_frames import RawConnection, connection_to
-from tests.interop.zookeeper import FAULTS
 from tests.linked_cluster import LinkedCluster
 from tests.links import Link
 

@@ -32,8 +32,8 @@ from tests.crash.test_broker_kill import (
     wait_for_progress,
 )
 from tests.direct import DirectReader, Told
+from tests.groups import FAULTS
 from tests.interop.reading import TIMEOUT_S, wait_until
-from tests.interop.zookeeper import FAULTS
 
 pytestmark = pytest.mark.xdist_group(FAULTS)
 

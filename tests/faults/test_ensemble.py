@@ -9,10 +9,11 @@ import pytest
 
 from barnabas.coordination.zookeeper.session import SessionLostError
 from tests.faults.ensemble import Ensemble
+from tests.groups import ZOOKEEPER
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP, Sessions, new_chroot, sessions
+from tests.interop.zookeeper import Sessions, new_chroot, sessions
 
-pytestmark = pytest.mark.xdist_group(GROUP)
+pytestmark = pytest.mark.xdist_group(ZOOKEEPER)
 
 EVENT_TIMEOUT_S = 60
 

@@ -11,11 +11,11 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from barnabas import Admin, ConfigSource, Consumer, Producer, TopicPartition
 from tests.cluster import Cluster
+from tests.groups import CLUSTERS
 from tests.interop.cluster_command import barnabas
 from tests.interop.java import maven
 from tests.interop.java.tools import Said, Tools, kafka_tools
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import CLUSTERS
 
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 

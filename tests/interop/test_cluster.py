@@ -14,9 +14,9 @@ from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from barnabas.coordination.zookeeper.tree import ZooKeeperTree
 from tests.cluster import Cluster
 from tests.conftest import BrokerProcess
+from tests.groups import CLUSTERS
 from tests.interop.conftest import CLIENTS
 from tests.interop.reading import read_topic, wait_until
-from tests.interop.zookeeper import CLUSTERS
 
 pytestmark = pytest.mark.xdist_group(CLUSTERS)
 

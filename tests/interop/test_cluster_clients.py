@@ -16,6 +16,7 @@ import pytest
 
 import barnabas
 from tests.cluster import Cluster
+from tests.groups import CLUSTERS
 from tests.interop import test_kcat
 from tests.interop.clients.neutral import (
     HEARTBEAT_INTERVAL_MS,
@@ -29,7 +30,6 @@ from tests.interop.clients.neutral import (
 )
 from tests.interop.conftest import CLIENTS
 from tests.interop.reading import TIMEOUT_S, Member, read_topic, wait_until
-from tests.interop.zookeeper import CLUSTERS
 
 pytestmark = pytest.mark.xdist_group(CLUSTERS)
 

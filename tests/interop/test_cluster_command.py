@@ -14,9 +14,10 @@ import pytest
 
 import barnabas as client
 from barnabas.net.free_port import EPHEMERAL_RANGE
+from tests.groups import CLUSTERS
 from tests.interop.cluster_command import TIMEOUT_S, ClusterCommand, barnabas, processes_below, runs
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import CLUSTERS, new_chroot, start_servers
+from tests.interop.zookeeper import new_chroot, start_servers
 from tests.ports import free_port
 
 pytestmark = [

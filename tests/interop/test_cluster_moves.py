@@ -7,8 +7,8 @@ import pytest
 import barnabas
 from barnabas.cli.main import main
 from tests.cluster import Cluster
+from tests.groups import CLUSTERS
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import CLUSTERS
 
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(600)]
 

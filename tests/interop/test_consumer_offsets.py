@@ -1,24 +1,22 @@
-"""Kafka's own programs read `__consumer_offsets`: the console consumer with its formatters, and the dump tool.
-
-The jars of Kafka's tools are those that `~/.cache/barnabas` (or `$XDG_CACHE_HOME/barnabas`) has; without them the tests
-are skipped and say so.
-"""
+"""Kafka's own programs read `__consumer_offsets`: the console consumer with its formatters, and the dump tool."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import barnabas
 from tests.conftest import BrokerProcess
+from tests.groups import JAVA
+from tests.interop.java import maven
+from tests.interop.java.tools import tools_jars
+
+pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 TOPIC = "__consumer_offsets"
 TOOL_TIMEOUT_S = 120
@@ -26,14 +24,6 @@ CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 FORMATTERS = "org.apache.kafka.tools.consumer"
 RECORDS = 6
 """A generation, an offset in each of two partitions, that the group is empty; an offset, and that it is gone."""
-
-
-def jars(name: str) -> str:
-    """Return the class path of the jars in a folder of the cache."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas" / name
-    if shutil.which("java") is None or not folder.exists():
-        pytest.skip(f"Kafka's tools need Java and their jars in {folder}")
-    return f"{folder}/*"
 
 
 @pytest.fixture
@@ -55,7 +45,7 @@ def broker(make_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
 
 def consume(broker: BrokerProcess, version: str, formatter: str) -> list[Any]:
     """Return what the console consumer says of each record that its formatter tells of."""
-    command = ["java", "-cp", jars(f"kafka-tools-{version}-jars"), CONSUMER, "--topic", TOPIC]
+    command = [maven.java(), "-cp", f"{tools_jars(version)}/*", CONSUMER, "--topic", TOPIC]
     command += ["--bootstrap-server", broker.bootstrap, "--from-beginning", "--max-messages", str(RECORDS)]
     command += ["--formatter", f"{FORMATTERS}.{formatter}"]
     done = subprocess.run(command, timeout=TOOL_TIMEOUT_S, capture_output=True, text=True, check=False)
@@ -90,11 +80,11 @@ def test_console_consumer_reads_groups(broker: BrokerProcess, version: str) -> N
 
 
 def test_dump_tool_reads_both(broker: BrokerProcess) -> None:
-    class_path = jars("kafka-3.9.1-jars")
+    class_path = f"{tools_jars('3.9.1')}/*"
     assert broker.stop() == 0
     files = ",".join(str(path) for path in (broker.data / f"{TOPIC}-0").glob("*.log"))
     tool = ["kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", files]
-    command = ["java", "-cp", class_path, *tool]
+    command = [maven.java(), "-cp", class_path, *tool]
     done = subprocess.run(command, timeout=TOOL_TIMEOUT_S, capture_output=True, text=True, check=False)
     records = [line for line in done.stdout.splitlines() if line.startswith("| offset")]
     assert len(records) == RECORDS, done.stdout + done.stderr

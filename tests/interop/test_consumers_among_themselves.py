@@ -17,14 +17,15 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination import offsets
 from barnabas.model import TopicPartition
 from tests.conftest import BrokerProcess
+from tests.groups import ZOOKEEPER
 from tests.interop.driven import DrivenConsumer
 from tests.interop.owner_history import Handed, OwnerHistory, not_owned
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP, sessions
+from tests.interop.zookeeper import sessions
 from tests.links import Link
 from tests.ports import free_port
 
-pytestmark = pytest.mark.xdist_group(GROUP)
+pytestmark = pytest.mark.xdist_group(ZOOKEEPER)
 
 SETTINGS = {"zookeeper_session_timeout_ms": "4000", "replica_lag_time_max_ms": "3000"}
 """Of the brokers."""

@@ -19,11 +19,12 @@ from barnabas.storage import Log, LogConfig, OsFileSystem
 from tests.compacted import SAMPLE, write_segments
 from tests.compacting import Keyed, compact, keyed_batch, read_gapped
 from tests.conftest import BrokerProcess
+from tests.groups import JAVA
 from tests.interop.clients.neutral import Event, Sending
 from tests.interop.conftest import CLIENTS
 from tests.interop.java import maven
 
-pytestmark = [pytest.mark.xdist_group(maven.GROUP), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
+pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 KAFKA_VERSION = "3.9.1"
 TOOL_TIMEOUT_S = 60

@@ -17,13 +17,14 @@ import pytest
 
 import barnabas
 from tests.conftest import BrokerProcess
+from tests.groups import JAVA
 from tests.interop.conftest import COMPACTS_SOON
 from tests.interop.java import maven
 from tests.interop.java.program import Program, Run
 from tests.interop.reading import gaps, wait_until
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.xdist_group(maven.GROUP), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
+pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 VERSION = "4.3.0"
 ARTIFACTS = [f"org.apache.kafka:{name}:{VERSION}" for name in ("connect-runtime", "connect-file")]

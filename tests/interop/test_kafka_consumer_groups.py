@@ -17,11 +17,12 @@ import barnabas
 from barnabas import Admin
 from barnabas.cli.offset_reset import read_offsets
 from tests.conftest import BrokerProcess
+from tests.groups import JAVA
 from tests.interop.java import maven
 from tests.interop.java.tools import Said, Tools, kafka_tools
 from tests.interop.reading import wait_until
 
-pytestmark = [pytest.mark.xdist_group(maven.GROUP), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
+pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 VERSIONS = ["3.9.1", "4.3.0"]
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

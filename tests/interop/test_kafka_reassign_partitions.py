@@ -10,10 +10,10 @@ import pytest
 
 import barnabas
 from tests.cluster import Cluster
+from tests.groups import CLUSTERS
 from tests.interop.java import maven
 from tests.interop.java.tools import Tools, kafka_tools
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import CLUSTERS
 
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 

@@ -16,13 +16,14 @@ import pytest
 
 import barnabas
 from tests.conftest import BrokerProcess
+from tests.groups import JAVA
 from tests.interop.clients.ours import Ours
 from tests.interop.conftest import COMPACTS_SOON
 from tests.interop.java import maven
 from tests.interop.java.program import Program, Run
 from tests.interop.reading import gaps, wait_until
 
-pytestmark = [pytest.mark.xdist_group(maven.GROUP), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
+pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 VERSION = "4.3.0"
 SOURCE = Path(__file__).parent / "java" / "WordCount.java"

@@ -15,9 +15,9 @@ import pytest
 
 import barnabas
 from tests.conftest import BrokerProcess
+from tests.groups import CLUSTERS
 from tests.interop.cluster_command import BARNABAS, ClusterCommand
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import CLUSTERS
 
 
 class JsonBroker(BrokerProcess):

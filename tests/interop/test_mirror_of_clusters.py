@@ -11,10 +11,13 @@ import pytest
 import barnabas
 from barnabas.errors import BarnabasError
 from tests.cluster import Cluster
+from tests.groups import FAULTS
 from tests.interop.reading import wait_until
 from tests.interop.test_mirror import send
 from tests.interop.zookeeper import new_chroot
 from tests.mirror_process import MirrorProcess, stored
+
+pytestmark = pytest.mark.xdist_group(FAULTS)
 
 SETTINGS: dict[str, str] = {"min_insync_replicas": "2"}
 PLACES = [("led", partition) for partition in range(3)]

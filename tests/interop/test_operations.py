@@ -19,8 +19,8 @@ import barnabas
 from barnabas.errors import BarnabasError
 from tests.cluster import Cluster, running_cluster
 from tests.conftest import BrokerProcess
+from tests.groups import CLUSTERS
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import CLUSTERS
 
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(900)]
 

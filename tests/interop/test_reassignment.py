@@ -11,8 +11,8 @@ import pytest
 
 import barnabas
 from tests.cluster import Cluster
+from tests.groups import CLUSTERS
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import CLUSTERS
 
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(600)]
 

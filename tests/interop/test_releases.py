@@ -14,8 +14,8 @@ import pytest
 import barnabas
 from tests.cluster import Cluster, running_cluster
 from tests.conftest import BrokerProcess
+from tests.groups import CLUSTERS
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import CLUSTERS
 from tests.releases import ASKED_FOR, last_release, unpack
 
 pytestmark = pytest.mark.xdist_group(CLUSTERS)

@@ -19,12 +19,13 @@ import pytest
 
 import barnabas
 from tests.conftest import BrokerProcess
+from tests.groups import JAVA
 from tests.interop.conftest import COMPACTS_SOON
 from tests.interop.java import maven
 from tests.interop.java.program import Program, Run
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.xdist_group(maven.GROUP), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
+pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 
 VERSION = "3.0.9"
 """The last that runs on Java 17."""

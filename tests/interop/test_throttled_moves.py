@@ -15,8 +15,8 @@ from barnabas.cli.move_throttle import LEADERS as LEADERS_LIST
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.replication.quota import BURST_S
 from tests.cluster import Cluster
+from tests.groups import CLUSTERS
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import CLUSTERS
 
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(600)]
 

@@ -12,11 +12,12 @@ import pytest
 
 from barnabas.coordination.zookeeper.server.jute import int_, string, vector
 from tests.conftest import BrokerProcess
+from tests.groups import ZOOKEEPER
 from tests.interop import zookeeper_protocol as zk
-from tests.interop.zookeeper import GROUP, new_chroot, start_servers
+from tests.interop.zookeeper import new_chroot, start_servers
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.xdist_group(GROUP), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group(ZOOKEEPER), pytest.mark.timeout(300)]
 
 STEPS = int(os.environ.get("ZOOKEEPER_STEPS", "200"))
 """More of them find more."""

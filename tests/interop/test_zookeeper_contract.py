@@ -13,12 +13,13 @@ import pytest
 
 from barnabas.coordination.tree import Tree
 from tests.conftest import BrokerProcess
-from tests.interop.zookeeper import GROUP, new_chroot, sessions, start_servers
+from tests.groups import ZOOKEEPER
+from tests.interop.zookeeper import new_chroot, sessions, start_servers
 from tests.ports import free_port
 from tests.unit.coordination.tree_contract import *  # noqa: F403
 from tests.unit.coordination.watch_contract import *  # noqa: F403
 
-pytestmark = pytest.mark.xdist_group(GROUP)
+pytestmark = pytest.mark.xdist_group(ZOOKEEPER)
 
 
 @pytest.fixture(scope="module", params=[1, 3, 0], ids=["one server", "three servers", "a broker"])

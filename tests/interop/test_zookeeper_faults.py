@@ -28,11 +28,12 @@ from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from barnabas.coordination.zookeeper.session import Deadline, SessionLostError, UnknownOutcomeError
 from barnabas.coordination.zookeeper.tree import ZooKeeperTree
 from barnabas.errors import ClosedError
+from tests.groups import ZOOKEEPER
 from tests.interop.cut_link import CutLink
 from tests.interop.reading import wait_until
-from tests.interop.zookeeper import GROUP, Sessions, new_chroot, sessions, start_servers
+from tests.interop.zookeeper import Sessions, new_chroot, sessions, start_servers
 
-pytestmark = pytest.mark.xdist_group(GROUP)
+pytestmark = pytest.mark.xdist_group(ZOOKEEPER)
 
 EVENT_TIMEOUT_S = 60
 SHORT_S = 3.0

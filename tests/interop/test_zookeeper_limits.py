@@ -13,9 +13,10 @@ from barnabas.coordination.zookeeper.answers import NotAllowedError
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from barnabas.coordination.zookeeper.writing import REQUEST_BYTES_MAX
 from barnabas.model import OffsetAndMetadata, TopicPartition
-from tests.interop.zookeeper import GROUP, Sessions, new_chroot, sessions, start_servers
+from tests.groups import ZOOKEEPER
+from tests.interop.zookeeper import Sessions, new_chroot, sessions, start_servers
 
-pytestmark = pytest.mark.xdist_group(GROUP)
+pytestmark = pytest.mark.xdist_group(ZOOKEEPER)
 
 COUNT = 3_000
 """Partitions, of which ZooKeeper takes less than half at once."""

@@ -13,14 +13,6 @@ from barnabas.coordination.zookeeper.tree import ZooKeeperTree
 from tests.interop.java.maven import java
 from tests.ports import free_port
 
-GROUP = "zookeeper"
-"""The name for `xdist_group` of tests of ZooKeeper and of what uses it: one process runs them, one after the other."""
-CLUSTERS = "clusters"
-"""Of tests of three brokers with a ZooKeeper, the same."""
-FAULTS = "clusters under faults"
-"""Of those that kill, stop and cut off what runs. All three would be the longest of all that runs side by side, by far,
-if they were one; they wait much and compute little."""
-
 CONNECTION_TIMEOUT_S = 60.0
 """For the first connection of a session on a busy machine, however short the session is."""
 

@@ -16,6 +16,7 @@ from barnabas.spark.java import find_java_home
 from barnabas.spark.options import parse_stream_options
 from barnabas.spark.stream_reader import BarnabasStreamReader
 from tests.conftest import BrokerProcess
+from tests.groups import SPARK
 from tests.pipeline.lake import ObjectStore, running_store
 from tests.pipeline.numbered_topic import COUNT, TOPIC, produce_numbers
 from tests.pipeline.quick_java import quick_environment
@@ -26,12 +27,11 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side, one process has all that share a session, and one all that start programs: two
-    Sparks at a time are enough for a machine."""
+    """Where tests run side by side, one process has all that share a session. Those of programs that start a Spark say
+    so themselves."""
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            shares = "spark" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("spark" if shares else "Spark programs"))
+        if item.path.is_relative_to(Path(__file__).parent) and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(SPARK))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,7 +57,7 @@ def spark(
 ) -> Iterator[SparkSession]:
     """A local session on two cores."""
     if "PYTEST_XDIST_TESTRUNUID" in os.environ:
-        assert any(item.nodeid.endswith("@spark") for item in request.session.items), "groups are not kept together"
+        assert any(item.nodeid.endswith(f"@{SPARK}") for item in request.session.items), "groups are not kept together"
     try:
         find_java_home(os.environ)
     except JavaNotFoundError as error:

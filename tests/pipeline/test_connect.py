@@ -12,10 +12,13 @@ import pytest
 
 from barnabas import Admin
 from tests.conftest import BrokerProcess
+from tests.groups import SPARK_PROGRAMS
 from tests.interop.reading import wait_until
 from tests.pipeline.spark_processes import HOST, ROOT, Process, connect_server, environment
 from tests.pipeline.table_contents import TOPIC, numbers_in, produce
 from tests.ports import free_port
+
+pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
 PATIENCE_S = 400
 

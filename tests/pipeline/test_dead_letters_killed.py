@@ -18,9 +18,12 @@ from barnabas.spark import load, scan_table
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_place import DELTA, ICEBERG, TablePlace
 from tests.conftest import BrokerProcess
+from tests.groups import SPARK_PROGRAMS
 from tests.pipeline.killed_loader import places
 from tests.pipeline.killed_loads import killed_loads
 from tests.pipeline.table_contents import DAY_MS, START_MS, TOPIC
+
+pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
 DEAD_LETTERS = "dead"
 PARTITIONS = 2

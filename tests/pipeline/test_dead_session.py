@@ -16,6 +16,9 @@ from barnabas import Admin, Producer
 from barnabas.spark import JavaNotFoundError
 from barnabas.spark.java import find_java_home
 from tests.conftest import BrokerProcess
+from tests.groups import SPARK_PROGRAMS
+
+pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
 COMMAND = [sys.executable, "-m", "barnabas.cli.main", "load", "t", "--every", "1s", "--json", "--master", "local[1]"]
 

@@ -13,6 +13,9 @@ import pytest
 
 from barnabas.spark import JavaNotFoundError, scan_table
 from barnabas.spark.java import find_java_home
+from tests.groups import SPARK_PROGRAMS
+
+pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
 ROOT = Path(__file__).resolve().parents[2]
 LOG = "odd $log.log"

@@ -16,10 +16,13 @@ from barnabas.spark.object_files import files_below
 from barnabas.spark.table_formats import format_of, open_place
 from barnabas.spark.table_place import DELTA, ICEBERG, TablePlace
 from tests.conftest import BrokerProcess
+from tests.groups import SPARK_PROGRAMS
 from tests.pipeline.killed_loader import GATHERING_PLACES, run_tasks_here
 from tests.pipeline.killed_loads import killed_loads
 from tests.pipeline.lake import BUCKET, ObjectStore
 from tests.pipeline.table_contents import START_MS, TOPIC
+
+pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
 DEAD_LETTERS = "dead"
 TASKS = 20

@@ -13,6 +13,9 @@ from barnabas import Producer
 from barnabas.spark import JavaNotFoundError
 from barnabas.spark.java import find_java_home
 from tests.conftest import BrokerProcess
+from tests.groups import SPARK_PROGRAMS
+
+pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
 SCRIPT = """
 import sys

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 import barnabas
+from tests.groups import SPARK_PROGRAMS
+
+pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

@@ -18,9 +18,12 @@ import pytest
 
 from barnabas import Admin
 from tests.cluster import running_cluster
+from tests.groups import SPARK_PROGRAMS
 from tests.pipeline.cluster_job import STREAMED, TOPIC
 from tests.pipeline.spark_processes import StandaloneCluster, environment
 from tests.pipeline.table_contents import data_files, named_files, numbers_in, produce
+
+pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
 COUNT = 10_000
 PATIENCE_S = 400

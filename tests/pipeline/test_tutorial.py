@@ -16,7 +16,10 @@ import pytest
 
 from barnabas.spark import JavaNotFoundError
 from barnabas.spark.java import find_java_home
+from tests.groups import SPARK_PROGRAMS
 from tests.ports import free_port
+
+pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
 pytest.importorskip("duckdb")
 

@@ -17,8 +17,6 @@ import pytest
 
 from tests.cache import cached
 
-GROUP = "Java programs"
-"""The name for `xdist_group` of all tests that start Java: one process runs them, one after the other."""
 MAVEN_TIMEOUT_S = 300
 COMPILER_TIMEOUT_S = 120
 TEST_TIMEOUT_S = 2 * MAVEN_TIMEOUT_S + COMPILER_TIMEOUT_S + 300

@@ -78,11 +78,16 @@ class Tools:
         return Said(int(code), text.decode())
 
 
+def tools_jars(version: str) -> Path:
+    """Return the folder with the jars of the tools of a version."""
+    artifacts = [f"org.apache.kafka:{name}:{version}" for name in ("kafka-tools", "kafka_2.13")]
+    return maven.jars(f"kafka-tools-{version}-jars", *artifacts)
+
+
 @contextmanager
 def kafka_tools(version: str, log: Path) -> Iterator[Tools]:
     """Start the tools of a version; what Java itself has to complain of goes to a file."""
-    artifacts = [f"org.apache.kafka:{name}:{version}" for name in ("kafka-tools", "kafka_2.13")]
-    jars = maven.jars(f"kafka-tools-{version}-jars", *artifacts)
+    jars = tools_jars(version)
     classes = maven.classes(Path(__file__).with_name("ToolRunner.java"), jars)
     command = [maven.java(), *OPTIONS, "-cp", f"{classes}:{jars}/*", "ToolRunner"]
     with (
