@@ -55,9 +55,17 @@ install_maven() {
     fi
 }
 
+# Once, since Spark's start is a good part of the demo.
+make_class_archive() {
+    JAVA_HOME=$(tools/java_home.sh) .venv/bin/python -m barnabas.spark.make_class_archive --if-missing >/dev/null || true
+}
+
 [ "$extra" != dev ] || install_kcat
 [ "$extra" != bench ] || install_maven
-is_installed && exit 0
+if is_installed; then
+    [ "$extra" != demo ] || make_class_archive
+    exit 0
+fi
 python=$(find_python)
 missing=$(missing_packages "$python")
 # shellcheck disable=SC2086  # one word a package
@@ -74,3 +82,4 @@ if [ "$extra" != demo ]; then
     echo "$wanted" >.venv/installed-demo # the others contain it
 fi
 echo "$wanted" >"$stamp"
+[ "$extra" != demo ] || make_class_archive

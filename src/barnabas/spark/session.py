@@ -6,6 +6,7 @@ takes any `SparkSession`, so on a cluster the session is the one that `spark-sub
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -15,14 +16,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir
 from threading import current_thread, main_thread
+from typing import BinaryIO
 
+from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from barnabas.spark import class_archive, quick_workers
 from barnabas.spark.java import find_java_home
-from barnabas.spark.quick_workers import having, quick_python, variables
+from barnabas.spark.quick_workers import having
+
+log = logging.getLogger(__name__)
 
 Sessions = Callable[[], SparkSession]
 """Gives a session when it is needed, the same each time: a load of nothing new needs none."""
@@ -67,12 +74,30 @@ def local_session(
     python = _python_of_workers(master)
     # The workers that Spark starts on the driver for itself.
     conf.set("spark.pyspark.driver.python", python)
-    with _signals_held(), Path(log_file or os.devnull).open("ab") as output, having(os.environ, variables()):
+    with (
+        _signals_held(),
+        Path(log_file or os.devnull).open("ab") as output,
+        having(os.environ, quick_workers.variables()),
+    ):
         # An interrupt half way would leave a JVM behind that nobody knows of.
-        gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
-        context = SparkContext(conf=conf, gateway=gateway)
+        context = SparkContext(conf=conf, gateway=_start_java(conf, output))
     context.pythonExec = python
     return SparkSession(context)
+
+
+def _start_java(conf: SparkConf, output: BinaryIO) -> JavaGateway:
+    """Start the JVM, with the archive of Spark's classes where there is one: without, if it cannot start with that."""
+    quick = class_archive.variables(Path(os.environ["JAVA_HOME"]))
+    streams = {"stdout": output, "stderr": output}
+    try:
+        with having(os.environ, quick):
+            return launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError as error:
+        if not quick:
+            raise
+        # Java leaves aside an archive that does not fit, but not each damaged one.
+        log.warning("Java did not start with %s: %s", quick[class_archive.JAVA_OPTIONS], error)
+    return launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -183,4 +208,4 @@ def _prepare_environment() -> None:
 def _python_of_workers(master: str) -> str:
     """Return what the workers run: the Python that was chosen, in the quick way where it is this one."""
     chosen = os.environ["PYSPARK_PYTHON"]
-    return quick_python() if master.startswith("local") and chosen == sys.executable else chosen
+    return quick_workers.quick_python() if master.startswith("local") and chosen == sys.executable else chosen
