@@ -39,7 +39,7 @@ class BarnabasReader(DataSourceReader):
                 counts = count_partitions(options.selection, admin.describe_topics())
                 ranges = resolve_ranges(options, select_partitions(options.selection, counts), admin)
                 ranges = narrow_ranges(ranges, self._narrowing, admin)
-        return make_partitions(ranges, options, self._cores)
+        return make_partitions(ranges, options, self._cores, cuts=True)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task as Arrow batches of bounded size."""

@@ -2,7 +2,7 @@
 
 The meaning of `minPartitions` and `maxRecordsPerPartition` is that of Spark's Kafka source: the first is a
 hint that splits large ranges more than small ones, the second a limit. Where neither is given, and it is known how many
-tasks run at a time, small ranges share a task.
+tasks run at a time, small ranges share a task, and one that would keep a single core busy while others wait is cut.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from barnabas.model import TopicPartition
 TASK_RECORDS = 2**20
 """Records of ranges that share a task, about. Spark takes some 30 ms to begin and to end one, and half a second to read
 so many."""
+
+CUT_RECORDS = 2**18
+"""A range that has fewer is not cut for the sake of idle cores."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -85,6 +88,15 @@ def gather_ranges(pieces: Sequence[OffsetRange], cores: int | None) -> list[tupl
         tasks[number].append(piece)
         heapreplace(loads, (load + piece.count, number))
     return sorted(tuple(sorted(task)) for task in tasks)
+
+
+def share_of_a_core(ranges: Iterable[OffsetRange], cores: int) -> int:
+    """Return how many records a range may have that is one task: more, and other cores would wait for it.
+
+    >>> share_of_a_core([OffsetRange("t", 0, 0, 4_000_000), OffsetRange("t", 1, 0, 1_000)], cores=4)
+    1000250
+    """
+    return max(CUT_RECORDS, -(-sum(wanted.count for wanted in ranges) // cores))
 
 
 def _shares(pieces: list[OffsetRange], partitions_min: int) -> Iterator[tuple[OffsetRange, int]]:

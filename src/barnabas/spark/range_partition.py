@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from barnabas.errors import ConfigurationError
 from barnabas.spark.columns import SPARK_TYPES, select_columns
 from barnabas.spark.options import SourceOptions
-from barnabas.spark.planning import OffsetRange, gather_ranges, split_ranges
+from barnabas.spark.planning import OffsetRange, gather_ranges, share_of_a_core, split_ranges
 from barnabas.spark.reading import Connections, read_range, read_what_is_left
 from barnabas.spark.telling import told_in_one_line
 from barnabas.spark.worker_memory import spare_collections
@@ -47,14 +47,21 @@ class RangePartition(InputPartition):
     wanted: tuple[OffsetRange, ...]
 
 
-def make_partitions(ranges: Iterable[OffsetRange], options: SourceOptions, cores: int | None) -> list[InputPartition]:
+def make_partitions(
+    ranges: Iterable[OffsetRange], options: SourceOptions, cores: int | None, *, cuts: bool = False
+) -> list[InputPartition]:
     """Split ranges into tasks as the options say; where they say nothing, small ranges share a task.
 
     :param cores: how many tasks run at a time, None where nobody knows.
+    :param cuts: whether a range that would be more than a core's share may be several tasks then.
     """
     least, most = options.partitions_min, options.records_per_partition_max
+    known = cores if least is most is None else None
+    ranges = list(ranges)
+    if cuts and known:
+        most = share_of_a_core(ranges, known)
     pieces = split_ranges(ranges, partitions_min=least, records_max=most)
-    return [RangePartition(task) for task in gather_ranges(pieces, cores if least is most is None else None)]
+    return [RangePartition(task) for task in gather_ranges(pieces, known)]
 
 
 def read_partition(

@@ -43,3 +43,32 @@ def test_small_ranges_share_a_task_unless_an_option_speaks_of_tasks(option: dict
     made = make_partitions(ranges, options, cores=2)
     assert len(made) == tasks
     assert sorted(each for task in made if isinstance(task, RangePartition) for each in task.wanted) == ranges
+
+
+@pytest.mark.parametrize(
+    ("counts", "cores", "cuts", "tasks"),
+    [
+        ([3_000_000], 2, True, 2),
+        ([3_000_000], 2, False, 1),
+        ([3_000_000], None, True, 1),
+        ([300_000], 8, True, 2),
+        ([200_000], 8, True, 1),
+        ([3_000_000] * 6, 2, True, 6),
+        ([9_000_000, 10, 10], 2, True, 2),
+    ],
+)
+def test_one_long_range_keeps_all_cores_busy(counts: list[int], cores: int | None, cuts: bool, tasks: int) -> None:
+    ranges = [OffsetRange("t", number, 0, count) for number, count in enumerate(counts)]
+    options = parse_options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"})
+    made = make_partitions(ranges, options, cores, cuts=cuts)
+    sizes = [sum(each.count for each in task.wanted) for task in made if isinstance(task, RangePartition)]
+    assert sum(sizes) == sum(counts)
+    assert len(made) >= tasks if len(counts) > 1 else len(made) == tasks
+    assert not cuts or cores is None or max(sizes) <= max(2**18, sum(counts) / cores + 20)
+
+
+def test_a_limit_that_was_given_is_kept_to() -> None:
+    options = parse_options(
+        {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", "maxRecordsPerPartition": "1000000"}
+    )
+    assert len(make_partitions([OffsetRange("t", 0, 0, 3_000_000)], options, 8, cuts=True)) == 3
