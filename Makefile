@@ -10,7 +10,8 @@ CODEC_TESTS := tests/unit/records tests/unit/storage tests/unit/client tests/pro
 
 # Tests run side by side, in one process more than there are cores, because many of them wait. PROCESSES=0: in one.
 PROCESSES := auto
-COMPILE := $(PYTHON) -m compileall -q src # also where PYTHONDONTWRITEBYTECODE is set: tests start hundreds of processes
+# What was compiled is kept, also where that is switched off: tests are hundreds of files, and start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(PYTHON) -m pytest -q --numprocesses=$(PROCESSES) --dist=loadgroup
 # A round of `make soak` tries so many examples, and rounds begin for so many minutes. PROFILE=ci: a third of that.
 PROFILE := soak
@@ -40,11 +41,9 @@ demo: setup-demo ## ship, follow and load 336,776 real events, and balance the b
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m demo $(DEMO_ARGUMENTS)
 
 test: setup-dev ## run the tests, but for those of `make check` and `make system`
-	@$(COMPILE)
 	@$(PYTEST) -m "not system" --ignore=tests/tidy
 
 system: setup-dev ## test with Spark, clusters and their faults, ZooKeeper and Java programs; and with the codec in pure Python
-	@$(COMPILE)
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && $(PYTEST) -m system
 	@BARNABAS_CODEC=pure $(PYTEST) $(CODEC_TESTS)
 
