@@ -30,13 +30,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where tests run side by side, one process has all that share a session. Those of programs that start a Spark say
     so themselves."""
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group(SPARK))
+        if isinstance(item, pytest.Function) and item.path.is_relative_to(Path(__file__).parent):
+            if "spark" in item.fixturenames:
+                item.add_marker(pytest.mark.xdist_group(SPARK))
+            if item.get_closest_marker("xdist_group") and "quick_java" not in item.fixturenames:
+                item.fixturenames.insert(0, "quick_java")
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def quick_java() -> Iterator[None]:
-    """All Sparks that tests of this folder start do so fast."""
+    """All Sparks that tests of this folder start do so fast. All that start one have this before anything else."""
     with pytest.MonkeyPatch.context() as patched:
         with suppress(JavaNotFoundError):  # tests without it say so
             for name, value in quick_environment().items():

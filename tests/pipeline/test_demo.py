@@ -13,6 +13,7 @@ import pytest
 
 from barnabas.spark import JavaNotFoundError, scan_table
 from barnabas.spark.java import find_java_home
+from demo.departures import COUNT, departures
 from tests.groups import SPARK_PROGRAMS
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
@@ -107,3 +108,8 @@ def test_the_books_balance_when_a_leader_of_several_brokers_is_killed(folder: Pa
     log = (folder / ".barnabas/3-brokers/broker.log").read_text()
     assert "was ended by SIGKILL; it is started again" in log
     assert "Traceback" not in log
+
+
+def test_the_package_has_all_departures() -> None:
+    feed = departures()
+    assert sum(1 for _ in feed.read()) == feed.count == COUNT

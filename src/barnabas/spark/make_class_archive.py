@@ -12,6 +12,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import SubprocessError
+
+from pyspark.errors import PySparkException
 
 from barnabas.errors import BarnabasError
 from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path
@@ -72,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         sys.stderr.write("making an archive of Spark's classes, once: Spark then starts in half of the time\n")
         archive = make_class_archive()
-    except (BarnabasError, OSError) as error:
+    except (BarnabasError, OSError, PySparkException, SubprocessError) as error:
         sys.stderr.write(f"no archive of Spark's classes, so Spark starts no sooner: {error}\n")
         return 1
     sys.stdout.write(f"{archive} ({archive.stat().st_size / 1e6:.0f} MB)\n")

@@ -11,7 +11,7 @@ import pytest
 from barnabas.clock import ManualClock
 from barnabas.errors import BarnabasError
 from demo.access_log import parse_line
-from demo.departures import COUNT, departures, read_departures
+from demo.departures import read_departures
 from demo.text_log import access_events, line_events, text_log, topic_of
 
 ACCESS_LINE = b'10.0.0.1 - - [17/May/2015:10:05:03 +0200] "GET /a?b HTTP/1.1" 304 - "-" "agent"'
@@ -34,11 +34,6 @@ def test_departures_have_the_airport_as_key_and_the_scheduled_time_in_utc(tmp_pa
         "minute": 0,
         "time_hour": "2013-01-01T11:00:00Z",
     }
-
-
-def test_the_package_has_all_departures() -> None:
-    feed = departures()
-    assert sum(1 for _ in feed.read()) == feed.count == COUNT
 
 
 def test_lines_are_shipped_byte_for_byte(tmp_path: Path) -> None:

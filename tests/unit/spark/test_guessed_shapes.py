@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.formats.json_fields import JsonRules
@@ -24,6 +24,7 @@ from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import Location
 from tests.known_schemas import avro_record, registry_of
+from tests.searches import examples
 from tests.unit.spark.test_tasks import fake_log
 
 SAMPLE = 2
@@ -254,6 +255,7 @@ themselves would have made it text, or a digit longer, so that it depends on the
 VALUES = st.dictionaries(st.sampled_from("abc"), ITEMS, max_size=3).map(lambda value: json.dumps(value).encode())
 
 
+@settings(max_examples=examples(40))
 @given(st.lists(VALUES | st.just(b'{"a": 1, "b": "x"}'), min_size=6, max_size=12), st.sampled_from([PLAIN, NESTED]))
 def test_the_table_is_the_one_that_all_records_would_have_told(
     tmp_path_factory: pytest.TempPathFactory, values: list[bytes], rules: JsonRules
