@@ -12,7 +12,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path
+from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, naming
 from barnabas.spark.java import find_java_home
 from tests.cache import locked
 
@@ -32,7 +32,7 @@ def quick_environment() -> dict[str, str]:
     with locked(archive.name):
         if not archive.exists():
             _make(archive)
-    sharing = f" -XX:SharedArchiveFile={archive}" if archive.exists() else ""
+    sharing = f" {naming('SharedArchiveFile', archive)}" if archive.exists() else ""
     return {OF_SPARK: OPTIONS + sharing, OF_LAUNCHER: OPTIONS}
 
 

@@ -1,4 +1,4 @@
-"""An archive of Spark's classes is made and used, and no damage to it keeps a session from starting."""
+"""An archive of Spark's classes is made and used, and one that is none keeps no session from starting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     kept = {name: value for name, value in os.environ.items() if name != JAVA_OPTIONS}
 
     def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**kept, "XDG_CACHE_HOME": str(tmp_path)}
+        environment = {**kept, "XDG_CACHE_HOME": str(tmp_path / "the cache")}
         command = [sys.executable, *arguments]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=True)
 
@@ -44,7 +44,9 @@ def test_a_session_starts_with_the_archive_that_was_made_and_without_one_that_is
     run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     try:
-        archive = archive_path(find_java_home(os.environ), {**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
+        archive = archive_path(
+            find_java_home(os.environ), {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "the cache")}
+        )
     except JavaNotFoundError as error:
         pytest.skip(str(error))
     program = PROGRAM.replace("ARCHIVE", repr(str(archive)))

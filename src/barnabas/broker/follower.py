@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.replica import ON_ANY_THREAD, Replica
+from barnabas.broker.replica import GONE_BYTES, ON_ANY_THREAD, Replica
 from barnabas.errors import BarnabasError
 from barnabas.records.header import read_header
 from barnabas.storage.append import AppendInfo
@@ -135,6 +135,7 @@ class Follower(Replica):
         finally:  # it may have been cut when what notes it could not be stored
             if self._flusher:
                 self._flusher.note_truncation()
+            self._notify(GONE_BYTES)  # readers had nothing meanwhile
 
     async def _append_in_turn(self, records: memoryview, leader_high_watermark: int, leader_log_start: int) -> None:
         if len(records):
@@ -193,6 +194,7 @@ class Follower(Replica):
         """
         offset = min(leader_log_start, self.log.high_watermark)
         if offset <= self.log.log_start_offset:
+            self._told_refusal = ""
             return
         try:
             if offset == self.log.log_end_offset:

@@ -480,8 +480,11 @@ class HostedTopics(TopicLookup):
             log.info("topic %s was deleted", topic.name, extra=about(topic.name))
             self.deletions.begin(topic.id, topic.name, has_folders=refused is not None)
             return
-        told = "topic %s has left the tree, and nobody deleted it; its folders stay as they are"
-        log.error(told, topic.name, extra=about(topic.name))
+        if topic.hosted:
+            told = "topic %s has left the tree, and nobody deleted it; its folders stay as they are"
+            log.error(told, topic.name, extra=about(topic.name))
+        else:  # as one does whose maker had no room for its logs
+            log.info("topic %s has left the tree; this broker had nothing of it", topic.name, extra=about(topic.name))
         self._let_go(topic)
         for replica in topic.hosted.values():
             await self.roles.end(replica, "the topic has left the tree")

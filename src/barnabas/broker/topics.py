@@ -160,17 +160,16 @@ class Topics(HostedTopics):
 
     async def _take_back(self, info: TopicInfo) -> None:
         """Let a topic go again that was made without its logs: it could neither be used nor made again."""
-        others = {broker for each in info.partitions for broker in each.replicas} - {self._config.broker_id}
-        if others:
-            # They may have made theirs already.
-            await self.deletions.delete(info.topic_id, info.name, others)
-        else:
-            await self._in_tree_thread(registry.take_topic_back, self._tree, info.topic_id, info.name)
-        self.picture.remove_topic(info.name)
         # Of its own replicas none had a log before: those that are there are what was made now. Of others' replicas
         # there may be folders of a topic that the tree does not know.
         own = [number for number, each in enumerate(info.partitions) if self._config.broker_id in each.replicas]
         refused = self.hosting.delete(TopicPartition(info.name, number) for number in own)
+        # Others may have made their logs already.
+        holders = {broker for each in info.partitions for broker in each.replicas} | {self._config.broker_id}
+        is_all_gone = refused is None and len(holders) == 1
+        if not is_all_gone or not await self._in_tree_thread(registry.take_topic_back, self._tree, info):
+            await self.deletions.delete(info.topic_id, info.name, holders)
+        self.picture.remove_topic(info.name)
         # Others may have deleted it meanwhile, and noted that this broker has something of it.
         self.deletions.begin(info.topic_id, info.name, has_folders=refused is not None)
 

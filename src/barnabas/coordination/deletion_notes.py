@@ -3,7 +3,8 @@
 A note stands before the topic goes, and stays until the last broker has done its part. A broker that starts may find
 one of a topic that is there still: of a deletion that was never begun, or that is about to be. It removes that for all,
 since those that live on would never look at it, and only while the topic is there. A topic goes only while its note is
-as whoever deletes it has written it. So nobody is left out of a deletion that takes place.
+as whoever deletes it has written it. So nobody is left out of a deletion that takes place. Only what a maker takes back
+that is alone, and has nothing of it, goes without a note (`registry.take_topic_back`).
 
 A topic may be made again under its name, and its nodes then have the versions that those of the deleted one had. So a
 compare-and-set of a broker that has not heard of it could change the wrong topic. What writes a topic's nodes by what

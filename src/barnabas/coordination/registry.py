@@ -330,19 +330,20 @@ def delete_topic(tree: Tree, name: str, *checks: Operation) -> bool:
     return is_deleted
 
 
-def take_topic_back(tree: Tree, topic_id: bytes, name: str) -> bool:
-    """Delete a topic that this broker has just made, alone; False if it is not there any more.
+def take_topic_back(tree: Tree, made: TopicInfo) -> bool:
+    """Delete a topic that this broker has just made, alone, and of which it has nothing; False if others have changed
+    or deleted it since.
 
-    Nothing of it is left to be removed, so no note is needed (`note_deletion`), for which a full disk may have no room.
-    Another topic that has its name by now stays.
+    So no note is needed (`note_deletion`), for which a full disk may have no room. Another topic that has its name by
+    now stays.
     """
     while True:
-        guard = guards_by_notes(tree, {topic_id: name}).get(topic_id)
-        is_there = check_topic(tree, topic_id, name)
-        if guard is None or is_there is None:
+        guard = guards_by_notes(tree, {made.topic_id: made.name}).get(made.topic_id)
+        is_there = check_topic(tree, made.topic_id, made.name)
+        if guard is None or is_there is None or is_there.version != made.version:
             return False
         try:
-            return delete_topic(tree, name, is_there, *guard)
+            return delete_topic(tree, made.name, is_there, *guard)
         except (BadVersionError, NodeExistsError, NoNodeError):
             continue  # somebody has just changed it, or the note of its deletion
 

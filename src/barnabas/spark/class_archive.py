@@ -28,7 +28,7 @@ def archive_path(java_home: Path, environ: Mapping[str, str] = os.environ) -> Pa
         pyspark.__version__,
         pyspark.__file__,
         environ.get("SPARK_HOME", ""),
-        str(java_home),
+        str(java_home.resolve()),
         release_of(java_home),
     ]
     return cache / f"spark-classes-{hashlib.sha256(repr(of_whom).encode()).hexdigest()[:16]}.jsa"
@@ -41,4 +41,10 @@ def variables(java_home: Path, environ: Mapping[str, str] = os.environ) -> dict[
     archive = archive_path(java_home, environ)
     if "Archive" in given or not archive.is_file():
         return {}
-    return {JAVA_OPTIONS: f"{given} -XX:SharedArchiveFile={archive}".lstrip()}
+    return {JAVA_OPTIONS: f"{given} {naming('SharedArchiveFile', archive)}".lstrip()}
+
+
+def naming(option: str, path: Path) -> str:
+    """Return an option of Java's that names a file, as Spark's script takes it: spaces would end it."""
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"-XX:{option}={escaped}"'

@@ -25,7 +25,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
 
 FOOTERS_AT_ONCE = 32
-"""Of a file with hundreds of columns it is most of a megabyte in memory."""
+"""A footer of a file with hundreds of columns is most of a megabyte in memory."""
 
 
 def add_files(transaction: Transaction, paths: Sequence[str], properties: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from subprocess import SubprocessError
 from pyspark.errors import PySparkException
 
 from barnabas.errors import BarnabasError
-from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path
+from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, naming
 from barnabas.spark.java import find_java_home
 from barnabas.spark.quick_workers import having
 from barnabas.spark.session import local_session, stop_session
@@ -29,21 +29,22 @@ def make_class_archive() -> Path:
     """Make the archive anew, and return where it is.
 
     :raises JavaNotFoundError: no Java runtime that Spark can use.
-    :raises BarnabasError: Java wrote none; it says so where its output goes.
+    :raises BarnabasError: Java wrote none; with what it said last.
     """
     archive = archive_path(find_java_home(os.environ))
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{archive.stem}-", dir=archive.parent) as name:
         folder = Path(name)
         given = os.environ.get(JAVA_OPTIONS, "")
-        options = f"{given} -XX:ArchiveClassesAtExit={folder / archive.name}".lstrip()
+        options = f"{given} {naming('ArchiveClassesAtExit', folder / archive.name)}".lstrip()
         with having(os.environ, {JAVA_OPTIONS: options}):
             _use_spark(folder)
         try:
             # At once, so that others find all of it or nothing.
             (folder / archive.name).replace(archive)
         except FileNotFoundError:
-            raise BarnabasError(f"{find_java_home(os.environ)} wrote no archive of Spark's classes") from None
+            said = (folder / "java.log").read_text(errors="replace")[-500:].strip()
+            raise BarnabasError(f"{find_java_home(os.environ)} wrote none: {said}") from None
     return archive
 
 

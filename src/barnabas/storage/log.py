@@ -246,18 +246,24 @@ class Log(WritableLog):
     def _truncating(self, offset: int) -> Iterator[None]:
         """Have it stored, before anything is removed, that what is from `offset` on cannot be counted on."""
         self._as_closed = False
-        with self._flush_lock, self._health.offline_on_error("truncate"):
+        with self._flush_lock, self._without_readers(), self._health.offline_on_error("truncate"):
             self._recovery_point = min(self._recovery_point, offset)
             self.high_watermark = min(self._high_watermark, offset)
-            self._is_truncating = True
-            try:
-                with self._state_lock:
-                    self.first_dirty_offset = min(self.first_dirty_offset, offset)
-                    self.truncation_count += 1
-                self.on_truncated()  # a crash after the cut must not look as if the disk had lost what was flushed
-                yield
-            finally:
-                self._is_truncating = False
+            with self._state_lock:
+                self.first_dirty_offset = min(self.first_dirty_offset, offset)
+                self.truncation_count += 1
+            self.on_truncated()  # a crash after the cut must not look as if the disk had lost what was flushed
+            yield
+
+    @contextmanager
+    def _without_readers(self) -> Iterator[None]:
+        """Have those who read, on other threads, find nothing for now."""
+        self._is_truncating = True
+        try:
+            yield
+        finally:
+            self._segments.active.forget_hints()  # one may have looked before, and noted where the end was
+            self._is_truncating = False
 
     def close(self) -> None:
         """Make everything durable and let go of the files. Does nothing the second time.

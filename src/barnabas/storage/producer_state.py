@@ -177,10 +177,11 @@ class ProducerStates:
         stranger = header.producer_id, header.producer_epoch, header.base_sequence
         if header.base_sequence == 0:
             return
-        refused_ms = self._strangers.pop(stranger, None)
-        if refused_ms is not None and now_ms - refused_ms < STRANGER_EXPIRATION_MS:
-            self._strangers[stranger] = refused_ms  # what it is taken with may not be written, and it comes once more
-            return
+        refused_ms = self._strangers.get(stranger)
+        if refused_ms is not None:
+            if now_ms - refused_ms < STRANGER_EXPIRATION_MS:
+                return
+            del self._strangers[stranger]  # to come behind the others, as they are in the order of time
         if len(self._strangers) >= STRANGERS_MAX:
             oldest = next(iter(self._strangers))
             if now_ms - self._strangers.pop(oldest) < STRANGER_EXPIRATION_MS:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
+from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import FileRegion, TopicPartition
 from barnabas.records.scan import RELATIVE_OFFSET_MAX
 from barnabas.storage.filesystem import DataFile
@@ -162,6 +162,9 @@ class ReadableLog:
         :raises StorageError: the disk refused.
         """
         self._health.check()
+        truncations = self.truncation_count  # before the other look: one that begins in between is seen by it
+        if self._is_truncating:
+            return None
         if not self.log_start_offset <= offset <= self._log_end_offset:
             message = (
                 f"{self.partition}: offset {offset}, the log has {self.log_start_offset} to {self._log_end_offset}"
@@ -172,23 +175,22 @@ class ReadableLog:
             if offset == self._log_end_offset:
                 self._segments.active.hint(offset, self._segments.active.size)
             return None
-        if (max_bytes <= 0 and not min_one_batch) or self._is_truncating:
+        if max_bytes <= 0 and not min_one_batch:
             return None
-        truncations = self.truncation_count
         try:
             try:
-                return self._read(offset, max_bytes, end, min_one_batch=min_one_batch)
+                found = self._read(offset, max_bytes, end, min_one_batch=min_one_batch)
             except SegmentReplacedError:
                 # The one that is there now has its files open.
-                return self._read(offset, max_bytes, end, min_one_batch=min_one_batch)
-        except CorruptBatchError:
-            if self.truncation_count == truncations:
-                raise
-            return None
-        except OSError as error:
+                found = self._read(offset, max_bytes, end, min_one_batch=min_one_batch)
+        except Exception as error:
             if self.truncation_count != truncations:
-                return None
-            raise self._health.failed("read", error, even_if_short=False) from error
+                return None  # whatever it was: files and sizes did not agree
+            if isinstance(error, OSError):
+                raise self._health.failed("read", error, even_if_short=False) from error
+            raise
+        # Also what was found may be wrong then: a gap where there is none.
+        return found if self.truncation_count == truncations else None
 
     def _read(self, offset: int, max_bytes: int, end: int, *, min_one_batch: bool) -> FileRegion | bytearray | None:
         segment, start = self._segments.find(offset)

@@ -139,6 +139,10 @@ class Segment(ABC):
             del self._hints[next(iter(self._hints))]
         self._hints[offset] = position
 
+    def forget_hints(self) -> None:
+        """Forget what was remembered: the segment was cut."""
+        self._hints.clear()
+
     def locate(self, offset: int) -> PlacedBatch | None:
         """Return the first batch that ends at or after `offset`; make the indexes anew if that is needed, which may
         take long.

@@ -245,6 +245,37 @@ def test_topic_that_its_maker_takes_back_goes_everywhere(run: Run, monkeypatch: 
     run(scenario)
 
 
+@pytest.mark.parametrize("refuses", [False, True])
+def test_what_a_maker_cannot_set_aside_of_a_topic_that_it_takes_back_is_noted(
+    run: Run, monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    """So that its next start removes it: else the folder would be left for ever, as one of no topic."""
+
+    async def scenario(cluster: Cluster) -> None:
+        (one,) = await cluster.start(1)
+        delete, noted = one.topics.hosting.delete, deletion_notes.note_deletion
+        seen: list[object] = []
+
+        async def make(*_arguments: Any, **_named: Any) -> Log:
+            raise StorageError("the disk is full")
+
+        def note(*arguments: Any) -> Any:
+            seen.append(arguments[-1])
+            return noted(*arguments)
+
+        monkeypatch.setattr(one.topics.hosting, "make", make)
+        monkeypatch.setattr(
+            one.topics.hosting, "delete", lambda own: StorageError("refused") if refuses else delete(own)
+        )
+        monkeypatch.setattr(deletion_notes, "note_deletion", note)
+        with pytest.raises(StorageError, match="the disk is full"):
+            await one.topics.create("clicks", 1, {})
+        assert seen == ([[1]] if refuses else [])
+        assert "clicks" not in one.topics.picture.topics
+
+    run(scenario)
+
+
 def test_topic_that_another_made_under_the_name_is_not_taken_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)

@@ -351,28 +351,38 @@ def test_broker_that_finds_a_topic_gone_stays_in_the_note_of_its_deletion(tree):
 
 @pytest.mark.parametrize("partitions", [1, large_topics.PARTITIONS_AT_ONCE + 1])
 def test_topic_that_was_just_made_is_taken_back_without_a_note(tree, partitions):
-    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]] * partitions)
-    assert registry.take_topic_back(tree, TOPIC_ID, "clicks")
+    made = registry.create_topic(tree, "clicks", TOPIC_ID, [[1]] * partitions)
+    assert registry.take_topic_back(tree, made)
     assert registry.read_topics(tree) == {}
     assert deletion_notes.read_deletions(tree) == {}
-    assert not registry.take_topic_back(tree, TOPIC_ID, "clicks")
+    assert not registry.take_topic_back(tree, made)
 
 
 def test_taking_a_topic_back_leaves_another_one_of_its_name(tree):
+    made = registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
+    delete(tree, TOPIC_ID, [1])
     registry.create_topic(tree, "clicks", SECOND_ID, [[1]])
-    assert not registry.take_topic_back(tree, TOPIC_ID, "clicks")
+    assert not registry.take_topic_back(tree, made)
     assert registry.read_topic(tree, "clicks").topic_id == SECOND_ID
 
 
+def test_topic_that_others_have_changed_is_not_taken_back_without_a_note(tree):
+    made = registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
+    node = tree.get(paths.topic("clicks"))
+    tree.set(paths.topic("clicks"), node.data, node.stat.version)
+    assert not registry.take_topic_back(tree, made)
+    assert registry.read_topic(tree, "clicks").topic_id == TOPIC_ID
+
+
 def test_topic_whose_deletion_others_have_noted_is_taken_back(tree):
-    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
+    made = registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
     deletion_notes.note_deletion(tree, TOPIC_ID, "clicks", [1])
-    assert registry.take_topic_back(tree, TOPIC_ID, "clicks")
+    assert registry.take_topic_back(tree, made)
     assert registry.read_topics(tree) == {}
 
 
 def test_topic_that_others_replace_while_it_is_taken_back_stays(tree, monkeypatch):
-    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
+    made = registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
     look = registry.check_topic
 
     def look_and_be_overtaken(*arguments):
@@ -383,7 +393,7 @@ def test_topic_that_others_replace_while_it_is_taken_back_stays(tree, monkeypatc
         return found
 
     monkeypatch.setattr(registry, "check_topic", look_and_be_overtaken)
-    assert not registry.take_topic_back(tree, TOPIC_ID, "clicks")
+    assert not registry.take_topic_back(tree, made)
     assert registry.read_topic(tree, "clicks").topic_id == SECOND_ID
 
 

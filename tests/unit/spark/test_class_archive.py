@@ -18,14 +18,14 @@ JAVA = Path("/nowhere/java-17")
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    return {"XDG_CACHE_HOME": str(tmp_path)}
+    return {"XDG_CACHE_HOME": str(tmp_path / "the cache")}
 
 
 @pytest.fixture
 def archive(environ: dict[str, str]) -> Path:
     """An archive that was made."""
     path = archive_path(JAVA, environ)
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     path.touch()
     return path
 
@@ -40,7 +40,7 @@ def test_java_is_told_of_the_archive_besides_what_was_given(
 ) -> None:
     if given is not None:
         environ[JAVA_OPTIONS] = given
-    assert variables(JAVA, environ) == {JAVA_OPTIONS: f"{told}-XX:SharedArchiveFile={archive}"}
+    assert variables(JAVA, environ) == {JAVA_OPTIONS: f'{told}"-XX:SharedArchiveFile={archive}"'}
 
 
 @pytest.mark.parametrize("given", ["-XX:SharedArchiveFile=/mine.jsa", "-XX:ArchiveClassesAtExit=/new.jsa"])
@@ -72,4 +72,4 @@ def test_java_that_does_not_start_with_the_archive_starts_without(
         archive.unlink()
     with pytest.raises(PySparkRuntimeError):
         session._start_java(SparkConf(loadDefaults=False), io.BytesIO())
-    assert given == ([f"-XX:SharedArchiveFile={archive}"] if has_archive else []) + [None]
+    assert given == ([f'"-XX:SharedArchiveFile={archive}"'] if has_archive else []) + [None]

@@ -212,6 +212,38 @@ def test_reader_that_is_overtaken_by_a_truncation_has_nothing_for_now(
     assert read_all(log) == []
 
 
+def test_what_a_reader_found_while_a_log_was_truncated_is_not_told(
+    open_log: OpenLog, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log()
+    log.append(make_batch(2), 0)
+    read = log._read
+
+    def be_overtaken(*arguments: Any, **named: Any) -> Any:
+        found = read(*arguments, **named)
+        log.truncate_to(0)
+        return found
+
+    monkeypatch.setattr(log, "_read", be_overtaken)
+    assert log.read(0, 1, 2) is None
+
+
+def test_where_the_end_of_a_log_was_is_forgotten_when_it_is_truncated(
+    open_log: OpenLog, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log()
+    for _ in range(4):
+        log.append(make_batch(2), 0)
+    end, size = log.log_end_offset, log.size_bytes
+    log.on_truncated = lambda: log._segments.active.hint(end, size)  # as one that looked before does
+    log.truncate_to(2)
+    for _ in range(8):
+        log.append(make_batch(1), 0)
+    region = log.read(end, 1, log.log_end_offset)
+    assert region is not None
+    assert next(iter_headers(log.bytes_of(region)))[1].base_offset == end
+
+
 def test_truncation_forgets_what_producers_wrote_after(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
     for sequence in range(4):
