@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.groups import LONGEST, SYSTEMS
+from tests.groups import SYSTEMS
 from tests.ports import free_port
 from tests.searches import register_profiles
 
@@ -41,19 +41,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the markers that it was asked for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of whole systems, for `make system`; the hooks of the folders below have put theirs in groups.
-
-    Those that take longest come first: none of them is left for the end, when other processes have nothing to do.
-    """
+    """Mark the tests of whole systems, for `make system`; the hooks of the folders below have put theirs in groups."""
     for item in items:
-        if _group(item) in SYSTEMS:
+        group = item.get_closest_marker("xdist_group")
+        if group is not None and group.args[0] in SYSTEMS:
             item.add_marker(pytest.mark.system)
-    items.sort(key=lambda item: _group(item) not in LONGEST)
-
-
-def _group(item: pytest.Item) -> str | None:
-    marker = item.get_closest_marker("xdist_group")
-    return None if marker is None else marker.args[0]
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)

@@ -21,5 +21,3 @@ JAVA = "Java programs"
 
 SYSTEMS = frozenset({SPARK, SPARK_PROGRAMS, ZOOKEEPER, CLUSTERS, FAULTS, JAVA})
 """What `make system` runs, and `make test` does not: systems of several programs, Java's among them."""
-LONGEST = frozenset({SPARK, SPARK_PROGRAMS})
-"""Of these the ones that take longest by far."""

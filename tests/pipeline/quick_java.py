@@ -12,7 +12,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, naming
+from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, variables
 from barnabas.spark.java import find_java_home
 from tests.cache import locked
 
@@ -28,12 +28,13 @@ def quick_environment() -> dict[str, str]:
 
     :raises JavaNotFoundError: no Java runtime that Spark can use.
     """
-    archive = archive_path(find_java_home(os.environ))
+    java = find_java_home(os.environ)
+    archive = archive_path(java)
     with locked(archive.name):
         if not archive.exists():
             _make(archive)
-    sharing = f" {naming('SharedArchiveFile', archive)}" if archive.exists() else ""
-    return {OF_SPARK: OPTIONS + sharing, OF_LAUNCHER: OPTIONS}
+    given = {OF_SPARK: OPTIONS, OF_LAUNCHER: OPTIONS}
+    return given | variables(java, os.environ | given)
 
 
 def _make(archive: Path) -> None:

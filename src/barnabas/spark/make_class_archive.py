@@ -31,7 +31,8 @@ def make_class_archive() -> Path:
     :raises JavaNotFoundError: no Java runtime that Spark can use.
     :raises BarnabasError: Java wrote none; with what it said last.
     """
-    archive = archive_path(find_java_home(os.environ))
+    java = find_java_home(os.environ)
+    archive = archive_path(java)
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{archive.stem}-", dir=archive.parent) as name:
         folder = Path(name)
@@ -44,7 +45,7 @@ def make_class_archive() -> Path:
             (folder / archive.name).replace(archive)
         except FileNotFoundError:
             said = (folder / "java.log").read_text(errors="replace")[-500:].strip()
-            raise BarnabasError(f"{find_java_home(os.environ)} wrote none: {said}") from None
+            raise BarnabasError(f"{java} wrote none: {said}") from None
     return archive
 
 

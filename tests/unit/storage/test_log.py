@@ -228,9 +228,7 @@ def test_what_a_reader_found_while_a_log_was_truncated_is_not_told(
     assert log.read(0, 1, 2) is None
 
 
-def test_where_the_end_of_a_log_was_is_forgotten_when_it_is_truncated(
-    open_log: OpenLog, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_end_of_a_log_was_is_forgotten_when_it_is_truncated(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
     for _ in range(4):
         log.append(make_batch(2), 0)
