@@ -63,6 +63,11 @@ class FaultyFileSystem(OsFileSystem):
         if durable is not None:
             self._durable_sizes[file.path] = min(size, durable)
 
+    def allocate(self, file: DataFile, size: int) -> None:
+        self._durable_sizes.setdefault(file.path, self.size(file.path))
+        self._step("allocate", file.path)
+        super().allocate(file, size)
+
     def replace(self, source: Path, target: Path) -> None:
         self._step("rename", source)
         super().replace(source, target)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-WRITES = ("writev", "fsync", "truncate", "create", "replace", "fsync_folder", "make_folder")
+WRITES = ("writev", "allocate", "fsync", "truncate", "create", "replace", "fsync_folder", "make_folder")
 """The operations that a disk refuses that is full, or that cannot be written any more."""
 OPERATIONS = (*WRITES, "unlink", "remove_folder", "read")
 """All that can fail or be slow. Segments that are sent to clients are read by the system, past these."""

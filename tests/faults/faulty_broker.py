@@ -109,6 +109,10 @@ class ToldFileSystem(OsFileSystem):
             raise
         return super().writev(file, chunks)
 
+    def allocate(self, file: DataFile, size: int) -> None:
+        self._told.befall("allocate", file.path)
+        super().allocate(file, size)
+
     def pread(self, file: DataFile, size: int, position: int) -> bytes:
         self._told.befall("read", file.path)
         return super().pread(file, size, position)

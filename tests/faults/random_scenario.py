@@ -16,7 +16,7 @@ CLOCK_MS_MAX = 3_600_000
 DELAY_S = 0.05
 LOST_SHARE = 0.05
 FAILING_SHARE = 0.2
-NEED_ROOM = ("writev", "create", "make_folder")
+NEED_ROOM = ("writev", "allocate", "create", "make_folder")
 """What a full disk refuses: to cut a file, or to wait until it is written, needs no room."""
 
 Mend = Callable[[], None]

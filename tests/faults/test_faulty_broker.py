@@ -59,6 +59,7 @@ def test_each_operation_fails_as_it_is_told_until_all_is_well_again(
     file = files.open(tmp_path / "log", create=True)
     calls: dict[str, Callable[[], object]] = {
         "writev": lambda: files.writev(file, [b"0123"]),
+        "allocate": lambda: files.allocate(file, 10),
         "fsync": lambda: files.fsync(file),
         "truncate": lambda: files.truncate(file, 0),
         "create": lambda: files.open(tmp_path / "new", create=True),

@@ -15,22 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from barnabas.storage.file_names import RESERVE
 from barnabas.storage.filesystem import Chunk, DataFile, FilePath
 from tests.simulation.loop import DiedError
 from tests.simulation.world import Host, World
 
 ROOM_BYTES = 1 << 26
-"""More than any run fills; a broker keeps a sixteenth of it in reserve, and writes that in each run."""
+"""More than any run fills; a broker keeps a sixteenth of it in reserve."""
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 class _Zeros:
-    """What is in a file without content of its own, as a `bytearray` that takes no memory: a broker's reserve has some
+    """What is in a file that was allocated, as a `bytearray` that takes no memory: a broker's reserve has some
     megabytes, and nearly all memory that a run asked the machine for was for these."""
 
-    def __init__(self) -> None:
-        self._size = 0
+    def __init__(self, size: int) -> None:
+        self._size = size
 
     def __len__(self) -> int:
         return self._size
@@ -39,6 +38,7 @@ class _Zeros:
         return bytes(self._size)
 
     def __iadd__(self, chunk: Chunk) -> Self:
+        assert not any(chunk), "a file that was allocated has no content of its own"
         self._size += len(chunk)
         return self
 
@@ -57,8 +57,8 @@ class _Content:
 
     __slots__ = ("data", "durable", "durable_size", "locked_by", "modified_ms")
 
-    def __init__(self, *, has_content: bool = True) -> None:
-        self.data: bytearray | _Zeros = bytearray() if has_content else _Zeros()
+    def __init__(self) -> None:
+        self.data: bytearray | _Zeros = bytearray()
         self.durable_size = 0
         self.durable: bytes | None = None
         """What would be there after a loss of power, if it is more than the beginning of `data`."""
@@ -239,6 +239,17 @@ class SimulatedFileSystem:
             self._disk.room += len(content.data) - size
             content.cut(size)
 
+    @_may_die
+    def allocate(self, file: DataFile, size: int) -> None:
+        content = self._content(file)
+        assert not len(content.data) or isinstance(content.data, _Zeros), "only files without content are allocated"
+        missing = size - len(content.data)
+        if missing > self._disk.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file.path))
+        self._disk.room -= missing
+        content.data = _Zeros(size)
+        content.modified_ms = self._host.clock.time_ms()
+
     def exists(self, path: Path) -> bool:
         try:
             self._node(path)
@@ -320,7 +331,7 @@ class SimulatedFileSystem:
     @_may_die
     def _make(self, path: FilePath) -> _Content:
         folder, name = self._place(path)
-        node = folder.names[name] = _Content(has_content=name != RESERVE)
+        node = folder.names[name] = _Content()
         node.modified_ms = self._host.clock.time_ms()
         return node
 

@@ -52,18 +52,21 @@ def test_file_whose_making_is_the_death_is_there_or_not() -> None:
         world.end()
 
 
-def test_reserve_has_zeros_as_many_as_were_written() -> None:
+def test_a_file_that_is_allocated_has_zeros_and_takes_room() -> None:
     world = World(1)
     disk, host = Disk(world), Host(world, "one", HostClock(world.loop, 1.0, 0))
     filesystem = SimulatedFileSystem(disk, host)
     filesystem.make_folder(LOG.parent)
     room = disk.room
     file = filesystem.open(LOG.with_name(RESERVE), create=True)
-    filesystem.writev(file, [bytes(3000), bytes(1000)])
+    filesystem.allocate(file, 3000)
+    filesystem.allocate(file, 4000)
     assert (filesystem.size_of(file), disk.room) == (4000, room - 4000)
     assert filesystem.pread(file, 500, 3900) == bytes(100)
     filesystem.truncate(file, 1500)
     assert filesystem.read_all(file) == bytes(1500)
+    with pytest.raises(OSError, match="No space left"):
+        filesystem.allocate(file, room + 1)
     filesystem.unlink(LOG.with_name(RESERVE))
     assert disk.room == room
     world.end()

@@ -37,6 +37,12 @@ _TO_CREATE = _TO_WRITE | os.O_CREAT
 _SMALL_BYTES = 4096
 """Most files that are read whole are smaller: their size need not be asked for."""
 
+_NOT_SUPPORTED = frozenset({errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+"""What file systems answer that cannot allocate room without writing; EBADF comes from the C library, which writes in
+their place, but not to files that are opened to append."""
+
+_ZEROS_BYTES = 1024 * 1024
+
 SHORTAGES = OPEN_FILES | {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
 
 
@@ -106,6 +112,11 @@ class FileSystem(Protocol):
     def fsync(self, file: DataFile) -> None: ...
 
     def truncate(self, file: DataFile, size: int) -> None: ...
+
+    def allocate(self, file: DataFile, size: int) -> None:
+        """Let a file grow to `size` bytes, for all of which there is room on the disk from then on. What they hold is
+        zeros, and not worth reading. Where this fails, the file may have grown by a part."""
+        ...
 
     def exists(self, path: Path) -> bool:
         """Whether there is a file or folder of this name; False also where that cannot be found out."""
@@ -183,6 +194,14 @@ class OsFileSystem:
     def truncate(self, file: DataFile, size: int) -> None:
         os.ftruncate(file.fileno(), size)
 
+    def allocate(self, file: DataFile, size: int) -> None:
+        if _has_allocated(file, size):
+            return
+        missing = size - self.size_of(file)
+        while missing > 0:
+            write_fully(self, file, [bytes(min(missing, _ZEROS_BYTES))])
+            missing -= _ZEROS_BYTES
+
     def exists(self, path: Path) -> bool:
         return path.exists()
 
@@ -230,6 +249,19 @@ class OsFileSystem:
         except BlockingIOError:
             return False
         return True
+
+
+def _has_allocated(file: DataFile, size: int) -> bool:
+    """Let the file system allocate room for a file; False if it cannot do so without writing."""
+    if not hasattr(os, "posix_fallocate"):  # macOS
+        return False
+    try:
+        os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        if error.errno in _NOT_SUPPORTED:
+            return False
+        raise
+    return True
 
 
 def write_fully(filesystem: FileSystem, file: DataFile, chunks: Sequence[Chunk]) -> None:

@@ -10,7 +10,7 @@ import logging
 from pathlib import Path
 
 from barnabas.storage.file_names import RESERVE
-from barnabas.storage.filesystem import FileSystem, write_fully
+from barnabas.storage.filesystem import FileSystem
 
 logger = logging.getLogger(__name__)
 
@@ -19,8 +19,6 @@ RESERVE_BYTES = 8 * 1024 * 1024
 
 _SHARE = 16
 """The reserve takes at most this part of the free room."""
-
-_CHUNK_BYTES = 1024 * 1024
 
 
 class Reserve:
@@ -36,7 +34,7 @@ class Reserve:
             size = self._filesystem.size(self._path) if self._filesystem.exists(self._path) else 0
             wanted = min(RESERVE_BYTES, (size + self._filesystem.free_bytes(self._path.parent)) // _SHARE)
             if wanted > size:
-                self._write(wanted - size)
+                self._grow(wanted)
         except OSError as error:
             logger.warning("%s: cannot be made: %s", self._path, error)
 
@@ -50,13 +48,10 @@ class Reserve:
         except OSError as error:
             logger.warning("%s: cannot be given up: %s", self._path, error)
 
-    def _write(self, size: int) -> None:
-        """Write so many bytes to its end."""
+    def _grow(self, size: int) -> None:
         file = self._filesystem.open(self._path, create=True)
         try:
-            while size > 0:
-                write_fully(self._filesystem, file, [bytes(min(size, _CHUNK_BYTES))])
-                size -= _CHUNK_BYTES
+            self._filesystem.allocate(file, size)
         except OSError:
             self._filesystem.unlink(self._path)
             raise

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+
+import pytest
 
 from barnabas.clock import ManualClock
 from barnabas.storage import LogConfig, LogManager, OsFileSystem
@@ -31,3 +35,37 @@ def test_folders_that_are_there_are_not_synced_again(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     LogManager(tmp_path / "data", LogConfig(), ManualClock(), disk).close()
     assert tmp_path not in disk.synced
+
+
+@pytest.mark.parametrize("refusal", [None, errno.EOPNOTSUPP, errno.EBADF, "missing"], ids=str)
+def test_a_file_that_is_allocated_has_room_for_all_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int | str | None
+) -> None:
+    """Also where the file system cannot, or the system has no such call."""
+
+    def refuse(_descriptor: int, _start: int, _size: int) -> None:
+        assert isinstance(refusal, int)
+        raise OSError(refusal, os.strerror(refusal))
+
+    if refusal == "missing":
+        monkeypatch.delattr(os, "posix_fallocate")
+    elif refusal is not None:
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+    files = OsFileSystem()
+    file = files.open(tmp_path / "room", create=True)
+    for size in (100_000, 2_500_000, 100_000):
+        files.allocate(file, size)
+    found = os.fstat(file.fileno())
+    assert found.st_size == 2_500_000
+    assert found.st_blocks * 512 >= found.st_size
+
+
+def test_a_full_disk_allocates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_descriptor: int, _start: int, _size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    files = OsFileSystem()
+    with pytest.raises(OSError, match="No space left"):
+        files.allocate(files.open(tmp_path / "room", create=True), 1000)
+    assert files.size(tmp_path / "room") == 0
