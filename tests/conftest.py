@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -46,6 +47,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = item.get_closest_marker("xdist_group")
         if group is not None and group.args[0] in SYSTEMS:
             item.add_marker(pytest.mark.system)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of garbage collections: there is more of it than all tests make, it
+    stays to the end, and each full collection would look through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)

@@ -262,9 +262,9 @@ def silence() -> Iterator[None]:
 
 
 @pytest.fixture
-def worn(tmp_path: Path, read_all: ReadAll) -> Life:
+def worn(memory_path: Path, read_all: ReadAll) -> Life:
     """The life of a broker that ended cleanly, with its folder."""
-    life = Life(tmp_path / "worn", UnsyncedFileSystem(), read_all, "before")
+    life = Life(memory_path / "worn", UnsyncedFileSystem(), read_all, "before")
     life.run()
     assert life.ended_cleanly
     assert life.is_marked_clean
@@ -306,11 +306,11 @@ def check(first: Life, filesystem: Any, second: Life, before: Life | None) -> No
 
 @pytest.mark.parametrize("begins", ["anew", "again"])
 def test_fault_at_every_operation_of_a_broker(
-    begins: str, tmp_path: Path, worn: Life, faulty_filesystem: Any, read_all: ReadAll
+    begins: str, memory_path: Path, worn: Life, faulty_filesystem: Any, read_all: ReadAll
 ) -> None:
     modes = itertools.cycle(itertools.product((errno.EIO, errno.ENOSPC), (False, True)))
     for number, (error, stays_broken) in zip(itertools.count(FIRST[begins], STEP), modes, strict=False):
-        folder = tmp_path / f"data {number}"
+        folder = memory_path / f"data {number}"
         if begins == "again":
             shutil.copytree(worn.folder, folder)
         filesystem = faulty_filesystem(number, error, stays_broken=stays_broken)

@@ -102,10 +102,10 @@ def interrupted(folder: Path, filesystem: Any, number: int) -> Scene:
 
 
 @pytest.fixture
-def new(tmp_path: Path, faulty_filesystem: Any) -> list[Record]:
+def new(memory_path: Path, faulty_filesystem: Any) -> list[Record]:
     """The records that compaction leaves when nothing fails."""
     sound = faulty_filesystem()
-    scene = Scene(tmp_path / "dry run", sound)
+    scene = Scene(memory_path / "dry run", sound)
     compact(scene.log, sound, scene.clock.time_ms())
     records = read_gapped(scene.log)
     assert len(records) < len(scene.old)
@@ -114,10 +114,10 @@ def new(tmp_path: Path, faulty_filesystem: Any) -> list[Record]:
 
 
 @pytest.fixture
-def operation_count(tmp_path: Path, faulty_filesystem: Any) -> int:
+def operation_count(memory_path: Path, faulty_filesystem: Any) -> int:
     """How many operations that change something a compaction needs."""
     filesystem = faulty_filesystem()
-    scene = Scene(tmp_path / "counted", filesystem)
+    scene = Scene(memory_path / "counted", filesystem)
     before = len(filesystem.operations)
     compact(scene.log, filesystem, scene.clock.time_ms())
     operations = filesystem.operations[before:]
@@ -137,12 +137,12 @@ def test_fault_at_every_step_of_a_compaction(
     stays_broken: bool,
     operation_count: int,
     new: list[Record],
-    tmp_path: Path,
+    memory_path: Path,
     faulty_filesystem: Any,
 ) -> None:
     for number in range(operation_count):
         filesystem = faulty_filesystem(-1, error, stays_broken=stays_broken)
-        scene = interrupted(tmp_path / f"data {number}", filesystem, number)
+        scene = interrupted(memory_path / f"data {number}", filesystem, number)
         assert filesystem.failed
         if not scene.log.is_offline:
             scene.check(new)
@@ -152,11 +152,11 @@ def test_fault_at_every_step_of_a_compaction(
 
 
 def test_power_loss_at_every_step_of_a_compaction(
-    operation_count: int, new: list[Record], tmp_path: Path, faulty_filesystem: Any
+    operation_count: int, new: list[Record], memory_path: Path, faulty_filesystem: Any
 ) -> None:
     for number in range(operation_count):
         filesystem = faulty_filesystem()
-        scene = interrupted(tmp_path / f"data {number}", filesystem, number)
+        scene = interrupted(memory_path / f"data {number}", filesystem, number)
         scene.log.abandon()
         filesystem.lose_power()
         scene.reopen(OsFileSystem())
@@ -165,12 +165,12 @@ def test_power_loss_at_every_step_of_a_compaction(
 
 
 def test_a_fault_in_every_step_of_the_recovery_too(
-    operation_count: int, new: list[Record], tmp_path: Path, faulty_filesystem: Any
+    operation_count: int, new: list[Record], memory_path: Path, faulty_filesystem: Any
 ) -> None:
     """The start after a crash in the middle of a swap is interrupted itself, again and again."""
     for number in range(operation_count):
         filesystem = faulty_filesystem()
-        scene = interrupted(tmp_path / f"data {number}", filesystem, number)
+        scene = interrupted(memory_path / f"data {number}", filesystem, number)
         scene.log.abandon()
         for step in range(100):
             starting = faulty_filesystem(step)

@@ -138,11 +138,11 @@ def files_of(now: Path) -> list[Path]:
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_any_one_file_is_damaged(
-    damage: str, clean: bool, made: tuple[Path, Path], tmp_path: Path, make_batch: MakeBatch, read_all: ReadAll
+    damage: str, clean: bool, made: tuple[Path, Path], memory_path: Path, make_batch: MakeBatch, read_all: ReadAll
 ) -> None:
     now, before = made
     for name in files_of(now):
-        folder = tmp_path / "data"
+        folder = memory_path / "data"
         shutil.copytree(now, folder)
         if not clean:
             (folder / ".kafka_cleanshutdown").unlink()

@@ -71,10 +71,10 @@ def check_after_restart(
 
 
 @pytest.fixture
-def operation_count(tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any) -> int:
+def operation_count(memory_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any) -> int:
     """How many operations there are when nothing fails."""
     filesystem = faulty_filesystem()
-    Sender(make_batch).send_all(Log.open(tmp_path / "dry run", partition, CONFIG, ManualClock(), filesystem))
+    Sender(make_batch).send_all(Log.open(memory_path / "dry run", partition, CONFIG, ManualClock(), filesystem))
     assert len([operation for operation in filesystem.operations if operation.startswith("write 0")]) > GROUPS
     return len(filesystem.operations)
 
@@ -85,14 +85,14 @@ def test_fault_at_every_operation_then_kill(
     error: int,
     stays_broken: bool,
     operation_count: int,
-    tmp_path: Path,
+    memory_path: Path,
     partition: TopicPartition,
     make_batch: MakeBatch,
     read_all: ReadAll,
     faulty_filesystem: Any,
 ) -> None:
     for number in range(operation_count):
-        folder, sender = tmp_path / f"data {number}", Sender(make_batch)
+        folder, sender = memory_path / f"data {number}", Sender(make_batch)
         filesystem = faulty_filesystem(number, error, stays_broken=stays_broken)
         with pytest.raises(StorageError):
             sender.send_all(Log.open(folder, partition, CONFIG, ManualClock(), filesystem))
@@ -103,14 +103,14 @@ def test_fault_at_every_operation_then_kill(
 def test_power_loss_at_every_operation(
     kept: Callable[[int, int], int],
     operation_count: int,
-    tmp_path: Path,
+    memory_path: Path,
     partition: TopicPartition,
     make_batch: MakeBatch,
     read_all: ReadAll,
     faulty_filesystem: Any,
 ) -> None:
     for number in range(operation_count):
-        folder, sender = tmp_path / f"data {number}", Sender(make_batch)
+        folder, sender = memory_path / f"data {number}", Sender(make_batch)
         filesystem = faulty_filesystem(number)
         with pytest.raises(StorageError):
             sender.send_all(Log.open(folder, partition, CONFIG, ManualClock(), filesystem))

@@ -103,10 +103,10 @@ class Workload:
 
 
 @pytest.fixture
-def operation_count(tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any) -> int:
+def operation_count(memory_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any) -> int:
     """How many operations the workload needs when nothing fails."""
     filesystem = faulty_filesystem()
-    workload = Workload(tmp_path / "dry run", partition, make_batch, filesystem)
+    workload = Workload(memory_path / "dry run", partition, make_batch, filesystem)
     workload.run(filesystem)
     assert workload.closed_cleanly
     kinds = {operation.split()[0] for operation in filesystem.operations}
@@ -120,7 +120,7 @@ def test_fault_at_every_operation_then_kill(
     error: int,
     stays_broken: bool,
     operation_count: int,
-    tmp_path: Path,
+    memory_path: Path,
     partition: TopicPartition,
     make_batch: MakeBatch,
     read_all: ReadAll,
@@ -128,7 +128,7 @@ def test_fault_at_every_operation_then_kill(
 ) -> None:
     for number in range(operation_count):
         filesystem = faulty_filesystem(number, error, stays_broken=stays_broken)
-        workload = Workload(tmp_path / f"data {number}", partition, make_batch, faulty_filesystem())
+        workload = Workload(memory_path / f"data {number}", partition, make_batch, faulty_filesystem())
         with suppress(StorageError, DataFolderError):
             workload.run(filesystem)
         # A broker starts on a full disk, too: it can do without its process id in the lock file.
@@ -144,7 +144,7 @@ def test_fault_at_every_operation_then_kill(
 def test_power_loss_at_every_operation(
     keeps: str,
     operation_count: int,
-    tmp_path: Path,
+    memory_path: Path,
     partition: TopicPartition,
     make_batch: MakeBatch,
     read_all: ReadAll,
@@ -161,7 +161,7 @@ def test_power_loss_at_every_operation(
     monkeypatch.setattr("barnabas.storage.writable_log.CHECKPOINT_BYTES", checkpoint_bytes)
     for number in range(operation_count):
         filesystem = faulty_filesystem(number)
-        workload = Workload(tmp_path / f"data {number}", partition, make_batch, faulty_filesystem())
+        workload = Workload(memory_path / f"data {number}", partition, make_batch, faulty_filesystem())
         with pytest.raises(BarnabasError):
             workload.run(filesystem)
         workload.crash()
@@ -170,24 +170,24 @@ def test_power_loss_at_every_operation(
 
 
 def test_whose_a_log_is_survives_a_loss_of_power(
-    tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any
+    memory_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any
 ) -> None:
     filesystem = faulty_filesystem()
-    manager = LogManager(tmp_path, CONFIG, ManualClock(), filesystem, cluster_id="castle")
+    manager = LogManager(memory_path, CONFIG, ManualClock(), filesystem, cluster_id="castle")
     manager.create(partition, topic_id=uuid.UUID(int=5)).append(make_batch([b"a"]), 0)
-    assert {"fsync folder clicks-0", f"fsync folder {tmp_path.name}"} <= set(filesystem.operations)
+    assert {"fsync folder clicks-0", f"fsync folder {memory_path.name}"} <= set(filesystem.operations)
     manager.abandon()
     filesystem.lose_power()
-    again = LogManager(tmp_path, CONFIG, ManualClock(), OsFileSystem())
+    again = LogManager(memory_path, CONFIG, ManualClock(), OsFileSystem())
     assert again.topic_ids == {partition: uuid.UUID(int=5)}
     again.close()
 
 
 def test_log_whose_write_failed_is_offline_and_the_others_go_on(
-    tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any
+    memory_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any
 ) -> None:
     filesystem = faulty_filesystem(error=errno.EIO, stays_broken=False)
-    manager = LogManager(tmp_path, CONFIG, ManualClock(), filesystem)
+    manager = LogManager(memory_path, CONFIG, ManualClock(), filesystem)
     log, other = manager.create(partition), manager.create(OTHER)
     log.append(make_batch([b"first"]), 0)
     filesystem.fail_at = len(filesystem.operations)
@@ -200,8 +200,8 @@ def test_log_whose_write_failed_is_offline_and_the_others_go_on(
     assert other.append(make_batch([b"fine"]), 0).base_offset == 0
     with pytest.raises(StorageError, match="not closed cleanly: clicks-0"):
         manager.close()
-    assert not (tmp_path / ".kafka_cleanshutdown").exists()
-    reopened = LogManager(tmp_path, CONFIG, ManualClock(), OsFileSystem())
+    assert not (memory_path / ".kafka_cleanshutdown").exists()
+    reopened = LogManager(memory_path, CONFIG, ManualClock(), OsFileSystem())
     mended = reopened.get(partition)
     assert mended is not None
     assert mended.log_end_offset == 1
@@ -211,14 +211,14 @@ def test_log_whose_write_failed_is_offline_and_the_others_go_on(
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk_stops_writes_until_there_is_room_and_reads_go_on(
     error: int,
-    tmp_path: Path,
+    memory_path: Path,
     partition: TopicPartition,
     make_batch: MakeBatch,
     read_all: ReadAll,
     faulty_filesystem: Any,
 ) -> None:
     filesystem = faulty_filesystem(error=error, stays_broken=False)
-    manager = LogManager(tmp_path, CONFIG, ManualClock(), filesystem)
+    manager = LogManager(memory_path, CONFIG, ManualClock(), filesystem)
     log = manager.create(partition)
     log.append(make_batch([b"first"]), 0)
     for _ in range(3):
@@ -229,7 +229,7 @@ def test_full_disk_stops_writes_until_there_is_room_and_reads_go_on(
     assert log.append(make_batch([b"second"]), 0).base_offset == 1
     assert [record.value for record in read_all(log)] == [b"first", b"second"]
     manager.close()
-    reopened = LogManager(tmp_path, CONFIG, ManualClock(), OsFileSystem())
+    reopened = LogManager(memory_path, CONFIG, ManualClock(), OsFileSystem())
     assert reopened.was_clean
     mended = reopened.get(partition)
     assert mended is not None
@@ -238,10 +238,10 @@ def test_full_disk_stops_writes_until_there_is_room_and_reads_go_on(
 
 
 def test_what_cannot_be_taken_back_takes_the_log_offline(
-    tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any
+    memory_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any
 ) -> None:
     filesystem = faulty_filesystem(error=errno.ENOSPC, stays_broken=True)
-    log = Log.open(tmp_path / str(partition), partition, CONFIG, ManualClock(), filesystem)
+    log = Log.open(memory_path / str(partition), partition, CONFIG, ManualClock(), filesystem)
     log.append(make_batch([b"first"]), 0)
     filesystem.fail_at = len(filesystem.operations)
     with pytest.raises(StorageError, match="offline"):
@@ -250,10 +250,10 @@ def test_what_cannot_be_taken_back_takes_the_log_offline(
 
 
 def test_append_that_never_came_to_its_end_takes_the_log_offline(
-    tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch
+    memory_path: Path, partition: TopicPartition, make_batch: MakeBatch
 ) -> None:
     """Behind bytes that nobody accounted for nothing is acknowledged."""
-    log = Log.open(tmp_path / str(partition), partition, CONFIG, ManualClock(), OsFileSystem())
+    log = Log.open(memory_path / str(partition), partition, CONFIG, ManualClock(), OsFileSystem())
     view = memoryview(make_batch([b"first"]))
     group = log.begin_append(lambda group: group.take(view), 0)
     assert group is not None
@@ -264,10 +264,10 @@ def test_append_that_never_came_to_its_end_takes_the_log_offline(
 
 
 def test_error_that_nobody_foresaw_takes_the_log_offline(
-    tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
+    memory_path: Path, partition: TopicPartition, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind bytes that nobody accounted for nothing is acknowledged."""
-    log = Log.open(tmp_path / str(partition), partition, CONFIG, ManualClock(), OsFileSystem())
+    log = Log.open(memory_path / str(partition), partition, CONFIG, ManualClock(), OsFileSystem())
     log.append(make_batch([b"first"]), 0)
 
     def fail(*_: object) -> None:
@@ -279,17 +279,17 @@ def test_error_that_nobody_foresaw_takes_the_log_offline(
     monkeypatch.undo()
     with pytest.raises(StorageError, match="offline"):
         log.append(make_batch([b"third"]), 0)
-    reopened = Log.open(tmp_path / str(partition), partition, CONFIG, ManualClock(), OsFileSystem())
+    reopened = Log.open(memory_path / str(partition), partition, CONFIG, ManualClock(), OsFileSystem())
     assert reopened.log_end_offset == 2
     assert reopened.append(make_batch([b"third"]), 0).base_offset == 2
     reopened.abandon()
 
 
 def test_failed_fsync_is_never_tried_again(
-    tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any
+    memory_path: Path, partition: TopicPartition, make_batch: MakeBatch, faulty_filesystem: Any
 ) -> None:
     filesystem = faulty_filesystem(stays_broken=False)
-    log = Log.open(tmp_path / str(partition), partition, CONFIG, ManualClock(), filesystem)
+    log = Log.open(memory_path / str(partition), partition, CONFIG, ManualClock(), filesystem)
     log.append(make_batch([b"first"]), 0)
     filesystem.fail_at = len(filesystem.operations)
     with pytest.raises(StorageError, match="flush failed"):

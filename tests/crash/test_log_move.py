@@ -100,8 +100,8 @@ class Home:
 
 
 @pytest.fixture
-def home(tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch) -> Home:
-    made = Home(tmp_path, partition)
+def home(memory_path: Path, partition: TopicPartition, make_batch: MakeBatch) -> Home:
+    made = Home(memory_path, partition)
     made.fill(make_batch)
     return made
 
@@ -117,20 +117,20 @@ def test_log_that_was_moved_has_all_that_it_had(home: Home, read_all: ReadAll, m
 
 @pytest.mark.parametrize("loses_power", [False, True], ids=["killed", "power lost"])
 def test_one_whole_log_is_left_wherever_a_move_ends(
-    tmp_path: Path,
+    memory_path: Path,
     partition: TopicPartition,
     make_batch: MakeBatch,
     read_all: ReadAll,
     faulty_filesystem: Any,
     loses_power: bool,
 ) -> None:
-    dry = Home(tmp_path / "dry", partition)
+    dry = Home(memory_path / "dry", partition)
     dry.fill(make_batch)
     counting = faulty_filesystem()
     dry.move(counting)
     dry.crash()
     for fail_at in range(len(counting.operations)):
-        home = Home(tmp_path / str(fail_at), partition)
+        home = Home(memory_path / str(fail_at), partition)
         home.fill(make_batch)
         filesystem = faulty_filesystem(fail_at)
         with contextlib.suppress(BarnabasError, OSError):

@@ -22,9 +22,9 @@ ReadAll = Callable[[Log], list[Record]]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch) -> Path:
+def folder(memory_path: Path, partition: TopicPartition, make_batch: MakeBatch) -> Path:
     """A log of three segments that was not closed, with batches of two records, the value being the offset."""
-    folder = tmp_path / "original"
+    folder = memory_path / "original"
     log = Log.open(folder, partition, CONFIG, ManualClock(), OsFileSystem())
     for number in range(30):
         values = [f"value {2 * number + index}".encode() for index in range(2)]
@@ -61,13 +61,13 @@ def is_sound(log: Log, read_all: ReadAll, make_batch: MakeBatch) -> int:
 
 
 def test_active_segment_cut_at_every_byte_of_its_last_two_batches(
-    folder: Path, partition: TopicPartition, tmp_path: Path, make_batch: MakeBatch, read_all: ReadAll
+    folder: Path, partition: TopicPartition, memory_path: Path, make_batch: MakeBatch, read_all: ReadAll
 ) -> None:
     last = logs_of(folder)[-1]
     size = last.stat().st_size
     batch_size = len(make_batch([b"value 58", b"value 59"]))
     for cut in range(size - 2 * batch_size, size):
-        copy = tmp_path / "copy"
+        copy = memory_path / "copy"
         shutil.copytree(folder, copy)
         os.truncate(copy / last.name, cut)
         log = reopen(copy, partition)
@@ -89,14 +89,14 @@ def test_junk_after_the_last_batch_is_cut(
 
 
 def test_flipped_bit_anywhere_in_a_batch_is_never_served(
-    folder: Path, partition: TopicPartition, tmp_path: Path, make_batch: MakeBatch, read_all: ReadAll
+    folder: Path, partition: TopicPartition, memory_path: Path, make_batch: MakeBatch, read_all: ReadAll
 ) -> None:
     """Whichever field it is in: the log is cut before the batch, and later segments are gone."""
     middle = logs_of(folder)[1]
     base = int(middle.stem)
     size = len(make_batch([b"value 30", b"value 31"], producer_id=1, producer_epoch=0, base_sequence=30))
     for position in range(size):
-        copy = tmp_path / "copy"
+        copy = memory_path / "copy"
         shutil.copytree(folder, copy)
         data = bytearray((copy / middle.name).read_bytes())
         data[size + position] ^= 0x10

@@ -54,8 +54,8 @@ def lies() -> Iterator[dict[str, int]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, partition: TopicPartition, make_batch: MakeBatch) -> Path:
-    folder = tmp_path / "original"
+def folder(memory_path: Path, partition: TopicPartition, make_batch: MakeBatch) -> Path:
+    folder = memory_path / "original"
     log = Log.open(folder, partition, CONFIG, ManualClock(), OsFileSystem())
     for number in range(BATCHES):
         producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": number * RECORDS}
@@ -86,13 +86,13 @@ def test_start_never_raises(
     clean: bool,
     folder: Path,
     partition: TopicPartition,
-    tmp_path: Path,
+    memory_path: Path,
     make_batch: MakeBatch,
     faulty_filesystem: Any,
 ) -> None:
     disk = faulty_filesystem()  # it does not wait for the disk
     for fields in lies():
-        copy = tmp_path / "copy"
+        copy = memory_path / "copy"
         shutil.copytree(folder, copy)
         if not has_indexes:
             for path in [*copy.glob("*.index"), *copy.glob("*.timeindex"), *copy.glob("*.snapshot")]:
