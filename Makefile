@@ -12,7 +12,7 @@ CODEC_TESTS := tests/unit/records tests/unit/storage tests/unit/client tests/pro
 PROCESSES := auto
 # What was compiled is kept, also where that is switched off: tests are hundreds of files, and start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
-PYTEST := $(PYTHON) -m pytest -q --numprocesses=$(PROCESSES) --dist=loadgroup
+PYTEST := $(PYTHON) -m pytest -q --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder
 # A round of `make soak` tries so many examples, and rounds begin for so many minutes. PROFILE=ci: a third of that.
 PROFILE := soak
 MINUTES := 20

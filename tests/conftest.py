@@ -44,9 +44,15 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of whole systems, for `make system`; the hooks of the folders below have put theirs in groups."""
     for item in items:
-        group = item.get_closest_marker("xdist_group")
-        if group is not None and group.args[0] in SYSTEMS:
+        if _group(item) in SYSTEMS:
             item.add_marker(pytest.mark.system)
+    begin = {group: place for place, group in enumerate(SYSTEMS)}
+    items.sort(key=lambda item: begin.get(_group(item), len(begin)))
+
+
+def _group(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("xdist_group")
+    return "" if marker is None else str(marker.args[0])
 
 
 def pytest_collection_finish() -> None:
