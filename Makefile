@@ -9,10 +9,12 @@ CODEC_TESTS := tests/unit/records tests/unit/storage tests/unit/client tests/pro
 	$(filter-out $(NO_CODEC),$(wildcard tests/interop/test_client_*.py))
 
 # Tests run side by side, in one process more than there are cores, because many of them wait. PROCESSES=0: in one.
+# None takes the place of one that has died: pytest-xdist 3.8 would wait for its tests for ever.
 PROCESSES := auto
 # What was compiled is kept, also where that is switched off: tests are hundreds of files, and start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
-PYTEST := $(PYTHON) -m pytest -q --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder
+PYTEST := $(PYTHON) -m pytest -q --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder \
+	--max-worker-restart=0
 # A round of `make soak` tries so many examples, and rounds begin for so many minutes. PROFILE=ci: a third of that.
 PROFILE := soak
 MINUTES := 20

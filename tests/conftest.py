@@ -15,6 +15,7 @@ import pytest
 from tests.groups import SYSTEMS
 from tests.ports import free_port
 from tests.searches import register_profiles
+from tests.watchdog import Watchdog
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would all that the tests start, also what they interrupt.
@@ -38,6 +39,11 @@ STOP_TIMEOUT_S = 60
 def pytest_xdist_auto_num_workers() -> int:
     """In how many processes `make test` runs: one more than there are cores, because many tests wait."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch over all tests."""
+    config.pluginmanager.register(Watchdog(config))
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the markers that it was asked for

@@ -42,11 +42,11 @@ def run_in_time(seed: int, seconds: float | None) -> Result:
             raise HungError(f"{MOST_REAL_S} real seconds, and no end")
 
     before = signal.signal(signal.SIGALRM, count)
-    signal.setitimer(signal.ITIMER_REAL, 1, 1)
+    alarm = signal.setitimer(signal.ITIMER_REAL, 1, 1)
     try:
         return run(seed, seconds, ends_with=HungError)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, *alarm)
         signal.signal(signal.SIGALRM, before)
 
 

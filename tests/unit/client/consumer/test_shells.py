@@ -109,20 +109,29 @@ def test_all_who_wait_are_woken_by_one_word(guard):
 def test_who_has_waited_in_vain_or_was_interrupted_is_forgotten(guard):
     guard.wait_for_news(Wait(SYSTEM_CLOCK.monotonic() + 0.001, guard.news))
     assert not guard._waiting
+    ended = threading.Event()
+    interrupts = iter([KeyboardInterrupt()])
 
     def interrupt(_number, _frame):
-        raise KeyboardInterrupt
+        for once in interrupts:
+            raise once
 
-    def wait_for_ever():
-        signal.setitimer(signal.ITIMER_REAL, 0.01)
-        guard.wait_for_news(Wait(FOREVER_S, guard.news))
+    def signal_who_waits():
+        # A signal between the last look for one and the system's wait interrupts nothing: the next one does.
+        while not ended.wait(0.001):
+            if guard._waiting:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    other = threading.Thread(target=signal_who_waits)
+    other.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            wait_for_ever()
+            guard.wait_for_news(Wait(FOREVER_S, guard.news))
     finally:
-        signal.signal(signal.SIGALRM, before)
+        ended.set()
+        other.join()
+        signal.signal(signal.SIGUSR1, before)
     assert not guard._waiting
 
 
