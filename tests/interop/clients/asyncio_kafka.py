@@ -50,6 +50,7 @@ class Aiokafka:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._begin = threading.Lock()
 
     def producer(self, bootstrap: str, sending: Sending = Sending()) -> AiokafkaProducer:  # noqa: B008
         return AiokafkaProducer(self, bootstrap, sending)
@@ -62,11 +63,15 @@ class Aiokafka:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run on the event loop and wait for the outcome."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="aiokafka", daemon=True).start()
         with _errors():
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
+            return asyncio.run_coroutine_threadsafe(work, self._running_loop()).result(TIMEOUT_S)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._begin:  # two members of a group begin at once, and what belongs to one loop cannot wait on another
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="aiokafka", daemon=True).start()
+            return self._loop
 
 
 class AiokafkaProducer:
