@@ -58,7 +58,7 @@ check: setup-dev ## ruff, mypy, import-linter and the tidy test
 
 soak: setup-dev ## search on with new examples (Hypothesis), ten times as many in a round; MINUTES=20
 	@end=$$(($$(date +%s) + 60 * $(MINUTES))); while :; do \
-		$(PYTEST) -m hypothesis --hypothesis-profile=$(PROFILE) --timeout=3600 tests/unit tests/properties || exit 1; \
+		$(PYTEST) -m hypothesis --hypothesis-profile=$(PROFILE) --timeout=1800 tests/unit tests/properties || exit 1; \
 		[ "$$(date +%s)" -lt "$$end" ] || break; \
 	done
 
