@@ -155,7 +155,10 @@ class DuckDbEngine:
             while (batch := self._wait(partial(_next_of, reader))) is not END_OF_ROWS:
                 yield batch
         finally:
-            self._thread.submit(reader.close)
+            try:
+                self._thread.submit(reader.close)
+            except RuntimeError:  # the engine is closed, and its thread has ended
+                reader.close()
 
     def _wait(self, work: Callable[[], Any]) -> Any:
         """Have something done on the connection's thread; whatever ends the wait ends it too."""

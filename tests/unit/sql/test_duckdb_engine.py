@@ -250,6 +250,14 @@ def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
+def test_rows_that_are_left_may_be_let_go_after_the_engine(topics) -> None:
+    topics.batches = 10_000
+    with DuckDbEngine(topics) as engine:
+        batches = engine.run("select * from clicks").batches
+        assert next(batches).num_rows
+    batches.close()
+
+
 def test_what_is_no_size_of_memory_is_refused(topics) -> None:
     with pytest.raises(ConfigurationError, match="Memory"):
         DuckDbEngine(topics, memory="much")
