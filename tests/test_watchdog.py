@@ -48,7 +48,7 @@ def test_other(each):
 
 
 @pytest.mark.parametrize("name", HANGS)
-def test_a_test_without_an_end_is_told_with_its_line_and_others_are_not_kept_from_theirs(tmp_path, name) -> None:
+def test_a_test_without_an_end_is_told_with_its_line_and_keeps_no_other_from_its_own(tmp_path, name) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(OTHERS + HANGS[name])
     run = subprocess.run(

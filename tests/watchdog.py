@@ -3,8 +3,7 @@
 pytest's `timeout` raises an exception in the test, where an alarm finds it. That does not end a test that waits in a
 library in C, that has set an alarm of its own, or whose tidying waits for what hangs: such a one would keep all others
 from their end, and nobody would be told which it was. So the process of the test is ended a little later, from a thread
-that needs nothing of Python's. It tells where each thread stands; pytest-xdist names the test as the one that failed,
-and another process goes on with the others.
+that needs nothing of Python's. It tells where each thread stands, and pytest-xdist ends the run with the test's name.
 """
 
 from __future__ import annotations
@@ -50,8 +49,11 @@ class Watchdog:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self) -> Generator[None]:
         """Watch over the fixtures' end."""
-        with self._watching():
-            return (yield)
+        try:
+            with self._watching():
+                return (yield)
+        finally:
+            self._left_s = None
 
     @contextlib.contextmanager
     def _watching(self) -> Iterator[None]:
