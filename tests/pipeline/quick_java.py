@@ -12,7 +12,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, variables
+from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, fits, variables
 from barnabas.spark.java import find_java_home
 from tests.cache import locked
 
@@ -31,7 +31,7 @@ def quick_environment() -> dict[str, str]:
     java = find_java_home(os.environ)
     archive = archive_path(java)
     with locked(archive.name):
-        if not archive.exists():
+        if not fits(archive):
             _make(archive)
     given = {OF_SPARK: OPTIONS, OF_LAUNCHER: OPTIONS}
     return given | variables(java, os.environ | given)

@@ -3,7 +3,7 @@
 The archive is Java's own (class data sharing, JEP 350). `python -m barnabas.spark.make_class_archive` makes it, once
 for each Java and each PySpark, in `~/.cache/barnabas` (or `$XDG_CACHE_HOME/barnabas`), and from then on
 `local_session` names it to Java. That looks itself whether it fits its own version and Spark's jars, and goes without
-where it does not.
+where it does not, and without a word: an environment that was set up anew, in the same place, needs a new one.
 """
 
 from __future__ import annotations
@@ -34,12 +34,23 @@ def archive_path(java_home: Path, environ: Mapping[str, str] = os.environ) -> Pa
     return cache / f"spark-classes-{hashlib.sha256(repr(of_whom).encode()).hexdigest()[:16]}.jsa"
 
 
+def fits(archive: Path, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether there is an archive, made since Spark's jars came where they are: Java compares their times."""
+    jars = Path(environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+    try:
+        made_s = archive.stat().st_mtime
+        with os.scandir(jars) as entries:
+            return all(entry.stat().st_mtime <= made_s for entry in entries)
+    except OSError:
+        return False
+
+
 def variables(java_home: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment variables with which Spark's Java uses the archive; none where there is no archive, or
+    """Return the environment variables with which Spark's Java uses the archive; none where there is none that fits, or
     somebody has said which one to use or to make."""
     given = environ.get(JAVA_OPTIONS, "")
     archive = archive_path(java_home, environ)
-    if "Archive" in given or not archive.is_file():
+    if "Archive" in given or not fits(archive, environ):
         return {}
     return {JAVA_OPTIONS: f"{given} {naming('SharedArchiveFile', archive)}".lstrip()}
 

@@ -17,7 +17,7 @@ from subprocess import SubprocessError
 from pyspark.errors import PySparkException
 
 from barnabas.errors import BarnabasError
-from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, naming
+from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, fits, naming
 from barnabas.spark.java import find_java_home
 from barnabas.spark.quick_workers import having
 from barnabas.spark.session import local_session, stop_session
@@ -66,14 +66,14 @@ def _use_spark(folder: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make it, and say where it is; with `--if-missing` only where there is none."""
+    """Make it, and say where it is; with `--if-missing` only where there is none that fits."""
     parser = argparse.ArgumentParser(
         "python -m barnabas.spark.make_class_archive", description=__doc__.partition(":")[2]
     )
-    parser.add_argument("--if-missing", action="store_true", help="do nothing where there is one")
+    parser.add_argument("--if-missing", action="store_true", help="do nothing where there is one that fits")
     options = parser.parse_args(arguments)
     try:
-        if options.if_missing and archive_path(find_java_home(os.environ)).exists():
+        if options.if_missing and fits(archive_path(find_java_home(os.environ))):
             return 0
         sys.stderr.write("making an archive of Spark's classes, once: Spark then starts in half of the time\n")
         archive = make_class_archive()

@@ -6,12 +6,13 @@ import io
 import os
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 
-from barnabas.spark import class_archive, session
-from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, variables
+from barnabas.spark import class_archive, make_class_archive, session
+from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, fits, variables
 
 JAVA = Path("/nowhere/java-17")
 
@@ -32,6 +33,35 @@ def archive(environ: dict[str, str]) -> Path:
 
 def test_without_an_archive_java_is_told_nothing(environ: dict[str, str]) -> None:
     assert variables(JAVA, environ) == {}
+
+
+def test_an_archive_of_jars_that_were_put_there_since_is_left_aside_and_made_anew(
+    environ: dict[str, str], archive: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[Path] = []
+
+    def make() -> Path:
+        archive.touch()
+        made.append(archive)
+        return archive
+
+    monkeypatch.setattr(make_class_archive, "archive_path", lambda _java: archive)
+    monkeypatch.setattr(make_class_archive, "find_java_home", lambda _environ: JAVA)
+    monkeypatch.setattr(make_class_archive, "make_class_archive", make)
+    assert variables(JAVA, environ)
+    assert make_class_archive.main(["--if-missing"]) == 0
+    assert made == []
+    newest_s = max(jar.stat().st_mtime for jar in (Path(pyspark.__file__).parent / "jars").iterdir())
+    os.utime(archive, (newest_s - 1, newest_s - 1))
+    assert variables(JAVA, environ) == {}
+    assert make_class_archive.main(["--if-missing"]) == 0
+    assert made == [archive]
+    assert str(archive) in capsys.readouterr().out
+    assert variables(JAVA, environ)
+
+
+def test_without_the_jars_of_spark_no_archive_fits(environ: dict[str, str], archive: Path) -> None:
+    assert not fits(archive, {**environ, "SPARK_HOME": "/nowhere/spark"})
 
 
 @pytest.mark.parametrize(("given", "told"), [(None, ""), ("-Xmx2g", "-Xmx2g ")])
