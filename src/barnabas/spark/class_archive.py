@@ -16,6 +16,7 @@ from pathlib import Path
 import pyspark
 
 from barnabas.java import release_of
+from barnabas.spark.spark_home import spark_home
 
 JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
 """What Spark's script gives to the Java of a driver, besides what is configured."""
@@ -36,10 +37,9 @@ def archive_path(java_home: Path, environ: Mapping[str, str] = os.environ) -> Pa
 
 def fits(archive: Path, environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether there is an archive, made since Spark's jars came where they are: Java compares their times."""
-    jars = Path(environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
     try:
         made_s = archive.stat().st_mtime
-        with os.scandir(jars) as entries:
+        with os.scandir(spark_home(environ) / "jars") as entries:
             return all(entry.stat().st_mtime <= made_s for entry in entries)
     except OSError:
         return False

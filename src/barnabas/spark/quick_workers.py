@@ -19,14 +19,15 @@ from pathlib import Path
 
 import pyspark
 
+from barnabas.spark.spark_home import spark_home
+
 SCRIPT = Path(__file__).with_name("run_worker.sh")
 PYTHON, PYSPARK = "_BARNABAS_WORKER_PYTHON", "_BARNABAS_WORKER_PYSPARK"
 
 
 def quick_python(environ: Mapping[str, str] = os.environ) -> str:
     """Return what workers on this machine are to run: the script, or this Python itself where that cannot be."""
-    folder = Path(pyspark.__file__).parent
-    home = Path(environ.get("SPARK_HOME") or folder)
+    folder, home = Path(pyspark.__file__).parent, spark_home(environ)
     runs_from_folder = folder.is_dir() and home.is_dir() and home.samefile(folder)
     # Not so where an installer dropped the mode, or the file system starts no programs.
     return str(SCRIPT) if runs_from_folder and os.access(SCRIPT, os.X_OK) else sys.executable
