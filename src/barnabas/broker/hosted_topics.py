@@ -354,6 +354,7 @@ class HostedTopics(TopicLookup):
         others = [each for each in asked if each not in able]
         self.claims.forget(others)
         await self._write_states(self.claims.give_up(others))
+        own = await self._with_who_lives(own)
         while changes := self.claims.look(own, self._clock.monotonic()):
             try:
                 await self._write_states(changes)
@@ -367,12 +368,7 @@ class HostedTopics(TopicLookup):
             if unknown := [each.where for each in changes if not self.picture.has_heard_of(each)]:
                 # Nothing of these can be written any more, nor read: the topic is being deleted, which will be told.
                 self.claims.look_again(unknown, self._clock.monotonic())
-            if any(self._is_led_by_an_unknown(each) for each in own):
-                try:
-                    own = list(dict.fromkeys([*own, *self._able(await self._see_who_lives())]))
-                except BarnabasError:
-                    self.claims.look_again(own, self._clock.monotonic())
-                    raise
+            own = await self._with_who_lives(own)
 
     def _able(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         return [each for each in partitions if each not in self._incomplete and self._own.may_lead(each)]
@@ -381,15 +377,25 @@ class HostedTopics(TopicLookup):
         info = self.picture.partition(where)
         return info is not None and info.state.leader not in {NO_LEADER, *self.picture.brokers}
 
-    async def _see_who_lives(self) -> list[TopicPartition]:
-        """Read anew which brokers live: who was faster may have come back since that was read, and leads rightly.
+    async def _with_who_lives(self, own: list[TopicPartition]) -> list[TopicPartition]:
+        """Read anew which brokers live, if one of these partitions is led by a broker that is not known to.
 
-        :returns: the replicas here whose leader or in-sync replicas may be others now.
+        States are read on many occasions, and may be newer than what is known of who lives: the leader may have come
+        since, and lead rightly.
+
+        :returns: these partitions, and others here whose leader or in-sync replicas may be others now.
         """
+        if not any(self._is_led_by_an_unknown(each) for each in own):
+            return own
         known = self.picture.brokers
-        change = self.picture.put_brokers(await self._in_tree_thread(registry.read_brokers, self._tree, None, known))
+        try:
+            brokers = await self._in_tree_thread(registry.read_brokers, self._tree, None, known)
+        except BarnabasError:
+            self.claims.look_again(own, self._clock.monotonic())
+            raise
+        change = self.picture.put_brokers(brokers)
         self._leaders_came(change.came)
-        return self._concerned(change)
+        return list(dict.fromkeys([*own, *self._able(self._concerned(change))]))
 
     async def _write_states(self, wanted: Sequence[StateChange]) -> None:
         """Write states if nobody was faster, and let replicas have their roles."""

@@ -88,6 +88,39 @@ def test_partition_that_nobody_leads_is_claimed_by_whoever_read_of_it_on_other_b
     run(scenario)
 
 
+@pytest.mark.parametrize("read", [settle_isr, read_topic, Node.follow])
+def test_leader_that_came_after_it_was_read_who_lives_is_left_alone(
+    run: Run, read: Callable[[Node], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state is read on many occasions, and may be newer than what is known of who lives."""
+
+    async def scenario(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        await one.topics.create("clicks", 1, {}, assignment=[[2, 1]])
+        await cluster.follow()
+        await cluster.lose(two)
+        await learn_who_lives(one)
+        again = await Node(cluster, 2).start()
+        cluster.nodes.append(again)
+        await again.follow()
+        topic_id = one.topics.picture.topics["clicks"].topic_id
+        state = PartitionState(2, one.info().state.leader_epoch + 1, (2, 1))
+        change = StateChange(CLICKS, topic_id, state, one.info().version + 1)
+        assert registry.write_partition_states(again.tree, [change])
+        with monkeypatch.context() as patch:
+            # What the watch reads of the brokers is as old as what it read before.
+            patch.setattr(one.watch, "_read_brokers", lambda _watch=None: one.topics.picture.brokers)
+            await read(one)
+            assert one.info().state == state
+        cluster.clock.advance(PAUSE_S)
+        await one.topics.claim_due()
+        await cluster.follow()
+        assert one.info().state == state
+        assert again.leads()
+
+    run(scenario)
+
+
 def test_partition_that_is_gone_is_looked_at_no_longer(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
