@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from pathlib import Path
 
@@ -47,6 +48,27 @@ def test_what_one_broker_is_asked_to_change_is_so_at_all(cluster: Cluster) -> No
                 assert admin.describe_config(topic=name)["retention.ms"].value == f"{number}00000"
         with barnabas.Admin(broker.bootstrap) as admin:
             assert sum(admin.end_offsets((name, each) for each in range(4)).values()) == 12
+
+
+def test_what_was_made_is_known_to_every_broker_when_its_maker_is_told(cluster: Cluster) -> None:
+    with contextlib.ExitStack() as stack:
+        admins = {
+            number: stack.enter_context(barnabas.Admin(broker.bootstrap)) for number, broker in cluster.brokers.items()
+        }
+
+        def counts(name: str) -> dict[int, int]:
+            """Return how many partitions a topic has, by the broker that was asked."""
+            return {number: len(each.describe_topics([name])[0].partitions) for number, each in admins.items()}
+
+        for admin in admins.values():
+            admin.brokers()  # which connects it
+        for attempt in range(5):
+            for number, admin in admins.items():
+                name = f"told-{number}-{attempt}"
+                admin.create_topic(name, 2, 3)
+                assert counts(name) == dict.fromkeys(admins, 2)
+                admin.add_partitions(name, 3)
+                assert counts(name) == dict.fromkeys(admins, 3)
 
 
 def test_broker_that_was_away_forgets_what_was_deleted_and_keeps_what_was_made_anew(cluster: Cluster) -> None:

@@ -276,6 +276,7 @@ class Broker:
             topics=self.topics,
             folders=self._logs,
             elections=self._replication.elections,
+            propagation=self._replication.propagation,
             moves=self._moves,
             groups=self.groups,
             offsets=self.offsets,

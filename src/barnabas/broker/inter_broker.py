@@ -2,7 +2,7 @@
 
 Followers are believed there what nobody is believed on the listener for clients: that they are replicas, and how far
 they have come (CVE-2018-1288). Beside that they pass on what an administrator wants and only another can do: to hand on
-leadership, or to claim it. Nothing else is served there.
+leadership, or to claim it; and they ask whether another has heard of a new topic. Nothing else is served there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from barnabas.broker.elections import Elections
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.handlers.api_versions import api_versions
 from barnabas.broker.handlers.elect_leaders import elect_leaders_here
+from barnabas.broker.handlers.metadata import known_topics
 from barnabas.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from barnabas.broker.handlers.replica_fetch import CheckBroker, replica_fetch
 from barnabas.broker.topics import Topics
@@ -22,7 +23,8 @@ from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 
 SERVED: dict[int, ServedApi] = {
-    served.api.key: served for served in (replica_fetch, api_versions, offset_for_leader_epoch, elect_leaders_here)
+    served.api.key: served
+    for served in (replica_fetch, api_versions, offset_for_leader_epoch, elect_leaders_here, known_topics)
 }
 
 

@@ -13,6 +13,7 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
@@ -27,6 +28,7 @@ class Parts:
     topics: Topics
     folders: DataFolders
     elections: Elections
+    propagation: Propagation
     moves: LogMoves
     groups: GroupShell
     offsets: OffsetStore

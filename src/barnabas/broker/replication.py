@@ -15,6 +15,7 @@ from barnabas.broker.follower import Follower
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.inter_broker import inter_broker_dispatcher
+from barnabas.broker.propagation import Propagation
 from barnabas.broker.replica import Replica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.surroundings import Surroundings
@@ -59,6 +60,7 @@ class Replication:
         throttle = LeaderThrottle(throttles.leader, config.broker_id)
         sessions = FollowerSessions(around.chance.random_below, throttle)
         self.elections = Elections(topics, config.broker_id, self._connect, turns)
+        self.propagation = Propagation(topics, config.broker_id, self._connect)
         self.dispatcher: Dispatcher = inter_broker_dispatcher(
             topics, sessions, self._check_broker, self.elections, turns, around.clock
         )

@@ -1,4 +1,7 @@
-"""CreatePartitions, versions 0 to 3: let topics grow; new replicas are spread as those of a new topic."""
+"""CreatePartitions, versions 0 to 3: let topics grow; new replicas are spread as those of a new topic.
+
+As with CreateTopics, all brokers that live know the new partitions when the answer comes.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from collections import Counter
 
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.identity import Identity
 from barnabas.broker.internal_topics import check_not_internal
+from barnabas.broker.propagation import Propagation
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
@@ -21,13 +24,15 @@ from barnabas.protocol.messages.create_partitions import (
 
 @serves(CreatePartitionsRequest)
 async def create_partitions(
-    topics: Topics, identity: Identity, turns: Turns, request: CreatePartitionsRequest, context: Context
+    topics: Topics, propagation: Propagation, turns: Turns, request: CreatePartitionsRequest, context: Context
 ) -> CreatePartitionsResponse:
     """Add partitions to each topic, or check that they could be added."""
     times = Counter(topic.name for topic in request.topics)
-    results = []
+    results, grown = [], {}
     for topic in request.topics:
         error = await _grow(topics, topic, times[topic.name] > 1, request.validate_only)
+        if error is None and not request.validate_only and (there := topics.get(topic.name)) is not None:
+            grown[there.id] = topic.count
         await turns.pause()
         results.append(
             CreatePartitionsTopicResult(
@@ -36,6 +41,7 @@ async def create_partitions(
                 error_message=error_message(error),
             )
         )
+    await propagation.until_known(grown, request.timeout_ms / 1000)
     return CreatePartitionsResponse(results=results)
 
 

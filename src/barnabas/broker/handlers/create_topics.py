@@ -1,6 +1,8 @@
 """CreateTopics, versions 0 to 7: make topics, or tell whether they could be made.
 
-Replicas are spread over brokers and racks, unless an assignment names the brokers of each partition.
+Replicas are spread over brokers and racks, unless an assignment names the brokers of each partition. The answer comes
+when all brokers that live know the new topics, so that any of them can be asked for them. A broker that does not tell
+is waited for as long as the request says, but no more than five seconds.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import NamedTuple
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import partition_count, replication_factor, settings_of
+from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
@@ -30,7 +33,12 @@ DYNAMIC_TOPIC_CONFIG = 1
 
 @serves(CreateTopicsRequest)
 async def create_topics(
-    topics: Topics, settings: DynamicSettings, turns: Turns, request: CreateTopicsRequest, context: Context
+    topics: Topics,
+    settings: DynamicSettings,
+    propagation: Propagation,
+    turns: Turns,
+    request: CreateTopicsRequest,
+    context: Context,
 ) -> CreateTopicsResponse:
     """Make each topic; what is wrong with one does not keep the others from being made."""
     times = Counter(topic.name for topic in request.topics)
@@ -38,6 +46,9 @@ async def create_topics(
     for topic in request.topics:
         results.append(await _create(topics, settings, topic, times[topic.name] > 1, request.validate_only))
         await turns.pause()
+    if not request.validate_only:
+        made = {each.topic_id: each.num_partitions for each in results if each.error_code == ErrorCode.NONE}
+        await propagation.until_known(made, request.timeout_ms / 1000)
     return CreateTopicsResponse(topics=results)
 
 

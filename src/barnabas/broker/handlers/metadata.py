@@ -59,6 +59,17 @@ def metadata(
     return (yield from _describe(topics, identity, wanted if not wants_all else None, {}, request, context))
 
 
+@serves(MetadataRequest)
+def known_topics(topics: Topics, request: MetadataRequest, context: Context) -> Steps[MetadataResponse]:
+    """Tell another broker which of the topics that it asks for are known here; none is made."""
+    described = []
+    for number, each in enumerate((yield from _each_once(request.topics or []))):
+        if is_pause_due(number):
+            yield
+        described.append((yield from _wanted_topic(topics, each, {}, context)))
+    return MetadataResponse(brokers=[], topics=described)
+
+
 def _each_once(topics: list[MetadataRequestTopic]) -> Steps[list[MetadataRequestTopic]]:
     """Return the topics asked for; one that is named again and again is answered once."""
     found: dict[tuple[str | None, bytes], MetadataRequestTopic] = {}

@@ -1,0 +1,77 @@
+"""New topics and partitions are known to all brokers that live, before whoever made them is told that they are made.
+
+Brokers hear of each other's changes by the tree, some milliseconds later. A client that asks another broker meanwhile
+is told that there is no such topic, and may believe that for long: librdkafka's consumers ask again after
+`topic.metadata.refresh.interval.ms`, which is five minutes.
+
+Used from the event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from barnabas.broker.topics import Topics
+from barnabas.errors import BarnabasError, ErrorCode
+from barnabas.net.dialer import Connection
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+LOOK_S = 0.01
+"""How often another broker is asked whether it knows."""
+KNOWN_S = 5.0
+"""The longest wait for that. One that hangs is asked no more when its session has ended."""
+
+Connect = Callable[[int], Awaitable[Connection]]
+"""Connects to the broker with this id, where it serves other brokers."""
+
+log = logging.getLogger(__name__)
+
+
+class Propagation:
+    """What this broker has made, on its way to the others."""
+
+    def __init__(self, topics: Topics, broker_id: int, connect: Connect) -> None:
+        self._topics = topics
+        self._broker_id = broker_id
+        self._connect = connect
+
+    async def until_known(self, counts: Mapping[bytes, int], timeout_s: float = KNOWN_S) -> None:
+        """Wait until each broker that lives knows these topics, with so many partitions.
+
+        One that cannot be asked is not waited for: it reads everything when it is there again. After `timeout_s`, or
+        `KNOWN_S` if that is shorter, none is.
+
+        :param counts: of partitions, by the id of their topic.
+        """
+        others = [each for each in self._topics.picture.brokers if each != self._broker_id]
+        if counts and timeout_s > 0:
+            await asyncio.gather(*(self._until_known_to(each, counts, min(timeout_s, KNOWN_S)) for each in others))
+
+    async def _until_known_to(self, broker_id: int, counts: Mapping[bytes, int], timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                connection = await self._connect(broker_id)
+                try:
+                    while counts := await self._unknown(connection, counts):  # noqa: ASYNC110 - it is in another process
+                        await asyncio.sleep(LOOK_S)
+                finally:
+                    connection.close()
+        except BarnabasError as error:
+            log.info("broker %d cannot be asked what it has heard of: %s", broker_id, error)
+        except TimeoutError:
+            log.warning("broker %d has not told within %g s that it has heard of what was made", broker_id, timeout_s)
+
+    async def _unknown(self, connection: Connection, counts: Mapping[bytes, int]) -> dict[bytes, int]:
+        """Return what of these is not known there, unless it was deleted here meanwhile."""
+        asked = [MetadataRequestTopic(topic_id=each, name=None) for each in counts]
+        response: MetadataResponse = await connection.send(
+            MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        )
+        known = {each.topic_id: len(each.partitions) for each in response.topics if each.error_code == ErrorCode.NONE}
+        return {
+            topic_id: count
+            for topic_id, count in counts.items()
+            if known.get(topic_id, 0) < count and self._topics.by_id(topic_id) is not None
+        }
