@@ -14,7 +14,8 @@ from barnabas.broker import propagation
 from barnabas.broker.api import Context
 from barnabas.broker.handlers.create_partitions import create_partitions
 from barnabas.broker.handlers.create_topics import create_topics
-from barnabas.broker.handlers.metadata import known_topics
+from barnabas.broker.handlers.metadata import known_topics, metadata
+from barnabas.broker.identity import Identity
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.turns import Turns
@@ -22,7 +23,7 @@ from barnabas.errors import DisconnectedError
 from barnabas.net.server_connection import Peer
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.unit.broker.topics_cluster import Cluster, Node, Run, in_tree_thread
 
 CONTEXT = Context(13, "broker-1", Peer("127.0.0.1", "127.0.0.1", 9000))
@@ -99,9 +100,32 @@ class Maker:
         response = await create_partitions.handle(self.topics, self.propagation, self.others.turns, request, CONTEXT)
         return [each.error_code for each in response.results]
 
+    async def ask_for(self, *names: str) -> list[int]:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=each) for each in names])
+        identity = Identity(1, "castle", "here", 9001, "")
+        response = await self.others.turns.finish(
+            metadata.handle(self.topics, self.settings, identity, self.propagation, self.others.turns, request, CONTEXT)
+        )
+        if not isinstance(response, MetadataResponse):
+            response = await response
+        return [each.error_code for each in response.topics]
+
 
 async def _nothing(_config: object) -> None:
     pass
+
+
+def test_topic_that_is_made_since_a_client_asks_for_it_is_known_everywhere(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, _two, _three = await cluster.start(1, 2, 3)
+        maker = Maker(cluster, one)
+        assert await maker.ask_for("clicks", "views") == [0, 0]
+        assert _counts(cluster, "clicks") == _counts(cluster, "views") == [1, 1, 1]
+        maker.others.asked.clear()
+        assert await maker.ask_for("clicks", "views") == [0, 0]
+        assert maker.others.asked == []
+
+    run(scenario)
 
 
 def _counts(cluster: Cluster, name: str) -> list[int]:

@@ -35,6 +35,10 @@ async def fail(*_arguments: object) -> None:
     raise CoordinationError("the disk is full")
 
 
+async def nobody_to_ask(*_arguments: object) -> None:
+    pass
+
+
 def refuse(*_arguments: object) -> None:
     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the disk is full")
 
@@ -45,6 +49,7 @@ PARTS = SimpleNamespace(
     groups=SimpleNamespace(group_ids=list, error_of=lambda _name: ErrorCode.COORDINATOR_NOT_AVAILABLE),
     settings=SimpleNamespace(config=BrokerConfig()),
     identity=Identity(0, "c", "here", 1),
+    propagation=SimpleNamespace(until_known=nobody_to_ask),
     turns=Turns(lambda: 0.0),
 )
 

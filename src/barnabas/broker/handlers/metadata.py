@@ -1,6 +1,7 @@
 """Metadata, versions 0 to 13: the brokers, the topics, their partitions; unknown topics are made if that is on.
 
-A topic that is made here is complete when the answer leaves, so clients need not come back for its leader.
+A topic that is made here is complete when the answer leaves, so clients need not come back for its leader, and the
+other brokers that live know it; one that does not tell is waited for no more than a second.
 Clients that ask which operations they may use are told all of them: there is no authorisation yet.
 """
 
@@ -14,6 +15,7 @@ from barnabas.broker.error_codes import error_code
 from barnabas.broker.identity import Identity
 from barnabas.broker.internal_topics import INTERNAL_TOPICS
 from barnabas.broker.operations import ON_CLUSTER, ON_TOPICS
+from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITHOUT_UNKNOWN_NAMES = 12
 """From here on the name of a topic whose id is not known is null."""
+KNOWN_S = 1.0
+"""The longest wait until other brokers know a topic that was made here: a producer waits for the answer."""
 
 
 @serves(MetadataRequest, ends_with_client=True)
@@ -45,6 +49,7 @@ def metadata(
     topics: Topics,
     settings: DynamicSettings,
     identity: Identity,
+    propagation: Propagation,
     turns: Turns,
     request: MetadataRequest,
     context: Context,
@@ -55,7 +60,7 @@ def metadata(
     if request.allow_auto_topic_creation and settings.config.auto_create_topics_enable:
         missing = yield from _missing(topics, wanted)
         if missing:
-            return _create_and_describe(topics, settings, identity, turns, missing, wanted, request, context)
+            return _create_and_describe(topics, identity, propagation, turns, missing, wanted, request, context)
     return (yield from _describe(topics, identity, wanted if not wants_all else None, {}, request, context))
 
 
@@ -92,8 +97,8 @@ def _missing(topics: Topics, wanted: list[MetadataRequestTopic]) -> Steps[list[s
 
 async def _create_and_describe(
     topics: Topics,
-    settings: DynamicSettings,
     identity: Identity,
+    propagation: Propagation,
     turns: Turns,
     missing: list[str],
     wanted: list[MetadataRequestTopic],
@@ -101,13 +106,16 @@ async def _create_and_describe(
     context: Context,
 ) -> MetadataResponse:
     errors: dict[str, ErrorCode] = {}
+    made: dict[bytes, int] = {}
     for name in missing:
         try:
-            await topics.create_with_defaults(name)
+            topic = await topics.create_with_defaults(name)
+            made[topic.id] = len(topic.partitions)
         except BarnabasError as error:
             if error_code(error) is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error_code(error)
         await turns.pause()
+    await propagation.until_known(made, KNOWN_S)
     return await turns.finish(_describe(topics, identity, wanted, errors, request, context))
 
 
