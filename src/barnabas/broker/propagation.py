@@ -18,8 +18,8 @@ from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.net.dialer import Connection
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-LOOK_S = 0.01
-"""How often another broker is asked whether it knows."""
+LOOK_S, LOOK_MAX_S = 0.005, 0.2
+"""The pause until another broker is asked again whether it knows: the first and the longest; each is twice the last."""
 KNOWN_S = 5.0
 """The longest wait for that. One that hangs is asked no more when its session has ended."""
 
@@ -53,9 +53,11 @@ class Propagation:
         try:
             async with asyncio.timeout(timeout_s):
                 connection = await self._connect(broker_id)
+                pause_s = LOOK_S
                 try:
-                    while counts := await self._unknown(connection, counts):  # noqa: ASYNC110 - it is in another process
-                        await asyncio.sleep(LOOK_S)
+                    while counts := await self._unknown(connection, counts):
+                        await asyncio.sleep(pause_s)
+                        pause_s = min(2 * pause_s, LOOK_MAX_S)
                 finally:
                     connection.close()
         except BarnabasError as error:
