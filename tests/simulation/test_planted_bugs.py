@@ -96,7 +96,7 @@ POWER_FAILS = Plan(6.0, tuple(Fault(at_s, "lose_power", (LEADER,), (0.1,)) for a
         (planted.lead_on_without_session, 1, CUT_FROM_TREE, "leads on, and another leads"),
         (planted.forget_high_watermark, 2, ALL_KILLED_AND_ONE_ISOLATED, "was told that the log ends at"),
         (planted.claim_without_comparing, 3, CLAIMS_ARE_SLOW, "in the same epoch"),
-        (planted.join_at_high_watermark, 8, ONE_BEHIND_AND_ONE_UNHEARD, "is in sync, and ends at"),
+        (planted.join_at_high_watermark, 112, ONE_BEHIND_AND_ONE_UNHEARD, "is in sync, and ends at"),
         (planted.write_isr_without_comparing, 1, SESSION_IS_LOST_AND_THE_TREE_SLOW, "epoch went back"),
         (planted.keep_epochs_when_truncating, 1, NEW_LEADER_IS_ALONE, "and knows epoch"),
         (planted.keep_membership_without_memory, 3, POWER_FAILS, "lost memory, and leads"),
