@@ -20,7 +20,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequest
 
 LOOK_S, LOOK_MAX_S = 0.005, 0.2
 """The pause until another broker is asked again whether it knows: the first and the longest; each is twice the last."""
-KNOWN_S = 5.0
+KNOWN_S = 2.0
 """The longest wait for that. One that hangs is asked no more when its session has ended."""
 
 Connect = Callable[[int], Awaitable[Connection]]

@@ -2,7 +2,7 @@
 
 Replicas are spread over brokers and racks, unless an assignment names the brokers of each partition. The answer comes
 when all brokers that live know the new topics, so that any of them can be asked for them. A broker that does not tell
-is waited for as long as the request says, but no more than five seconds.
+is waited for as long as the request says, but no more than two seconds.
 """
 
 from __future__ import annotations
