@@ -354,8 +354,7 @@ class HostedTopics(TopicLookup):
         others = [each for each in asked if each not in able]
         self.claims.forget(others)
         await self._write_states(self.claims.give_up(others))
-        own = await self._with_who_lives(own)
-        while changes := self.claims.look(own, self._clock.monotonic()):
+        while changes := self.claims.look(await self._with_who_lives(own), self._clock.monotonic()):
             try:
                 await self._write_states(changes)
             except BarnabasError:
@@ -368,7 +367,6 @@ class HostedTopics(TopicLookup):
             if unknown := [each.where for each in changes if not self.picture.has_heard_of(each)]:
                 # Nothing of these can be written any more, nor read: the topic is being deleted, which will be told.
                 self.claims.look_again(unknown, self._clock.monotonic())
-            own = await self._with_who_lives(own)
 
     def _able(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         return [each for each in partitions if each not in self._incomplete and self._own.may_lead(each)]

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
+from barnabas.broker.elections import Connect
 from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.net.dialer import Connection
@@ -22,9 +23,6 @@ LOOK_S, LOOK_MAX_S = 0.005, 0.2
 """The pause until another broker is asked again whether it knows: the first and the longest; each is twice the last."""
 KNOWN_S = 2.0
 """The longest wait for that. One that hangs is asked no more when its session has ended."""
-
-Connect = Callable[[int], Awaitable[Connection]]
-"""Connects to the broker with this id, where it serves other brokers."""
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +35,7 @@ class Propagation:
         self._broker_id = broker_id
         self._connect = connect
 
-    async def until_known(self, counts: Mapping[bytes, int], timeout_s: float = KNOWN_S) -> None:
+    async def until_known(self, counts: Mapping[bytes, int], timeout_s: float) -> None:
         """Wait until each broker that lives knows these topics, with so many partitions.
 
         One that cannot be asked is not waited for: it reads everything when it is there again. After `timeout_s`, or

@@ -115,19 +115,6 @@ async def _nothing(_config: object) -> None:
     pass
 
 
-def test_topic_that_is_made_since_a_client_asks_for_it_is_known_everywhere(run: Run) -> None:
-    async def scenario(cluster: Cluster) -> None:
-        one, _two, _three = await cluster.start(1, 2, 3)
-        maker = Maker(cluster, one)
-        assert await maker.ask_for("clicks", "views") == [0, 0]
-        assert _counts(cluster, "clicks") == _counts(cluster, "views") == [1, 1, 1]
-        maker.others.asked.clear()
-        assert await maker.ask_for("clicks", "views") == [0, 0]
-        assert maker.others.asked == []
-
-    run(scenario)
-
-
 def _counts(cluster: Cluster, name: str) -> list[int]:
     """Return how many partitions of a topic each broker knows."""
     found = [node.topics.get(name) for node in cluster.nodes]
@@ -150,6 +137,19 @@ def test_answer_waits_until_all_others_know(run: Run) -> None:
     run(scenario)
 
 
+def test_topic_that_is_made_since_a_client_asks_for_it_is_known_everywhere(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        one, _two, _three = await cluster.start(1, 2, 3)
+        maker = Maker(cluster, one)
+        assert await maker.ask_for("clicks", "views") == [0, 0]
+        assert _counts(cluster, "clicks") == _counts(cluster, "views") == [1, 1, 1]
+        maker.others.asked.clear()
+        assert await maker.ask_for("clicks", "views") == [0, 0]
+        assert maker.others.asked == []
+
+    run(scenario)
+
+
 def test_nobody_is_asked_where_nothing_was_made(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, _two = await cluster.start(1, 2)
@@ -168,7 +168,7 @@ def test_broker_alone_has_nobody_to_ask(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         (one,) = await cluster.start(1)
         maker = Maker(cluster, one)
-        await maker.propagation.until_known({(await one.topics.create("clicks", 1, {})).id: 1})
+        await maker.propagation.until_known({(await one.topics.create("clicks", 1, {})).id: 1}, timeout_s=1.0)
         assert maker.others.asked == []
 
     run(scenario)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITHOUT_UNKNOWN_NAMES = 12
 """From here on the name of a topic whose id is not known is null."""
-KNOWN_S = 1.0
+MADE_KNOWN_S = 1.0
 """The longest wait until other brokers know a topic that was made here: a producer waits for the answer."""
 
 
@@ -115,7 +115,7 @@ async def _create_and_describe(
             if error_code(error) is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error_code(error)
         await turns.pause()
-    await propagation.until_known(made, KNOWN_S)
+    await propagation.until_known(made, MADE_KNOWN_S)
     return await turns.finish(_describe(topics, identity, wanted, errors, request, context))
 
 
