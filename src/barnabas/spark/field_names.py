@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from barnabas.formats.column_types import STRUCT_FIELDS_MAX, ColumnType, Fields, MaybeType, is_good_struct, takes, wider
-from barnabas.formats.field_aliases import Aliases, last_names
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases, last_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,18 @@ class Renaming:
             if old in fields and new in found and is_free and takes(fields[old], found[new]):
                 renamed[old] = new
         left = {*fields, *renamed.values()} - set(renamed)
-        names = {old: renamed.get(new, new) for old, new in known.names.items()} | renamed
+        names = _with_new_name(known.names, renamed)
         for old, new in now.items():
-            if old not in left and (new in left or new in found):
-                names.setdefault(old, new)
+            if not {old, new} & names.keys() and old not in left and (new in left or new in found):
+                names = _with_new_name(names, {old: new})
         new_found: Fields = {}
         for name, kind in found.items():
             last = names.get(name, name)
             new_found[last] = wider(new_found.get(last), kind)
         new_fields = {renamed.get(name, name): kind for name, kind in fields.items()}
-        return cls._with_those_within(renamed, new_fields, names, new_found, told, known)
+        # Names within a field that never had a column have had no effect. A column that gets its name has its own ones.
+        within = {renamed.get(name, name): inner for name, inner in known.within.items() if name in fields}
+        return cls._with_those_within(renamed, new_fields, names, new_found, told.under(names), within)
 
     @classmethod
     def _with_those_within(
@@ -72,19 +74,28 @@ class Renaming:
         fields: dict[str, ColumnType],
         names: Mapping[str, str],
         found: Fields,
-        told: Aliases,
-        known: Aliases,
+        told: Mapping[str, Aliases],
+        known: Mapping[str, Aliases],
     ) -> Renaming:
-        """Rename what is within fields, which have their new names already."""
-        told_within, within = told.under(names), known.under(names)
+        """Rename what is within fields, which have their new names already, as `told` and `known` have."""
+        within = dict(known)
         for name, kind in found.items():
-            inner_told, inner_known = told_within.get(name, Aliases()), within.get(name, Aliases())
+            inner_told, inner_known = told.get(name, NO_ALIASES), known.get(name, NO_ALIASES)
             own, found[name], inner = _within(fields.get(name), kind, inner_told, inner_known)
             if own is not None:
                 fields[name] = own
             if inner:
                 within[name] = inner
         return cls(renamed, fields, Aliases(names, within), found)
+
+
+def _with_new_name(names: Mapping[str, str], renamed: Mapping[str, str]) -> dict[str, str]:
+    """Return old names with those of now, after some of the latter have become old ones, too.
+
+    >>> _with_new_name({"a": "b"}, {"b": "c"})
+    {'a': 'c', 'b': 'c'}
+    """
+    return {**{old: renamed.get(new, new) for old, new in names.items()}, **renamed}
 
 
 def _within(own: MaybeType, found: MaybeType, told: Aliases, known: Aliases) -> tuple[MaybeType, MaybeType, Aliases]:

@@ -56,6 +56,28 @@ def test_aliases_in_a_circle_are_none() -> None:
     assert Renaming.of({"a": "long"}, {"b": "long"}, Aliases({"a": "b", "b": "a"}), Aliases(), 10).renamed == {}
 
 
+def test_no_field_gets_the_old_name_of_another_one() -> None:
+    before = replace(shape(c={"x": "long"}), aliases=Aliases({"a": "c"}))
+    after = before.grown_by({"a": "long", "d": {"x": "long"}}, Aliases({"d": "a"}))
+    assert after.fields == {"c": {"x": "long"}, "d": {"x": "long"}}
+    assert after.aliases == Aliases({"a": "c"})
+
+
+def test_old_names_of_a_field_without_a_column_follow_it() -> None:
+    nothing_yet = shape(id="int").grown_by({"b": None, "user": "string"}, Aliases({"a": "b"}))
+    assert nothing_yet.aliases == Aliases({"a": "b"})
+    after = nothing_yet.grown_by({"c": "long"}, Aliases({"b": "c"}))
+    assert (list(after.fields or ()), after.aliases) == (["id", "user", "c"], Aliases({"a": "c", "b": "c"}))
+    back = nothing_yet.grown_by({"a": "long"}, Aliases({"b": "a"}))
+    assert (list(back.fields or ()), back.aliases) == (["id", "user", "b"], Aliases({"a": "b"}))
+
+
+def test_names_within_a_field_without_a_column_are_those_of_no_other_field() -> None:
+    before = replace(shape(a={"x": "long"}), aliases=Aliases(within={"b": Aliases({"x": "y"})}))
+    after = before.grown_by({"b": {"x": "long"}}, Aliases({"a": "b"}))
+    assert (after.fields, after.aliases) == ({"b": {"x": "long"}}, Aliases({"a": "b"}))
+
+
 def test_event_times_follow_their_field() -> None:
     before = replace(shape(at="timestamp"), event_time=EventTime("at"))
     assert before.grown_by({"happened": "timestamp"}, Aliases({"at": "happened"})).event_time == EventTime("happened")
