@@ -1,4 +1,4 @@
-"""A load that goes on, under which Spark's JVM dies: the next round has a new one. In a process of its own."""
+"""Spark's JVM dies under a load, or never starts: one line tells. In processes of their own."""
 
 from __future__ import annotations
 
@@ -34,12 +34,17 @@ def java_children(process: int) -> list[int]:
     return found
 
 
-@pytest.mark.timeout(600)
-def test_a_jvm_that_is_killed_between_rounds_costs_no_round(broker: BrokerProcess, tmp_path: Path) -> None:
+@pytest.fixture
+def _java() -> None:
     try:
         find_java_home(os.environ)
     except JavaNotFoundError as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("_java")
+def test_a_jvm_that_is_killed_between_rounds_costs_no_round(broker: BrokerProcess, tmp_path: Path) -> None:
     with Admin(broker.bootstrap) as admin:
         admin.create_topic("t", 1)
     command = [*COMMAND, "--warehouse", str(tmp_path / "warehouse"), "--bootstrap", broker.bootstrap]
@@ -66,3 +71,51 @@ def test_a_jvm_that_is_killed_between_rounds_costs_no_round(broker: BrokerProces
         service.send_signal(signal.SIGTERM)
         service.stdout.read()
         assert service.wait(60) == 143
+
+
+def load(broker: BrokerProcess, tmp_path: Path, *options: str) -> list[str]:
+    """Return a command that loads what there is with Spark's workers."""
+    with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
+        admin.create_topic("t", 1)
+        producer.send("t", b"1").result(30)
+    place = ["--warehouse", str(tmp_path / "warehouse"), "--bootstrap", broker.bootstrap]
+    return [sys.executable, "-m", "barnabas.cli.main", "load", "t", *place, *options]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("master", "why"),
+    [("nonsense", "Master must either be yarn or start with spark, k8s, or local"), ("local[x]", "Could not parse")],
+)
+@pytest.mark.usefixtures("_java")
+def test_a_master_that_there_is_not_is_told_in_a_line(
+    broker: BrokerProcess, tmp_path: Path, master: str, why: str
+) -> None:
+    command = load(broker, tmp_path, "--master", master)
+    # Who chooses the workers' Python wants them to do the work, however little that is.
+    environment = {**os.environ, "PYSPARK_PYTHON": "python3"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"barnabas: Spark did not start with the master {master}: ")
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("_java")
+def test_a_jvm_that_is_killed_at_work_is_told_in_a_line(broker: BrokerProcess, tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    os.mkfifo(began)
+    # In place of the workers' Python: it tells that it was asked for, and ends with the JVM, which has its input.
+    waiting = tmp_path / "python"
+    waiting.write_text(f"#!/bin/sh\n: > {began}\nexec cat > {os.devnull}\n")
+    waiting.chmod(0o755)
+    command = load(broker, tmp_path, "--master", "local[1]")
+    environment = {**os.environ, "PYSPARK_PYTHON": str(waiting)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as loading:
+        began.read_bytes()
+        (jvm,) = java_children(loading.pid)
+        os.kill(jvm, signal.SIGKILL)
+        said = loading.communicate(timeout=100)[1]
+    assert said == "barnabas: a Spark task failed: Spark's Java process was ended by SIGKILL\n"
+    assert loading.returncode == 1

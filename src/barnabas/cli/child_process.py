@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -133,17 +132,3 @@ def _said_in(line: str) -> str:
         if line.startswith("{"):
             return str(json.loads(line)["message"])
     return line.removeprefix("barnabas: ")
-
-
-def how_it_ended(code: int) -> str:
-    """Return the words for an exit code.
-
-    >>> how_it_ended(1), how_it_ended(-9)
-    ('ended with exit code 1', 'was ended by SIGKILL')
-    """
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"

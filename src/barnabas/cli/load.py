@@ -279,8 +279,10 @@ class _Loads:
     """Loads in one Spark session, which is started anew where it has died."""
 
     def __init__(self, topics: tuple[str, ...], master: str, place: TablePlace, asked: Mapping[str, Any]) -> None:
+        from barnabas.cli.spark_sessions import without_words_of_py4j
         from barnabas.spark import LocalSessions
 
+        without_words_of_py4j()
         self._place = place
         self._topics = topics
         self._asked = asked

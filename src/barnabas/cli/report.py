@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -110,20 +110,14 @@ def _spark(master: str) -> Iterator[Any]:
     """Run a session, and say so where somebody waits at a terminal."""
     from rich.console import Console
 
-    from barnabas.spark import local_session, stop_session
+    from barnabas.cli.spark_sessions import spark_session
 
     console = Console(stderr=True)
-    with console.status("Spark is at work") if sys.stderr.isatty() else _nothing():
-        session = local_session("barnabas report", master=master)
-        try:
-            yield session
-        finally:
-            stop_session(session)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
+    with (
+        console.status("Spark is at work") if sys.stderr.isatty() else nullcontext(),
+        spark_session("report", master) as session,
+    ):
+        yield session
 
 
 def _events(spark: Any, topics: tuple[str, ...], warehouse: str | None, catalog: str | None, where: str | None) -> Any:

@@ -135,14 +135,11 @@ def _engine(
     connect(bootstrap).close()
     with Topics(bootstrap, options) as topics:
         if engine_name == "spark":
-            from barnabas.spark import local_session, stop_session
+            from barnabas.cli.spark_sessions import spark_session
             from barnabas.sql.spark_engine import SparkEngine
 
-            spark = local_session("barnabas sql", master=master)
-            try:
+            with spark_session("sql", master) as spark:
                 yield SparkEngine(topics, spark), topics
-            finally:
-                stop_session(spark)
         else:
             from barnabas.sql.duckdb_engine import DuckDbEngine
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from barnabas.cli.child_process import ChildProcess, Ended, Event, Ready, how_it_ended
+from barnabas.cli.child_process import ChildProcess, Ended, Event, Ready
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError
+from barnabas.exit_codes import how_it_ended
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from barnabas.cli.child_process import how_it_ended
 from barnabas.cli.supervision import Restarts, Say
 from barnabas.errors import CoordinationError
+from barnabas.exit_codes import how_it_ended
 
 
 class Servers(Protocol):

@@ -23,6 +23,7 @@ from barnabas.spark.errors import (
     LoadsFailedError,
     MissingExtraError,
     RecreatedTopicError,
+    SparkFailedError,
     WarehouseError,
 )
 from barnabas.spark.extras import require
@@ -52,6 +53,7 @@ __all__ = [
     "MissingExtraError",
     "OffsetsBehind",
     "RecreatedTopicError",
+    "SparkFailedError",
     "TableLoad",
     "WarehouseError",
     "append_batch",

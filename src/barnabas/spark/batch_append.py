@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JError
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark.day_files import BUFFERED_BYTES_MAX, columns_with_bounds, create_file
 from barnabas.spark.errors import LoadConflictError, LoadError
 from barnabas.spark.extras import require
-from barnabas.spark.jobs import told_in_short
+from barnabas.spark.java_errors import told_as
 from barnabas.spark.leftovers import claim_folder, remove_leftovers
 from barnabas.spark.streamed_batches import BatchFile, BatchTable
 from barnabas.spark.streamed_table import StreamedTable
@@ -123,11 +121,9 @@ def _query_of(batch: DataFrame) -> str:
 
 def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema) -> list[BatchFile]:
     """Have the executors write the rows, and return the files of the tasks that counted."""
-    try:
-        with worker_python(batch.sparkSession):
-            written = batch.mapInArrow(_writer(folder, dict(location.properties), schema), _WRITTEN).collect()
-    except (Py4JError, PySparkException) as error:
-        raise LoadError(f"a Spark task failed, and the table is as before: {told_in_short(error)}") from error
+    spark = batch.sparkSession
+    with told_as(LoadError, spark, "a Spark task failed, and the table is as before: "), worker_python(spark):
+        written = batch.mapInArrow(_writer(folder, dict(location.properties), schema), _WRITTEN).collect()
     return [BatchFile(row["path"], row["size_bytes"], row["records"]) for row in written]
 
 

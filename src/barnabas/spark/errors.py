@@ -19,6 +19,10 @@ class JavaNotFoundError(BarnabasError):
     """Spark runs on Java, and none of a version that it can use was found on this machine."""
 
 
+class SparkFailedError(BarnabasError):
+    """Spark did not start, or failed at work."""
+
+
 class UnknownTopicError(ConfigurationError):
     """A topic that is to be loaded does not exist, which somebody else may change yet."""
 

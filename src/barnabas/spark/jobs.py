@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from threading import Event, Thread
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyspark import Accumulator, SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from barnabas.spark.errors import LoadError
+from barnabas.spark.java_errors import SPARKS_OWN, interrupt_behind, told_as
 from barnabas.spark.worker_memory import spare_collections
-from barnabas.spark.worker_packages import explain_workers
 from barnabas.spark.worker_python import context_of, worker_python
 
 ItemT = TypeVar("ItemT")
@@ -62,12 +61,10 @@ def run_tasks(
     :raises LoadError: a task failed with an exception, or Spark did.
     """
     context = context_of(spark)
-    try:
+    with told_as(LoadError, spark, "a Spark task failed: "):
         if context is None:
             return _run_as_rows(spark, items, work, sum(map(weight, items)), on_done)
         return _run_as_rdd(spark, context, items, work, weight, on_done)
-    except (Py4JError, PySparkException) as error:
-        raise LoadError(f"a Spark task failed: {told_in_short(error)}") from error
 
 
 def run_here(
@@ -111,10 +108,10 @@ def _run_as_rdd(
     with worker_python(spark), _watch(done, on_done):
         try:
             return context.parallelize(items, len(items)).map(run_one).collect()
-        except (Py4JError, PySparkException):
-            raise
-        except BaseException:
-            context.cancelAllJobs()
+        except BaseException as error:
+            if interrupt_behind(error) or not isinstance(error, SPARKS_OWN):
+                with suppress(*SPARKS_OWN):  # what ended the job is told, and not that nobody can cancel it any more
+                    context.cancelAllJobs()
             raise
 
 
@@ -179,15 +176,3 @@ def _watch(done: Accumulator[int], on_done: Callable[[int], None]) -> Iterator[N
     finally:
         ended.set()
         thread.join()
-
-
-def told_in_short(error: Exception) -> str:
-    """Return what an error of Spark's says, in one line."""
-    return explain_workers(str(error)) or _last_line(str(error))
-
-
-def _last_line(text: str) -> str:
-    """Return the last line of the Python traceback inside Spark's message, which says what went wrong."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    python = [line for line in lines if "Error: " in line and not line.startswith(("at ", "org.", "Caused", "java"))]
-    return (python or lines or ["no message"])[-1]

@@ -14,9 +14,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import TemporaryFile, gettempdir
 from threading import current_thread, main_thread
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
@@ -26,7 +26,9 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from barnabas.spark import class_archive, quick_workers
+from barnabas.spark.errors import SparkFailedError
 from barnabas.spark.java import find_java_home
+from barnabas.spark.java_errors import SPARKS_OWN, chief_line, told_in_short
 from barnabas.spark.quick_workers import having
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,11 @@ QUIET_SETTINGS = {
     # Tables have many small files; to look them up with a Spark job of a task each takes longer than all else.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
+END_TIMEOUT_S = 10.0
+STOPPED_BY_ITSELF = "stopped SparkContext"
+"""What Spark complains of after it has given up on a master, which takes it a minute."""
+WORDS_BYTES_MAX = 1024 * 1024
+"""So much of what Java says before it ends is looked through for the reason."""
 LOCAL_SETTINGS = {
     # Without these, Spark looks for the machine's name on its networks, and may fail without any.
     "spark.driver.host": "127.0.0.1",
@@ -62,6 +69,7 @@ def local_session(
         log_file: appended to with what the JVM prints; None drops it.
 
     :raises JavaNotFoundError: no Java runtime that Spark can use.
+    :raises SparkFailedError: Spark did not start; there may be no such master.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -80,24 +88,51 @@ def local_session(
         having(os.environ, quick_workers.variables()),
     ):
         # An interrupt half way would leave a JVM behind that nobody knows of.
-        context = SparkContext(conf=conf, gateway=_start_java(conf, output))
-    context.pythonExec = python
-    return SparkSession(context)
+        gateway = _start_java(conf, output)
+        try:
+            context = SparkContext(conf=conf, gateway=gateway)
+            context.pythonExec = python
+            # Its own prints a traceback where the JVM is gone; who asked something of Spark hears of that.
+            context._accumulatorServer.handle_error = _note_lost_update  # type: ignore[method-assign]
+            return SparkSession(context)
+        except SPARKS_OWN as error:
+            told = told_in_short(error, gateway)
+            if STOPPED_BY_ITSELF in told:
+                told = "nobody there takes the application; is the master running?"
+            _end_java(gateway)
+            SparkContext._active_spark_context = None  # PySpark forgets it only where Java answers
+            raise SparkFailedError(f"Spark did not start with the master {master}: {told}") from error
+
+
+def _note_lost_update(request: object, client_address: object) -> None:
+    log.debug("the JVM has not told how far a task is", exc_info=True)
 
 
 def _start_java(conf: SparkConf, output: BinaryIO) -> JavaGateway:
-    """Start the JVM, with the archive of Spark's classes where there is one: without, if it cannot start with that."""
+    """Start the JVM, with the archive of Spark's classes where there is one: without, if it cannot start with that.
+
+    :raises SparkFailedError: it does not start.
+    """
     quick = class_archive.variables(Path(os.environ["JAVA_HOME"]))
-    streams = {"stdout": output, "stderr": output}
-    try:
-        with having(os.environ, quick):
-            return launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
-    except PySparkRuntimeError as error:
-        if not quick:
-            raise
-        # Java leaves aside an archive that does not fit, but not each damaged one.
-        log.warning("Java did not start with %s: %s", quick[class_archive.JAVA_OPTIONS], error)
-    return launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
+    with suppress(PySparkRuntimeError), having(os.environ, quick):
+        return _launched(conf, output)
+    if quick:
+        with suppress(PySparkRuntimeError):
+            gateway = _launched(conf, output)
+            # Java leaves aside an archive that does not fit, but not each damaged one.
+            log.warning("Java does not start with %s", quick[class_archive.JAVA_OPTIONS])
+            return gateway
+    with TemporaryFile() as words:  # once more, to hear why
+        try:
+            return _launched(conf, words)
+        except PySparkRuntimeError as error:
+            words.seek(0)
+            told = chief_line(words.read(WORDS_BYTES_MAX).decode(errors="replace"))
+            raise SparkFailedError(f"Spark did not start with the master {conf.get('spark.master')}: {told}") from error
+
+
+def _launched(conf: SparkConf, output: IO[bytes]) -> JavaGateway:
+    return launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -167,7 +202,7 @@ def is_alive(session: SparkSession) -> bool:
         return False
 
 
-def stop_session(session: SparkSession, timeout_s: float = 10.0) -> None:
+def stop_session(session: SparkSession, timeout_s: float = END_TIMEOUT_S) -> None:
     """Stop a session and its JVM, and wait until the JVM has ended; also where it has ended by itself.
 
     Spark alone leaves the JVM running until this process ends.
@@ -176,11 +211,16 @@ def stop_session(session: SparkSession, timeout_s: float = 10.0) -> None:
     with suppress(Py4JError, OSError):  # a JVM that is dead does not answer; PySpark forgets it all the same
         session.stop()
     _forget(session)
-    if gateway is None:
-        return
+    if gateway is not None:
+        _end_java(gateway, timeout_s)
+
+
+def _end_java(gateway: JavaGateway, timeout_s: float = END_TIMEOUT_S) -> None:
+    """End the JVM, and have PySpark start another one next time."""
     gateway.shutdown()
-    SparkContext._gateway = None
-    SparkContext._jvm = None
+    if SparkContext._gateway is gateway:
+        SparkContext._gateway = None
+        SparkContext._jvm = None
     process = gateway.proc
     if process is not None:
         with suppress(BrokenPipeError):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 import pyspark
 import pytest
@@ -13,6 +15,7 @@ from pyspark.errors import PySparkRuntimeError
 
 from barnabas.spark import class_archive, make_class_archive, session
 from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, fits, variables
+from barnabas.spark.errors import SparkFailedError
 
 JAVA = Path("/nowhere/java-17")
 
@@ -84,22 +87,51 @@ def test_each_java_and_each_home_of_spark_has_an_archive_of_its_own(environ: dic
     assert variables(Path("/nowhere/java-21"), environ) == {}
 
 
-@pytest.mark.parametrize("has_archive", [True, False])
-def test_java_that_does_not_start_with_the_archive_starts_without(
-    has_archive: bool, environ: dict[str, str], archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def starts(environ: dict[str, str], archive: Path, monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """Have Java start without the archive only, and not at all where NO_ROOM is set; return with which options it was
+    asked to."""
     given: list[str | None] = []
 
-    def launch(*_arguments: object) -> None:
+    def launch(_conf: SparkConf, streams: Mapping[str, IO[bytes]]) -> str:
         given.append(os.environ.get(JAVA_OPTIONS))
+        if given[-1] is None and not os.environ.get("NO_ROOM"):
+            return "gateway"
+        streams["stderr"].write(b"Error: Could not reserve enough space\n")
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
     monkeypatch.setenv("JAVA_HOME", str(JAVA))
     monkeypatch.delenv(JAVA_OPTIONS, raising=False)
     monkeypatch.setattr(session, "launch_gateway", launch)
     monkeypatch.setattr(class_archive, "variables", lambda home: variables(home, environ))
+    return given
+
+
+def start() -> object:
+    return session._start_java(SparkConf(loadDefaults=False).setMaster("local[2]"), io.BytesIO())
+
+
+def test_java_that_does_not_start_with_the_archive_starts_without(
+    starts: list[str | None], archive: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    option = f'"-XX:SharedArchiveFile={archive}"'
+    assert start() == "gateway"
+    assert starts == [option, None]
+    assert [record.getMessage() for record in caplog.records] == [f"Java does not start with {option}"]
+
+
+@pytest.mark.parametrize("has_archive", [True, False])
+def test_why_java_does_not_start_at_all_is_told(
+    has_archive: bool,
+    starts: list[str | None],
+    archive: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("NO_ROOM", "1")
     if not has_archive:
         archive.unlink()
-    with pytest.raises(PySparkRuntimeError):
-        session._start_java(SparkConf(loadDefaults=False), io.BytesIO())
-    assert given == ([f'"-XX:SharedArchiveFile={archive}"'] if has_archive else []) + [None]
+    with pytest.raises(SparkFailedError, match=r"with the master local\[2\]: Error: Could not reserve enough space$"):
+        start()
+    assert starts[1 if has_archive else 0 :] == [None, None], "once more, to hear why"
+    assert not caplog.records, "the archive has nothing to do with it"

@@ -1,0 +1,101 @@
+"""What people are told when Spark or its JVM fails: one line, and that Java is gone where it is gone.
+
+`told_as` stands around all that is asked of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from subprocess import TimeoutExpired
+
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from barnabas.errors import BarnabasError
+from barnabas.exit_codes import how_it_ended
+from barnabas.spark.worker_packages import explain_workers
+from barnabas.spark.worker_python import context_of
+
+_PYTHONS_OWN = (ConnectionRefusedError, ConnectionResetError, EOFError)
+"""What is raised where the JVM is gone."""
+SPARKS_OWN = (Py4JError, PySparkException, *_PYTHONS_OWN)
+"""What calls of Spark raise."""
+END_WAIT_S = 1.0
+"""How soon after the connection to a JVM that ends its process has ended."""
+
+
+def gateway_of(spark: SparkSession) -> JavaGateway | None:
+    """Return how the JVM of a session is reached; None with Spark Connect, where it is no concern of this process."""
+    context = context_of(spark)
+    return None if context is None else context._gateway
+
+
+def told_in_short(error: Exception, gateway: JavaGateway | None) -> str:
+    """Return what an error of Spark's says, in one line.
+
+    :param gateway: to the JVM that it came from.
+    """
+    ended = _how_java_ended(error, gateway)
+    if ended is not None:
+        return ended
+    try:
+        text = str(error)  # Py4J asks the JVM for it
+    except SPARKS_OWN as gone:
+        return told_in_short(gone, gateway)
+    return explain_workers(text) or chief_line(text)
+
+
+def interrupt_behind(error: BaseException | None) -> BaseException | None:
+    """Return the Ctrl-C (or SIGTERM, where that exits) that PySpark has lost: it came while Java was at work, and what
+    PySpark did on its way out has failed, as Py4J had given the connection up."""
+    while error is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
+        error = error.__context__
+    return error
+
+
+@contextmanager
+def told_as(kind: type[BarnabasError], spark: SparkSession, what: str = "") -> Iterator[None]:
+    """Have whatever Spark raises told as one error.
+
+    :param what: what has failed.
+    :raises BarnabasError: Spark has raised something; it is of that kind.
+    """
+    try:
+        yield
+    except SPARKS_OWN as error:
+        interrupt = interrupt_behind(error)
+        if interrupt is not None:
+            raise type(interrupt)(*interrupt.args) from None
+        gateway = gateway_of(spark)
+        if isinstance(error, _PYTHONS_OWN) and _how_java_ended(error, gateway) is None:
+            raise  # it has to do with something else
+        raise kind(f"{what}{told_in_short(error, gateway)}") from error
+
+
+def _how_java_ended(error: Exception, gateway: JavaGateway | None) -> str | None:
+    """Return how a JVM ended, as far as it is a process of this one; None where it runs, or nobody knows."""
+    process = None if gateway is None else gateway.proc
+    if process is None:
+        return None
+    with suppress(TimeoutExpired):
+        # What the JVM itself has told of is no sign that it ends.
+        is_told = isinstance(error, Py4JJavaError | PySparkException)
+        return f"Spark's Java process {how_it_ended(process.wait(0 if is_told else END_WAIT_S))}"
+    return None
+
+
+def chief_line(text: str) -> str:
+    """Return the line that says what went wrong: the last one of a Python traceback in it, or what Java's begins with.
+
+    >>> chief_line("An error occurred while calling o1.\\n: java.io.IOException: no room\\n\\tat a.B.c(B.java:1)\\n")
+    'java.io.IOException: no room'
+    >>> chief_line('WARNING: new\\nException in thread "main" a.Bad: no such master\\n\\tat a.B.c(B.java:1)\\n')
+    'a.Bad: no such master'
+    """
+    lines = [line for each in text.splitlines() if (line := each.strip()) and not line.startswith(("at ", "... "))]
+    python = [line for line in lines if "Error: " in line and not line.startswith(("org.", "Caused", "java", ":"))]
+    java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return (python or java[:1] or lines or ["no message"])[-1].removeprefix('Exception in thread "main" ')
