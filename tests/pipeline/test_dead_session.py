@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -21,6 +22,9 @@ from tests.groups import SPARK_PROGRAMS
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
 COMMAND = [sys.executable, "-m", "barnabas.cli.main", "load", "t", "--every", "1s", "--json", "--master", "local[1]"]
+
+SPARK_WAITS_S = 60
+"""How long Spark waits for a master, on fast and on slow machines."""
 
 
 def java_children(process: int) -> list[int]:
@@ -119,3 +123,17 @@ def test_a_jvm_that_is_killed_at_work_is_told_in_a_line(broker: BrokerProcess, t
         said = loading.communicate(timeout=100)[1]
     assert said == "barnabas: a Spark task failed: Spark's Java process was ended by SIGKILL\n"
     assert loading.returncode == 1
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("_java")
+def test_ctrl_c_ends_a_load_that_waits_for_a_master(broker: BrokerProcess, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(200)
+        command = load(broker, tmp_path, "--master", f"spark://127.0.0.1:{silent.getsockname()[1]}")
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as loading:
+            waiting, _ = silent.accept()
+            with waiting:
+                loading.send_signal(signal.SIGINT)
+                said = loading.communicate(timeout=SPARK_WAITS_S / 2)[0]
+    assert (loading.returncode, said) == (130, "\n"), "but for the end of the line with ^C"

@@ -28,7 +28,7 @@ from barnabas.errors import ConfigurationError
 from barnabas.spark.day_files import BUFFERED_BYTES_MAX, columns_with_bounds, create_file
 from barnabas.spark.errors import LoadConflictError, LoadError
 from barnabas.spark.extras import require
-from barnabas.spark.java_errors import told_as
+from barnabas.spark.java_errors import gateway_of, told_as
 from barnabas.spark.leftovers import claim_folder, remove_leftovers
 from barnabas.spark.streamed_batches import BatchFile, BatchTable
 from barnabas.spark.streamed_table import StreamedTable
@@ -122,7 +122,8 @@ def _query_of(batch: DataFrame) -> str:
 def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema) -> list[BatchFile]:
     """Have the executors write the rows, and return the files of the tasks that counted."""
     spark = batch.sparkSession
-    with told_as(LoadError, spark, "a Spark task failed, and the table is as before: "), worker_python(spark):
+    failed = "a Spark task failed, and the table is as before: "
+    with told_as(LoadError, gateway_of(spark), failed), worker_python(spark):
         written = batch.mapInArrow(_writer(folder, dict(location.properties), schema), _WRITTEN).collect()
     return [BatchFile(row["path"], row["size_bytes"], row["records"]) for row in written]
 

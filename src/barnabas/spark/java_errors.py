@@ -23,6 +23,8 @@ _PYTHONS_OWN = (ConnectionRefusedError, ConnectionResetError, EOFError)
 """What is raised where the JVM is gone."""
 SPARKS_OWN = (Py4JError, PySparkException, *_PYTHONS_OWN)
 """What calls of Spark raise."""
+STOPPED_BY_ITSELF = "Cannot call methods on a stopped SparkContext"
+"""What Spark complains of after it has waited for a master that does not answer, or has gone, for a minute."""
 END_WAIT_S = 1.0
 """How soon after the connection to a JVM that ends its process has ended."""
 
@@ -45,6 +47,8 @@ def told_in_short(error: Exception, gateway: JavaGateway | None) -> str:
         text = str(error)  # Py4J asks the JVM for it
     except SPARKS_OWN as gone:
         return told_in_short(gone, gateway)
+    if STOPPED_BY_ITSELF in text:
+        return "Spark has given its master up; does that run?"
     return explain_workers(text) or chief_line(text)
 
 
@@ -57,10 +61,10 @@ def interrupt_behind(error: BaseException | None) -> BaseException | None:
 
 
 @contextmanager
-def told_as(kind: type[BarnabasError], spark: SparkSession, what: str = "") -> Iterator[None]:
+def told_as(kind: type[BarnabasError], gateway: JavaGateway | None, what: str = "") -> Iterator[None]:
     """Have whatever Spark raises told as one error.
 
-    :param what: what has failed.
+    :param gateway: to the JVM that is asked. `what`: what has failed.
     :raises BarnabasError: Spark has raised something; it is of that kind.
     """
     try:
@@ -69,7 +73,6 @@ def told_as(kind: type[BarnabasError], spark: SparkSession, what: str = "") -> I
         interrupt = interrupt_behind(error)
         if interrupt is not None:
             raise type(interrupt)(*interrupt.args) from None
-        gateway = gateway_of(spark)
         if isinstance(error, _PYTHONS_OWN) and _how_java_ended(error, gateway) is None:
             raise  # it has to do with something else
         raise kind(f"{what}{told_in_short(error, gateway)}") from error

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from barnabas.spark.errors import LoadError
-from barnabas.spark.java_errors import SPARKS_OWN, interrupt_behind, told_as
+from barnabas.spark.java_errors import SPARKS_OWN, gateway_of, interrupt_behind, told_as
 from barnabas.spark.worker_memory import spare_collections
 from barnabas.spark.worker_python import context_of, worker_python
 
@@ -61,7 +61,7 @@ def run_tasks(
     :raises LoadError: a task failed with an exception, or Spark did.
     """
     context = context_of(spark)
-    with told_as(LoadError, spark, "a Spark task failed: "):
+    with told_as(LoadError, gateway_of(spark), "a Spark task failed: "):
         if context is None:
             return _run_as_rows(spark, items, work, sum(map(weight, items)), on_done)
         return _run_as_rdd(spark, context, items, work, weight, on_done)

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import TimeoutExpired
 from tempfile import TemporaryFile, gettempdir
 from threading import current_thread, main_thread
 from typing import IO, BinaryIO
@@ -28,7 +29,7 @@ from pyspark.sql import SparkSession
 from barnabas.spark import class_archive, quick_workers
 from barnabas.spark.errors import SparkFailedError
 from barnabas.spark.java import find_java_home
-from barnabas.spark.java_errors import SPARKS_OWN, chief_line, told_in_short
+from barnabas.spark.java_errors import chief_line, told_as
 from barnabas.spark.quick_workers import having
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,6 @@ QUIET_SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 END_TIMEOUT_S = 10.0
-STOPPED_BY_ITSELF = "stopped SparkContext"
-"""What Spark complains of after it has given up on a master, which takes it a minute."""
 WORDS_BYTES_MAX = 1024 * 1024
 """So much of what Java says before it ends is looked through for the reason."""
 LOCAL_SETTINGS = {
@@ -82,26 +81,31 @@ def local_session(
     python = _python_of_workers(master)
     # The workers that Spark starts on the driver for itself.
     conf.set("spark.pyspark.driver.python", python)
-    with (
-        _signals_held(),
-        Path(log_file or os.devnull).open("ab") as output,
-        having(os.environ, quick_workers.variables()),
-    ):
-        # An interrupt half way would leave a JVM behind that nobody knows of.
-        gateway = _start_java(conf, output)
-        try:
-            context = SparkContext(conf=conf, gateway=gateway)
-            context.pythonExec = python
-            # Its own prints a traceback where the JVM is gone; who asked something of Spark hears of that.
-            context._accumulatorServer.handle_error = _note_lost_update  # type: ignore[method-assign]
-            return SparkSession(context)
-        except SPARKS_OWN as error:
-            told = told_in_short(error, gateway)
-            if STOPPED_BY_ITSELF in told:
-                told = "nobody there takes the application; is the master running?"
+    return _started(conf, python, Path(log_file or os.devnull))
+
+
+def _started(conf: SparkConf, python: str, log_file: Path) -> SparkSession:
+    gateway = None
+    try:
+        with log_file.open("ab") as output, having(os.environ, quick_workers.variables()), _interrupts_as_before():
+            # An interrupt half way would leave a JVM behind that nobody knows of.
+            with _signals_held():
+                gateway = _start_java(conf, output)
+            with told_as(SparkFailedError, gateway, _not_started(conf)):
+                context = SparkContext(conf=conf, gateway=gateway)
+                context.pythonExec = python
+                # Its own prints a traceback where the JVM is gone; who asked something of Spark hears of that.
+                context._accumulatorServer.handle_error = _note_lost_update  # type: ignore[method-assign]
+                return SparkSession(context)
+    except BaseException:
+        if gateway is not None:
             _end_java(gateway)
             SparkContext._active_spark_context = None  # PySpark forgets it only where Java answers
-            raise SparkFailedError(f"Spark did not start with the master {master}: {told}") from error
+        raise
+
+
+def _not_started(conf: SparkConf) -> str:
+    return f"Spark did not start with the master {conf.get('spark.master')}: "
 
 
 def _note_lost_update(request: object, client_address: object) -> None:
@@ -128,7 +132,7 @@ def _start_java(conf: SparkConf, output: BinaryIO) -> JavaGateway:
         except PySparkRuntimeError as error:
             words.seek(0)
             told = chief_line(words.read(WORDS_BYTES_MAX).decode(errors="replace"))
-            raise SparkFailedError(f"Spark did not start with the master {conf.get('spark.master')}: {told}") from error
+            raise SparkFailedError(f"{_not_started(conf)}{told}") from error
 
 
 def _launched(conf: SparkConf, output: IO[bytes]) -> JavaGateway:
@@ -152,6 +156,19 @@ def _signals_held() -> Iterator[None]:
             signal.signal(number, handler)
         for held in dict.fromkeys(came):
             signal.raise_signal(held)
+
+
+@contextmanager
+def _interrupts_as_before() -> Iterator[None]:
+    """Take Ctrl-C back from PySpark, which would ask Java to cancel all jobs wherever it comes."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class LocalSessions:
@@ -208,7 +225,9 @@ def stop_session(session: SparkSession, timeout_s: float = END_TIMEOUT_S) -> Non
     Spark alone leaves the JVM running until this process ends.
     """
     gateway = session.sparkContext._gateway
-    with suppress(Py4JError, OSError):  # a JVM that is dead does not answer; PySpark forgets it all the same
+    # A JVM that is dead does not answer; PySpark forgets it all the same, and warns.
+    with suppress(Py4JError, OSError), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Unable to cleanly shutdown Spark JVM process")
         session.stop()
     _forget(session)
     if gateway is not None:
@@ -225,7 +244,11 @@ def _end_java(gateway: JavaGateway, timeout_s: float = END_TIMEOUT_S) -> None:
     if process is not None:
         with suppress(BrokenPipeError):
             process.stdin.close()
-        process.wait(timeout_s)
+        try:
+            process.wait(timeout_s)
+        except TimeoutExpired:  # it waits for a cluster that does not answer
+            process.kill()
+            process.wait()
 
 
 def _forget(session: SparkSession) -> None:

@@ -59,20 +59,19 @@ def test_what_spark_raises_is_told_as_one_error(
     process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(java_errors, "END_WAIT_S", 0.0)
-    monkeypatch.setattr(java_errors, "gateway_of", lambda _spark: gateway(process))
-    session: Any = None
+    java = gateway(process)
     for error in (Py4JError("no room"), AnalysisException("no room")):
-        with pytest.raises(SparkFailedError, match=r"^load: no room$"), told_as(SparkFailedError, session, "load: "):
+        with pytest.raises(SparkFailedError, match=r"^load: no room$"), told_as(SparkFailedError, java, "load: "):
             raise error
     for other in (ValueError("mine"), BrokenPipeError(), ConnectionRefusedError(), KeyboardInterrupt()):
-        with pytest.raises(type(other)), told_as(SparkFailedError, session):
+        with pytest.raises(type(other)), told_as(SparkFailedError, java):
             raise other
     process.kill()
     process.wait()
     for gone in (Py4JNetworkError("empty"), ConnectionRefusedError(), EOFError()):
-        with pytest.raises(SparkFailedError, match=r"was ended by SIGKILL$"), told_as(SparkFailedError, session):
+        with pytest.raises(SparkFailedError, match=r"was ended by SIGKILL$"), told_as(SparkFailedError, java):
             raise gone
-    with pytest.raises(BrokenPipeError), told_as(SparkFailedError, session):
+    with pytest.raises(BrokenPipeError), told_as(SparkFailedError, java):
         raise BrokenPipeError
 
 
@@ -86,7 +85,6 @@ def lose(interrupt: BaseException) -> None:
 
 @pytest.mark.parametrize("came", [KeyboardInterrupt(), SystemExit(143)])
 def test_an_interrupt_that_pyspark_has_lost_is_raised_again(came: BaseException) -> None:
-    session: Any = None
-    with pytest.raises(type(came)) as raised, told_as(SparkFailedError, session):
+    with pytest.raises(type(came)) as raised, told_as(SparkFailedError, None):
         lose(came)
     assert raised.value.args == came.args
