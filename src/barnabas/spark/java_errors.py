@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from barnabas.errors import BarnabasError
 from barnabas.exit_codes import how_it_ended
+from barnabas.spark.lost_interrupts import raise_lost_interrupt
 from barnabas.spark.worker_packages import explain_workers
 from barnabas.spark.worker_python import context_of
 
@@ -52,14 +53,6 @@ def told_in_short(error: Exception, gateway: JavaGateway | None) -> str:
     return explain_workers(text) or chief_line(text)
 
 
-def interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """Return the Ctrl-C (or SIGTERM, where that exits) that PySpark has lost: it came while Java was at work, and what
-    PySpark did on its way out has failed, as Py4J had given the connection up."""
-    while error is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
-        error = error.__context__
-    return error
-
-
 @contextmanager
 def told_as(kind: type[BarnabasError], gateway: JavaGateway | None, what: str = "") -> Iterator[None]:
     """Have whatever Spark raises told as one error.
@@ -70,9 +63,7 @@ def told_as(kind: type[BarnabasError], gateway: JavaGateway | None, what: str = 
     try:
         yield
     except SPARKS_OWN as error:
-        interrupt = interrupt_behind(error)
-        if interrupt is not None:
-            raise type(interrupt)(*interrupt.args) from None
+        raise_lost_interrupt(error)
         if isinstance(error, _PYTHONS_OWN) and _how_java_ended(error, gateway) is None:
             raise  # it has to do with something else
         raise kind(f"{what}{told_in_short(error, gateway)}") from error

@@ -19,7 +19,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from barnabas.spark.errors import LoadError
-from barnabas.spark.java_errors import SPARKS_OWN, gateway_of, interrupt_behind, told_as
+from barnabas.spark.java_errors import SPARKS_OWN, gateway_of, told_as
+from barnabas.spark.lost_interrupts import interrupt_behind
 from barnabas.spark.worker_memory import spare_collections
 from barnabas.spark.worker_python import context_of, worker_python
 

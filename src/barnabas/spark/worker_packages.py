@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from barnabas import __version__
 from barnabas.errors import ConfigurationError
+from barnabas.spark.lost_interrupts import raise_lost_interrupt
 from barnabas.spark.worker_python import context_of
 
 NEEDED = ("pyarrow", "cramjam", "crc32c", "pyiceberg", "barnabas.spark")
@@ -89,6 +90,7 @@ def _ask_worker(context: SparkContext) -> list[tuple[str, str]] | None:
     try:
         return context.parallelize([0], 1).mapPartitions(_finder(NEEDED)).collect()
     except (Py4JError, PySparkException) as error:
+        raise_lost_interrupt(error)
         explained = explain_workers(str(error))
         if explained is not None:
             raise ConfigurationError(explained) from None

@@ -102,6 +102,14 @@ def test_a_worker_that_runs_no_python_is_told_and_what_is_unclear_is_left_to_the
     assert unclear.sparkContext.jobs == 2
 
 
+def test_ctrl_c_while_a_worker_is_asked_is_no_answer() -> None:
+    lost = PySparkException("what PySpark does on its way out fails, as the connection was given up")
+    lost.__context__ = KeyboardInterrupt()
+    session: Any = Session("spark://there:7077", "app-7", lost)
+    with pytest.raises(KeyboardInterrupt):
+        check_workers(session)
+
+
 def test_the_task_needs_nothing_of_this_package(tmp_path: Path) -> None:
     sent = tmp_path / "sent"
     sent.write_bytes(cloudpickle.dumps(worker_packages._finder(("json", "lacking_one"))))
