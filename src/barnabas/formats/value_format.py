@@ -2,7 +2,7 @@ r"""Which format values have: `raw`, `json`, or `lines:PATTERN`, and the decoder
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,7 +18,6 @@ from barnabas.formats.lines import LineDecoder
 from barnabas.formats.usual_types import without_large_types
 
 RAW, JSON, LINES = "raw", "json", "lines"
-FORMATS_TOLD = f"raw, json, or lines:PATTERN, with a pattern of {', '.join(NAMED_PATTERNS)} or a regular expression"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,10 @@ class JsonDecoder:
         return restore(values, forms, {name: without_large_types(column) for name, column in columns.items()})
 
 
-def decoder_of(value_format: str, rules: JsonRules | None = None) -> ValueDecoder | None:
+def decoder_of(value_format: str, rules: JsonRules | None = None, *, others: Sequence[str] = ()) -> ValueDecoder | None:
     """Return the decoder for a format, None for raw values.
 
-    :param rules: how JSON becomes columns.
+    :param rules: how JSON becomes columns. `others`: formats that there are besides, for who gives none.
     :raises ConfigurationError: there is no such format, or the pattern is none.
     """
     name, _, rest = value_format.partition(":")
@@ -62,4 +61,7 @@ def decoder_of(value_format: str, rules: JsonRules | None = None) -> ValueDecode
                 f"format lines needs a pattern, lines:PATTERN: {', '.join(NAMED_PATTERNS)}, or yours"
             )
         return LineDecoder.of(rest)
-    raise ConfigurationError(f"format {value_format!r} is not there: give {FORMATS_TOLD}")
+    raise ConfigurationError(
+        f"format {value_format!r} is not there: give {', '.join((RAW, JSON, *others))}, or {LINES}:PATTERN, with a "
+        f"pattern of {', '.join(NAMED_PATTERNS)} or a regular expression"
+    )

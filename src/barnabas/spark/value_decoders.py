@@ -42,7 +42,7 @@ def value_decoder(
     """
     kind = _KINDS.get(value_format)
     if kind is None:
-        decoder = decoder_of(value_format, rules)
+        decoder = decoder_of(value_format, rules, others=tuple(_KINDS))
         if registry is None:
             return decoder
         if isinstance(decoder, JsonDecoder):

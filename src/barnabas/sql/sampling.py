@@ -19,7 +19,7 @@ from barnabas.formats.decoding import ValueDecoder
 from barnabas.formats.json_fields import PLAIN, JsonRules
 from barnabas.formats.line_patterns import NAMED_PATTERNS
 from barnabas.formats.lines import LineDecoder, as_text
-from barnabas.formats.value_format import JSON, LINES, RAW, decoder_of
+from barnabas.formats.value_format import JSON, LINES, decoder_of
 from barnabas.model import TopicPartition
 from barnabas.serialization import registry_client
 from barnabas.serialization.avro_columns import decode_avro
@@ -40,7 +40,6 @@ from barnabas.sql.value_columns import (
 AUTO = "auto"
 AVRO, PROTOBUF = "avro", "protobuf"
 WITH_SCHEMAS = (AVRO, PROTOBUF)
-FORMATS_TOLD = f"{AUTO}, {RAW}, {JSON}, {AVRO}, {PROTOBUF} (with --registry), or {LINES}:PATTERN"
 PARTITIONS_LOOKED_AT = 4
 RECORDS_AT_EACH_END = 250
 UNKNOWN_IDS_MAX = 10
@@ -53,7 +52,7 @@ FIELDS_MAX = 1_000
 class ValueOptions:
     """How values are to be understood.
 
-    :param format: one of FORMATS_TOLD.
+    :param format: `auto`, or one of those that loads have.
     :param registry_url: where schemas are, for values that begin with the id of one.
     """
 
@@ -67,12 +66,7 @@ class ValueOptions:
                 f"format {self.format} needs the schemas: say where the registry is (--registry URL)"
             )
         if self.format not in (AUTO, *WITH_SCHEMAS):
-            try:
-                decoder_of(self.format)
-            except ConfigurationError as error:
-                if self.format.startswith(LINES):
-                    raise
-                raise ConfigurationError(f"format {self.format!r} is not there: give {FORMATS_TOLD}") from error
+            decoder_of(self.format, others=(*WITH_SCHEMAS, AUTO))
 
 
 def json_rules(*, nested: bool) -> JsonRules:

@@ -58,7 +58,7 @@ def test_an_interrupt_ends_the_whole() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"format": "jsno"}, "format 'jsno'"),
+        ({"format": "jsno"}, "format 'jsno' is not there: give raw, json, avro, protobuf, or lines:PATTERN"),
         ({"format": "json", "fields": {"t": "datetime"}}, "'t' has type 'datetime'; there are boolean, int, long"),
         ({"format": "lines:apache"}, "there are common, combined"),
         ({"format": "raw", "nested": True}, "--format json"),
