@@ -174,4 +174,6 @@ def _say(message: str) -> None:
 def _sentence(text: str) -> str:
     """Make one of click's messages fit into a line: on one line, small first letter, no full stop."""
     text = " ".join(text.split()).rstrip(".").replace(". Did you mean", "; did you mean")
+    if ". (Did you mean" in text:  # so it says where there are several
+        text = text.replace(". (Did you mean", "; did you mean").removesuffix(")")
     return text[:1].lower() + text[1:]
