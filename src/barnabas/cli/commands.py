@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -173,7 +174,5 @@ def _say(message: str) -> None:
 
 def _sentence(text: str) -> str:
     """Make one of click's messages fit into a line: on one line, small first letter, no full stop."""
-    text = " ".join(text.split()).rstrip(".").replace(". Did you mean", "; did you mean")
-    if ". (Did you mean" in text:  # so it says where there are several
-        text = text.replace(". (Did you mean", "; did you mean").removesuffix(")")
+    text = re.sub(r"\. \(?Did you mean (.*\?)\)?$", r"; did you mean \1", " ".join(text.split()).rstrip("."))
     return text[:1].lower() + text[1:]
