@@ -12,14 +12,13 @@ import pytest
 
 from barnabas import Admin
 from barnabas.spark import JavaNotFoundError, local_session, stop_session
-from barnabas.spark.java import find_java_home
 from barnabas.spark.options import parse_stream_options
 from barnabas.spark.stream_reader import BarnabasStreamReader
 from tests.conftest import BrokerProcess
 from tests.groups import SPARK
 from tests.pipeline.lake import ObjectStore, running_store
 from tests.pipeline.numbered_topic import COUNT, TOPIC, produce_numbers
-from tests.pipeline.quick_java import quick_environment
+from tests.pipeline.quick_java import java_home_or_skip, quick_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,10 +60,7 @@ def spark(
     """A local session on two cores."""
     if "PYTEST_XDIST_TESTRUNUID" in os.environ:
         assert any(item.nodeid.endswith(f"@{SPARK}") for item in request.session.items), "groups are not kept together"
-    try:
-        find_java_home(os.environ)
-    except JavaNotFoundError as error:
-        pytest.skip(str(error))
+    java_home_or_skip()
     session = local_session("barnabas tests", master="local[2]", log_file=tmp_path_factory.mktemp("spark") / "log")
     yield session
     stop_session(session)

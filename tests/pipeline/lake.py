@@ -14,10 +14,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from barnabas.spark import JavaNotFoundError
-from barnabas.spark.java import find_java_home
 from tests.interop.java.maven import jars
 from tests.interop.reading import wait_until
+from tests.pipeline.quick_java import java_home_or_skip
 from tests.ports import free_port
 
 BUCKET = "lake"
@@ -61,10 +60,7 @@ def running_store() -> Iterator[ObjectStore]:
 @contextmanager
 def running_catalog(store: ObjectStore, folder: Path) -> Iterator[str]:
     """Run a REST catalog whose tables are in the bucket; yields its address."""
-    try:
-        java = find_java_home(os.environ) / "bin" / "java"
-    except JavaNotFoundError as error:
-        pytest.skip(str(error))
+    java = java_home_or_skip() / "bin" / "java"
     classpath = f"{jars(*REST_SERVER)}/*"
     port = free_port()
     address = f"http://127.0.0.1:{port}"

@@ -12,6 +12,9 @@ import sys
 import warnings
 from pathlib import Path
 
+import pytest
+
+from barnabas.spark import JavaNotFoundError
 from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, fits, variables
 from barnabas.spark.java import find_java_home
 from tests.cache import locked
@@ -21,6 +24,14 @@ OF_SPARK = JAVA_OPTIONS
 OF_LAUNCHER = "SPARK_LAUNCHER_OPTS"
 """Spark's script starts a Java that does nothing but find out how the real one is to be started."""
 MAKING_S_MAX = 600.0
+
+
+def java_home_or_skip() -> Path:
+    """Return the home of a Java runtime that Spark can use; skip the test where there is none."""
+    try:
+        return find_java_home(os.environ)
+    except JavaNotFoundError as error:
+        pytest.skip(str(error))
 
 
 def quick_environment() -> dict[str, str]:

@@ -12,12 +12,9 @@ from pathlib import Path
 from types import TracebackType
 
 import pyspark
-import pytest
 
-from barnabas.spark import JavaNotFoundError
-from barnabas.spark.java import find_java_home
 from tests.interop.reading import wait_until
-from tests.pipeline.quick_java import OF_LAUNCHER, OF_SPARK
+from tests.pipeline.quick_java import OF_LAUNCHER, OF_SPARK, java_home_or_skip
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,10 +27,7 @@ REGISTERED = "Successfully registered with master"
 
 def environment(**more: str) -> dict[str, str]:
     """Return variables with which Spark and its Python workers run as this process does, and on this machine alone."""
-    try:
-        java_home = find_java_home(os.environ)
-    except JavaNotFoundError as error:
-        pytest.skip(str(error))
+    java_home = java_home_or_skip()
     others = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     kept = others | {name: os.environ[name] for name in (OF_SPARK, OF_LAUNCHER) if name in os.environ}
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path
-from barnabas.spark.errors import JavaNotFoundError
-from barnabas.spark.java import find_java_home
 from tests.groups import SPARK_PROGRAMS
+from tests.pipeline.quick_java import java_home_or_skip
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
@@ -45,10 +44,7 @@ def test_a_session_starts_with_the_archive_that_was_made_and_without_one_that_is
     run: Callable[..., subprocess.CompletedProcess[str]], quick_java: None, tmp_path: Path
 ) -> None:
     """The one that `quick_java` had made for all tests, copied."""
-    try:
-        java = find_java_home(os.environ)
-    except JavaNotFoundError as error:
-        pytest.skip(str(error))
+    java = java_home_or_skip()
     made = archive_path(java)
     assert made.exists(), "a warning says why it was not made"
     assert not list(made.parent.glob(f"{made.stem}-*")), "nothing of the making is left"

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from barnabas import Admin, Producer
-from barnabas.spark import JavaNotFoundError
-from barnabas.spark.java import find_java_home
 from tests.conftest import BrokerProcess
 from tests.groups import SPARK_PROGRAMS
+from tests.pipeline.quick_java import java_home_or_skip
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
@@ -40,10 +39,7 @@ def java_children(process: int) -> list[int]:
 
 @pytest.fixture
 def _java() -> None:
-    try:
-        find_java_home(os.environ)
-    except JavaNotFoundError as error:
-        pytest.skip(str(error))
+    java_home_or_skip()
 
 
 @pytest.mark.timeout(600)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.spark import JavaNotFoundError, scan_table
-from barnabas.spark.java import find_java_home
+from barnabas.spark import scan_table
 from demo.departures import COUNT, departures
 from tests.groups import SPARK_PROGRAMS
+from tests.pipeline.quick_java import java_home_or_skip
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
@@ -28,10 +28,7 @@ LINES = [b"line %d \xff\xfe" % number for number in range(3_000)]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A working folder with a log in it."""
-    try:
-        find_java_home(os.environ)
-    except JavaNotFoundError as error:
-        pytest.skip(str(error))
+    java_home_or_skip()
     (tmp_path / LOG).write_bytes(b"\n".join(LINES) + b"\n")
     return tmp_path
 

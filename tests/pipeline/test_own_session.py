@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from barnabas import Producer
-from barnabas.spark import JavaNotFoundError
-from barnabas.spark.java import find_java_home
 from tests.conftest import BrokerProcess
 from tests.groups import SPARK_PROGRAMS
+from tests.pipeline.quick_java import java_home_or_skip
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
@@ -34,10 +33,7 @@ print("loaded", barnabas.spark.load("t", bootstrap=bootstrap, warehouse=warehous
 
 @pytest.mark.timeout(600)
 def test_a_session_of_the_users_own_reads_and_loads_without_settings(broker: BrokerProcess, tmp_path: Path) -> None:
-    try:
-        java_home = find_java_home(os.environ)
-    except JavaNotFoundError as error:
-        pytest.skip(str(error))
+    java_home = java_home_or_skip()
     with Producer(broker.bootstrap) as producer:
         producer.send_many("t", [b"1", b"2", b"3"]).result(60)
     python = tmp_path / "bin" / "python3"

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.spark import JavaNotFoundError
-from barnabas.spark.java import find_java_home
 from tests.groups import SPARK_PROGRAMS
+from tests.pipeline.quick_java import java_home_or_skip
 from tests.ports import free_port
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
@@ -147,10 +146,7 @@ class Folder:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
-    try:
-        find_java_home(os.environ)
-    except JavaNotFoundError as error:
-        pytest.skip(str(error))
+    java_home_or_skip()
     made = Folder(tmp_path)
     yield made
     made.close()
