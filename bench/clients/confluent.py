@@ -14,10 +14,12 @@ import subprocess
 import sys
 import time
 from array import array
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from barnabas.perf.meter import process_cpu_s
 from bench.clients.request import Request, new_meter, parse_request, print_report, require_progress
 
 STRETCH_RECORDS = 1000
@@ -151,7 +153,8 @@ def latency(request: Request) -> None:
     consumer = assigned_consumer(request)
     consumer.consume(1, 1.0)  # connects before the first record is sent
     mode = PACED_DEFAULT if request.mode == "default" else PACED
-    sender = subprocess.Popen([sys.executable, "-m", __spec__.name, "produce", *sys.argv[2:], "--mode", mode])
+    command = [sys.executable, "-m", __spec__.name, "produce", *sys.argv[2:], "--mode", mode]
+    sender = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     meter = new_meter()
     meter.begin()
     latencies_s: array[float] = array("d")
@@ -165,17 +168,22 @@ def latency(request: Request) -> None:
         meter.add(len(messages), len(messages) * request.size)
         require_progress(len(messages), now_s - last_s)
     measured = meter.end()
-    sender.wait(FLUSH_LIMIT_S)
+    senders_cpu_s, _ = sender.communicate(timeout=FLUSH_LIMIT_S)
+    measured = replace(measured, cpu_s=measured.cpu_s + float(senders_cpu_s))
     print_report(measured, latencies_s[request.warm_up :])
     consumer.close()
 
 
 def send_paced(request: Request) -> None:
-    """Send at the rate, open loop: a record that is late is sent at once and keeps its intended moment."""
+    """Send at the rate, open loop: a record that is late is sent at once and keeps its intended moment.
+
+    Prints the CPU seconds that it took.
+    """
     assert request.rate
     producer = Producer(producer_settings(request))
     producer.list_topics(request.topic, 10)
     filler = bytes(max(0, request.size - TIMESTAMP.size))
+    cpu_began_s = process_cpu_s()
     begin_s = time.monotonic() + 0.2
     for number in range(request.warm_up + request.records):
         due_s = begin_s + number / request.rate
@@ -185,6 +193,7 @@ def send_paced(request: Request) -> None:
         if number % 100 == 0:
             producer.poll(0)
     producer.flush(FLUSH_LIMIT_S)
+    sys.stdout.write(f"{process_cpu_s() - cpu_began_s}\n")
 
 
 def main() -> None:
