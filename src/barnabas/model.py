@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from barnabas.addresses import host_port
+
 NO_TIMESTAMP = -1
 """A record or batch without a timestamp, as the protocol writes it."""
 
@@ -100,7 +102,7 @@ class Node:
     rack: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port} (broker {self.id})"
+        return f"{host_port(self.host, self.port)} (broker {self.id})"
 
 
 class HasFileno(Protocol):

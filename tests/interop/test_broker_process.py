@@ -234,11 +234,13 @@ def test_clients_are_told_the_address_at_which_they_reached_it(tmp_path, client)
 def test_it_serves_on_ipv6(tmp_path, client) -> None:
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
-    with started("--host", "::1", "--port", 0, "--data", tmp_path / "data") as (_, address):
-        port = address.rsplit(":", 1)[1]
-        with contextlib.closing(client.admin(f"[::1]:{port}")) as admin:
-            admin.create_topic("clicks")
-            assert admin.partition_counts() == {"clicks": 1}
+    with (
+        started("--host", "[::1]", "--port", 0, "--data", tmp_path / "data") as (_, address),
+        contextlib.closing(client.admin(address)) as admin,
+    ):
+        assert admin.brokers() == {0: address.replace("[::1]", "::1")}
+        admin.create_topic("clicks")
+        assert admin.partition_counts() == {"clicks": 1}
 
 
 def test_files_of_a_topic_that_was_deleted_go_away(make_broker) -> None:

@@ -8,13 +8,13 @@ import contextlib
 import errno
 import functools
 import logging
-import os
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import barnabas
+from barnabas.addresses import host_port
 from barnabas.broker.background import Background
 from barnabas.broker.cluster_watch import ClusterWatch, News, Read
 from barnabas.broker.commit_shortcuts import CommitShortcuts
@@ -333,7 +333,7 @@ class Broker:
             hint = (
                 f"; choose another with {flag}, or {flag} 0 for a free one" if error.errno == errno.EADDRINUSE else ""
             )
-            raise ConfigurationError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}{hint}") from None
+            raise ConfigurationError(f"cannot listen on {host_port(host, port)}: {error.strerror}{hint}") from None
 
     def _limits(self, open_files: OpenFiles) -> Limits:
         """Return the limits for clients that the settings ask for."""

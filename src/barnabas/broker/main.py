@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 
+from barnabas.addresses import host_port
 from barnabas.broker.broker import Broker
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.surroundings import Surroundings
@@ -54,7 +55,7 @@ async def _serve(config: BrokerConfig, surroundings: Surroundings | None) -> Non
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
-    sys.stdout.write(f"ready {config.host}:{broker.port}\n")
+    sys.stdout.write(f"ready {host_port(config.host, broker.port)}\n")
     sys.stdout.flush()
     try:
         await stop.wait()

@@ -13,6 +13,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from barnabas.addresses import host_port
 from barnabas.broker.settings.static import split_listener
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
@@ -116,7 +117,7 @@ class ZooKeeperListener:
             store.kept_sessions(), self._clock.monotonic(), lambda: os.urandom(answers.PASSWORD_BYTES)
         )
         self._listener.accept(self._handle)
-        log.info("the tree is served in ZooKeeper's protocol at %s:%d", self.host, self.port)
+        log.info("the tree is served in ZooKeeper's protocol at %s", host_port(self.host, self.port))
 
     async def run(self) -> None:
         """End sessions that are over, for ever."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from barnabas.addresses import host_port
 from barnabas.errors import DataFolderError
 
 NAME = "cluster.json"
@@ -39,7 +40,7 @@ class ClusterFile:
     @property
     def addresses(self) -> list[str]:
         """Where the brokers serve, or would."""
-        return [f"{self.host}:{port}" for _, port in sorted(self.broker_ports.items())]
+        return [host_port(self.host, port) for _, port in sorted(self.broker_ports.items())]
 
     def write(self, folder: Path) -> None:
         """Write the file as a whole: a reader finds what was before, or this."""

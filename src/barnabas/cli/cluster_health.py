@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from barnabas.addresses import host_port
 from barnabas.client.admin.brokers import ClusterDescription
 from barnabas.client.admin.topics import TopicDescription
 
@@ -153,7 +154,7 @@ def assess(
         brokers.append(
             BrokerHealth(
                 broker,
-                f"{node.host}:{node.port}" if node else None,
+                host_port(node.host, node.port) if node else None,
                 node.rack if node else None,
                 leads=sum(each.leader == broker for each in partitions),
                 replicas=sum(broker in each.replicas for each in partitions),

@@ -66,7 +66,7 @@ class LocalCluster:
     def __init__(self, wanted: Wanted, environ: Mapping[str, str], *, clock: Clock, say: Say, on_line: OnLine) -> None:
         self._wanted = wanted
         self._given = given_settings(wanted.config, None, environ)
-        self._host = wanted.host or BrokerConfig(**self._given).host
+        self._host = BrokerConfig(**{**self._given, **({"host": wanted.host} if wanted.host else {})}).host
         self._environ = environ
         self._clock = clock
         self._say = say

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from barnabas.addresses import Address, host_ports
 from barnabas.client.backoff import Backoff
-from barnabas.client.config import Address, ClientConfig
+from barnabas.client.config import ClientConfig
 from barnabas.client.metadata import ClusterView, TopicView
 from barnabas.clock import Clock
 from barnabas.errors import (
@@ -222,7 +223,7 @@ class Cluster:
                 self._reached()
                 self._asked = address
                 return channel
-        names = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        names = host_ports(self._config.bootstrap_servers, ", ")
         nobody = DisconnectedError(
             f"no broker at {names}: {failure}; is it running? (barnabas up)", failure.reason if failure else ""
         )

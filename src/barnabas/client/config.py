@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from barnabas.addresses import PORT_MAX, Address, split_host_port
 from barnabas.client.kafka_settings import changes_nothing
 from barnabas.client.setting_types import Bootstrap
 from barnabas.errors import ConfigurationError
@@ -23,7 +24,6 @@ NO_LIMIT = 2**31 - 1
 NEAR = 0.8
 """How alike two names are, of 1, where one may be a slip for the other; below that a suggestion misleads."""
 
-Address = tuple[str, int]
 Check = Callable[[str, Any], Any]
 ConfigT = TypeVar("ConfigT", bound="ClientConfig")
 
@@ -46,12 +46,13 @@ def parse_addresses(servers: object) -> tuple[Address, ...]:
 
 
 def _parse_address(text: str) -> Address:
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text, str(DEFAULT_PORT)
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigurationError(f"{text!r} is not an address; give 'host:port', for example 'localhost:9092'")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    try:
+        address = split_host_port(text, DEFAULT_PORT)
+    except ValueError as error:
+        raise ConfigurationError(f"{error}, for example 'localhost:9092'") from None
+    if not address[1]:
+        raise ConfigurationError(f"{text!r}: a broker's port is a number from 1 to {PORT_MAX}")
+    return address
 
 
 def _addresses(_name: str, value: object) -> tuple[Address, ...]:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from barnabas.addresses import host_port
 from barnabas.coordination import paths
 from barnabas.coordination.changes import Change, StateChange, tell
 from barnabas.coordination.deletion_notes import check_topic, guards, guards_by_notes
@@ -156,7 +157,7 @@ def register_broker(tree: Tree, broker: BrokerRegistration) -> int:
     except BadNodeError as error:
         raise NodeExistsError(path, f"a broker with this id may be alive: {error.reason}: {error.detail}") from error
     if not broker.folder_id or other.folder_id != broker.folder_id:
-        raise NodeExistsError(path, f"a broker with this id is alive at {other.host}:{other.port}")
+        raise NodeExistsError(path, f"a broker with this id is alive at {host_port(other.host, other.port)}")
     tree.multi([Delete(path, stat.version), create, change])
     return tree.get(path).stat.created_at
 

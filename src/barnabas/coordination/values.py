@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from barnabas.addresses import host_port
 from barnabas.coordination.tree import NodeError
 from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET, OffsetAndMetadata
 
@@ -194,8 +195,9 @@ class CommittedOffset:
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
     """Return what `/brokers/ids/<id>` holds: Kafka's version 5, and what only Barnabas needs."""
-    endpoints = [f"PLAINTEXT://{broker.host}:{broker.port}"]
+    endpoints = [f"PLAINTEXT://{host_port(broker.host, broker.port)}"]
     if broker.replication_port:
+        # Without brackets: release 0.1.0 reads this endpoint, and takes brackets for a part of an IPv6 address.
         endpoints.append(f"REPLICATION://{broker.replication_host}:{broker.replication_port}")
     return _dump(
         {
@@ -242,7 +244,7 @@ def _replication_endpoint(path: str, fields: _Fields) -> tuple[str, int]:
             host, _, port = endpoint.removeprefix("REPLICATION://").rpartition(":")
             if not (port.isascii() and port.isdigit()):
                 raise BadNodeError(path, f"its endpoint {endpoint!r} has no port")
-            return host, int(port)
+            return host.removeprefix("[").removesuffix("]"), int(port)
     return "", 0
 
 

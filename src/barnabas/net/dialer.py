@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
+from barnabas.addresses import host_port
 from barnabas.errors import (
     BarnabasError,
     DisconnectedError,
@@ -91,7 +92,7 @@ async def dial(
     try:
         async with asyncio.timeout(connect_timeout_s):
             sock = await _connect(loop, host, port)
-            connection = Connection(loop, partial(Stream, loop, sock), f"{host}:{port}", client_id)
+            connection = Connection(loop, partial(Stream, loop, sock), host_port(host, port), client_id)
             try:
                 await connection.negotiate(software_version, connect_timeout_s)
             except BaseException:
@@ -99,10 +100,10 @@ async def dial(
                 raise
             return connection
     except TimeoutError:
-        raise TimedOutError(f"{host}:{port} did not answer within {connect_timeout_s:g} s") from None
+        raise TimedOutError(f"{host_port(host, port)} did not answer within {connect_timeout_s:g} s") from None
     except OSError as error:
         reason = error.strerror or str(error)
-        raise DisconnectedError(f"cannot connect to {host}:{port}: {reason}", reason) from None
+        raise DisconnectedError(f"cannot connect to {host_port(host, port)}: {reason}", reason) from None
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:

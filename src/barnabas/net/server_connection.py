@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from barnabas.addresses import host_port
 from barnabas.errors import BarnabasError
 from barnabas.net.framing import FrameReader
 from barnabas.net.limits import Limits, RequestMemory
@@ -83,7 +84,7 @@ class Peer:
 
     def __init__(self, host: str, port: int, local_host: str) -> None:
         self.host = host
-        self.address = f"{host}:{port}"
+        self.address = host_port(host, port)
         self.local_host = local_host
         self.is_gone = False
         self.repeats: RepeatedRequests | None = None

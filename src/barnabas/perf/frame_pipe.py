@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+from barnabas.addresses import host_port
 from barnabas.errors import BarnabasError, DisconnectedError, Failure, TimedOutError
 
 UNSENT_BYTES_MAX = 1024 * 1024
@@ -37,12 +38,12 @@ class FramePipe(asyncio.Protocol):
         :raises DisconnectedError: nobody listens there.
         """
         loop = asyncio.get_running_loop()
-        pipe = cls(f"{host}:{port}", on_bytes)
+        pipe = cls(host_port(host, port), on_bytes)
         try:
             await loop.create_connection(lambda: pipe, host, port)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise DisconnectedError(f"cannot connect to {host}:{port}: {reason}", reason) from None
+            raise DisconnectedError(f"cannot connect to {host_port(host, port)}: {reason}", reason) from None
         return pipe
 
     def write(self, frames: bytes) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from barnabas.addresses import bare_host, host_port
 from barnabas.errors import ConfigurationError
 from barnabas.registry.election import Election
 from barnabas.registry.http_server import HttpServer, Request, Response
@@ -36,6 +37,12 @@ class RegistryConfig:
     group: str = "barnabas-schema-registry"
     settings: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "host", bare_host(self.host) if self.host else "")
+        except ValueError as error:
+            raise ConfigurationError(f"--host: {error}") from None
+
 
 class Registry:
     """A registry within a running event loop."""
@@ -61,8 +68,10 @@ class Registry:
         try:
             port = await self._server.start(config.host, config.port)
         except OSError as error:
-            raise ConfigurationError(f"cannot listen on {config.host}:{config.port}: {error.strerror}") from error
-        self.url = config.url or f"http://{config.host}:{port}"
+            raise ConfigurationError(
+                f"cannot listen on {host_port(config.host, config.port)}: {error.strerror}"
+            ) from error
+        self.url = config.url or f"http://{host_port(config.host, port)}"
         self._election = Election(config.bootstrap, config.group, self.url, self._topic, config.settings)
         self._rest = Rest(Service(self._state, self._topic), self._topic, self._election)
         await self._election.start()

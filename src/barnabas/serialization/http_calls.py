@@ -19,6 +19,7 @@ def call(
     :raises OSError: there is no answer.
     """
     parts = urlsplit(url)
+    where = parts.netloc.rpartition("@")[2]
     assert parts.hostname is not None
     make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = make(parts.hostname, parts.port, timeout=timeout_s)
@@ -28,9 +29,9 @@ def call(
         answer = connection.getresponse()
         content = answer.read(ANSWER_BYTES_MAX + 1)
     except http.client.HTTPException as error:
-        raise ConnectionError(f"no HTTP answer from {parts.hostname}:{parts.port}: {error!r}") from error
+        raise ConnectionError(f"no HTTP answer from {where}: {error!r}") from error
     finally:
         connection.close()
     if len(content) > ANSWER_BYTES_MAX:
-        raise ConnectionError(f"an answer of more than {ANSWER_BYTES_MAX} bytes from {parts.hostname}:{parts.port}")
+        raise ConnectionError(f"an answer of more than {ANSWER_BYTES_MAX} bytes from {where}")
     return answer.status, content, {name.lower(): value for name, value in answer.getheaders()}

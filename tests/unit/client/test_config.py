@@ -98,7 +98,8 @@ def test_settings_of_other_clients_that_change_nothing_are_taken(cls):
 def test_addresses():
     assert parse_addresses("a, b:9093") == (("a", 9092), ("b", 9093))
     assert parse_addresses(["[::1]:1", "[::1]"]) == (("::1", 1), ("::1", 9092))
-    for wrong in ("", ":9092", "a:b", "a:0", "a:70000", 9092):
+    assert parse_addresses("::1:9092") == (("::1", 9092),)
+    for wrong in ("", ":9092", "a:b", "a:0", "a:70000", 9092, "::1", "[::1", "[a]:9092", "a:1:9092", "a b", "[::1]:"):
         with pytest.raises(ConfigurationError):
             parse_addresses(wrong)
 

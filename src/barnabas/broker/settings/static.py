@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from barnabas.addresses import PORT_MAX, bare_host, split_host_port
 from barnabas.broker.settings.cleaner_table import BUFFER_BYTES_PER_THREAD_MIN, CLEANER_RULES
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
@@ -150,6 +151,9 @@ SETTING_DOCUMENTATION: dict[str, str] = {
 SIGNED = frozenset({"log_retention_ms", "log_retention_bytes"})
 """Settings in which -1 means that there is no limit."""
 
+HOSTS = ("host", "advertised_host", "inter_broker_host")
+"""Settings that are a host; an IPv6 address may be in brackets."""
+
 AT_LEAST_ONE = (
     "num_partitions",
     "default_replication_factor",
@@ -265,6 +269,8 @@ class BrokerConfig:
                 raise ConfigurationError(f"{_dotted(field.name)} is {value}; it must be {least} or more")
         if self.port > 65_535 or self.advertised_port > 65_535:
             raise ConfigurationError("a port is a number from 0 to 65535")
+        for name in HOSTS:
+            self._take_host(name)
         self._check_zookeeper_listener()
         for setting in TOPIC_SETTINGS.values():
             field_name = (setting.broker_setting or "").replace(".", "_")
@@ -284,6 +290,17 @@ class BrokerConfig:
                 raise ConfigurationError(f"{_dotted(name)} must be at least 1")
         if len({os.path.realpath(each) for each in self.folders}) < len(self.folders):
             raise ConfigurationError(f"a data folder is given twice: {self.log_dirs}")
+
+    def _take_host(self, name: str) -> None:
+        """Keep a host without the brackets of an IPv6 address."""
+        host = getattr(self, name)
+        if not host:
+            return
+        try:
+            object.__setattr__(self, name, bare_host(host))
+        except ValueError as error:
+            hint = "; the port is a setting of its own" if ":" in host else ""
+            raise ConfigurationError(f"{_dotted(name)}: {error}{hint}") from None
 
     def _check_zookeeper_listener(self) -> None:
         if not self.zookeeper_listener:
@@ -311,9 +328,12 @@ def split_listener(address: str) -> tuple[str, int]:
     :raises ConfigurationError: it is no such address.
     """
     host, _, port = address.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
-        raise ConfigurationError(f"zookeeper.listener {address!r} is not [HOST:]PORT, with a port from 0 to 65535")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    try:
+        return split_host_port(address if host else f"127.0.0.1:{port}")
+    except ValueError:
+        raise ConfigurationError(
+            f"zookeeper.listener {address!r} is not [HOST:]PORT, with a port from 0 to {PORT_MAX}"
+        ) from None
 
 
 def load_config(

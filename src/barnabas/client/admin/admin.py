@@ -11,6 +11,7 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from barnabas.addresses import host_ports
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import AdminConfig, make_config
 from barnabas.client.dialing import dial_with
@@ -361,7 +362,7 @@ class Admin:
             self._thread.stop(self._cluster.finish)
 
     def __repr__(self) -> str:
-        servers = ",".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        servers = host_ports(self._config.bootstrap_servers)
         return f"<barnabas.Admin {servers}{' closed' if self._closed else ''}>"
 
     def __enter__(self) -> Self:

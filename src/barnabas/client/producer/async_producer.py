@@ -8,6 +8,7 @@ from functools import partial as bind
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from barnabas.addresses import host_ports
 from barnabas.client.config import ProducerConfig, make_config
 from barnabas.client.life import ApplicationLoop
 from barnabas.client.producer.accumulator import TopicQueues
@@ -322,5 +323,5 @@ class AsyncProducer:
         await self.close()
 
     def __repr__(self) -> str:
-        servers = ",".join(f"{host}:{port}" for host, port in self._engine.config.bootstrap_servers)
+        servers = host_ports(self._engine.config.bootstrap_servers)
         return f"<AsyncProducer to {servers}{', closed' if self._closed else ''}>"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from barnabas.addresses import host_ports
 from barnabas.client.config import ProducerConfig, make_config
 from barnabas.client.loop_thread import LoopThread
 from barnabas.client.producer.column_values import ColumnSerializer, with_values
@@ -221,7 +222,7 @@ class Producer:
         self.close()
 
     def __repr__(self) -> str:
-        servers = ",".join(f"{host}:{port}" for host, port in self._engine.config.bootstrap_servers)
+        servers = host_ports(self._engine.config.bootstrap_servers)
         return f"<Producer to {servers}{', closed' if self._closed else ''}>"
 
 

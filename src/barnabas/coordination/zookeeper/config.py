@@ -6,17 +6,15 @@ below the chroot, so that several clusters can share one ensemble.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
+from barnabas.addresses import host_ports, split_host_port
 from barnabas.coordination.tree import InvalidPathError, check_path
 from barnabas.errors import ConfigurationError
 
 DEFAULT_PORT = 2181
 DEFAULT_SESSION_TIMEOUT_S = 18.0
 """As Kafka's `zookeeper.session.timeout.ms`."""
-
-_SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:,/\[\]]+)(:(?P<port>\d{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +52,19 @@ class ZooKeeperAddress:
     @property
     def hosts(self) -> str:
         """The servers alone, as they are written."""
-        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers)
+        return host_ports(self.servers)
 
 
 def _server(text: str, address: str) -> tuple[str, int]:
-    match = _SERVER.fullmatch(text)
-    port = int(match["port"] or DEFAULT_PORT) if match else 0
-    if match is None or not 0 < port < 65_536:
+    try:
+        host, port = split_host_port(text, DEFAULT_PORT)
+    except ValueError as error:
+        raise ConfigurationError(f"zookeeper.connect {address!r}: {error}; write host:port,host:port/chroot") from None
+    if not port:
         raise ConfigurationError(
-            f"zookeeper.connect {address!r}: {text!r} is no server; write host:port,host:port/chroot"
+            f"zookeeper.connect {address!r}: {text!r} has port 0; write host:port,host:port/chroot"
         )
-    return match["host"].strip("[]"), port
+    return host, port
 
 
 @dataclass(frozen=True, slots=True)

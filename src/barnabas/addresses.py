@@ -1,0 +1,76 @@
+"""Hosts and ports as text: the one place that reads and writes `host:port`, with IPv6 addresses in brackets (RFC 3986).
+
+Everywhere else a host has no brackets.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+PORT_MAX = 65_535
+
+Address = tuple[str, int]
+
+
+def host_port(host: str, port: int) -> str:
+    """Return an address as clients accept it.
+
+    >>> host_port("broker-1", 9092), host_port("::1", 9092)
+    ('broker-1:9092', '[::1]:9092')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_ports(addresses: Iterable[Address], separator: str = ",") -> str:
+    """Return several addresses as clients accept them."""
+    return separator.join(host_port(host, port) for host, port in addresses)
+
+
+def bare_host(text: str) -> str:
+    """Return a host without the brackets that an IPv6 address may be written in.
+
+    :raises ValueError: the text is not a host; the message begins with the text.
+
+    >>> bare_host("[::1]"), bare_host("broker-1")
+    ('::1', 'broker-1')
+    >>> bare_host("broker-1:9092")
+    Traceback (most recent call last):
+    ...
+    ValueError: 'broker-1:9092' is not a host name or an IP address
+    """
+    inside = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if inside != text or ":" in inside:
+        is_host = _is_ipv6(inside)
+    else:
+        is_host = not any(each in "[]/" or each.isspace() for each in inside)
+    if not is_host:
+        raise ValueError(f"{text!r} is not a host name or an IP address")
+    return inside
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def split_host_port(text: str, default_port: int | None = None) -> Address:
+    """Return host and port of `host:port`; an address without a port has `default_port`.
+
+    :param default_port: None: the port is required.
+    :raises ValueError: the text is not an address; the message begins with the text.
+
+    >>> split_host_port("[::1]:9093"), split_host_port("[::1]", 9092), split_host_port("a", 9092)
+    (('::1', 9093), ('::1', 9092), ('a', 9092))
+    """
+    host, colon, port = text.rpartition(":")
+    if default_port is not None and (not colon or text.endswith("]")):
+        host, port = text, str(default_port)
+    if not host or not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= PORT_MAX):
+        raise ValueError(f"{text!r} is not host:port, with a port from 0 to {PORT_MAX}")
+    if ":" in host and not host.startswith("[") and not _is_ipv6(host):
+        raise ValueError(f"{text!r} is not host:port; write an IPv6 address in brackets, for example [::1]:9092")
+    return bare_host(host), int(port)
