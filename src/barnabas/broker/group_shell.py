@@ -260,8 +260,8 @@ class GroupShell:
         shard = self._find(group_id)
         return None if isinstance(shard, ErrorCode) else shard.coordinator.describe(group_id)
 
-    def subscriptions(self, group_id: str) -> list[bytes]:
-        """Return what the members of a group said when they joined last, also while they rebalance."""
+    def subscriptions(self, group_id: str) -> list[list[bytes]]:
+        """Return of each member of a group the metadata of its last join, also while the group rebalances."""
         shard = self._find(group_id)
         return [] if isinstance(shard, ErrorCode) else shard.coordinator.subscriptions(group_id)
 

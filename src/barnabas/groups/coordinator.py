@@ -178,8 +178,8 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         return None if group is None else group.describe()
 
-    def subscriptions(self, group_id: str) -> list[bytes]:
-        """Return what the members of a group said when they joined last; see `Group.subscriptions`."""
+    def subscriptions(self, group_id: str) -> list[list[bytes]]:
+        """Return of each member of a group the metadata of its last join; see `Group.subscriptions`."""
         group = self._groups.get(group_id)
         return [] if group is None else group.subscriptions()
 

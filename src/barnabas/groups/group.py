@@ -41,6 +41,7 @@ from barnabas.groups.results import (
 )
 from barnabas.groups.roster import Roster
 from barnabas.groups.stored import StoredGroup
+from barnabas.groups.subscriptions import has_same_topics
 
 NEVER = float("inf")
 """The deadline of something that is not waited for."""
@@ -258,9 +259,15 @@ class Group:
             self.group_id, self.state, self.generation, self.roster.protocol_type, name or "", members
         )
 
-    def subscriptions(self) -> list[bytes]:
-        """Return what the members said when they joined last, under every protocol, whatever the group's state."""
-        return [metadata for member in self.roster for _, metadata in member.protocols]
+    def subscriptions(self) -> list[list[bytes]]:
+        """Return of each member the metadata of its last join.
+
+        Members of a generation have one metadata, of the protocol that the generation has selected, as in Kafka. While
+        the group rebalances, a member may have joined with other protocols, and all of its metadata counts.
+        """
+        if self.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
+            return [[member.metadata(self.protocol_name)] for member in self.roster]
+        return [[metadata for _, metadata in member.protocols] for member in self.roster]
 
     # -- joining -------------------------------------------------------------------------------------------
 
@@ -337,12 +344,16 @@ class Group:
         self._answer_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
         self._answer_sync(old, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
         member = self.roster.rename_static(old_id, new_id)
+        subscription = member.metadata(self.protocol_name)
         if old_id in self._pending_sync:
             self._pending_sync.remove(old_id)
             self._pending_sync.add(new_id)
         self.roster.update(member, request)
         self._extend_session(now, member)
-        if self.state is GroupState.STABLE and self.roster.select_protocol() == self.protocol_name:
+        keeps_protocol = self.state is GroupState.STABLE and self.roster.select_protocol() == self.protocol_name
+        # A leader assigns partitions by subscriptions, so another subscription needs another assignment. Kafka keeps
+        # the old assignment (KAFKA-12759).
+        if keeps_protocol and has_same_topics(subscription, member.metadata(self.protocol_name)):
             joined = self._rejoined_static(member, old_leader, request.supports_skip_assignment)
             self._unstored[self._store()] = waiter, joined
             return

@@ -35,13 +35,17 @@ def encode_subscription(subscription: ConsumerProtocolSubscription, version: int
 def decode_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
     """Decode what a consumer joins with: an int16 version and a subscription.
 
-    A version that is newer than those known here begins with the same fields, and is read as the newest known.
+    A version that is newer than those known here begins with the same fields, and is read as the newest known. The
+    fields of version 0 begin every subscription: where the later fields of the claimed version are missing or damaged,
+    the subscription has the fields of version 0 alone, as Kafka's coordinator reads it.
 
-    :raises MalformedMessageError: the bytes are no subscription.
+    :raises MalformedMessageError: the bytes do not begin with an int16 and the fields of version 0.
     """
-    return decode(
-        ConsumerProtocolSubscription, metadata, _version_of(metadata, ConsumerProtocolSubscription), _VERSION.size
-    )
+    version = _version_of(metadata, ConsumerProtocolSubscription)
+    try:
+        return decode(ConsumerProtocolSubscription, metadata, version, _VERSION.size, to_the_end=False)
+    except BarnabasError:
+        return decode(ConsumerProtocolSubscription, metadata, 0, _VERSION.size, to_the_end=False)
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
@@ -55,13 +59,16 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """Return a member's partitions; no bytes at all are no partitions.
+    """Return a member's partitions. No bytes are no partitions; some clients write the version alone for that.
 
     :raises MalformedMessageError: the bytes are no assignment.
     """
     if not data:
         return []
-    assignment = decode(ConsumerProtocolAssignment, data, _version_of(data, ConsumerProtocolAssignment), _VERSION.size)
+    version = _version_of(data, ConsumerProtocolAssignment)
+    if len(data) == _VERSION.size:
+        return []
+    assignment = decode(ConsumerProtocolAssignment, data, version, _VERSION.size, to_the_end=False)
     return [TopicPartition(each.topic, number) for each in assignment.assigned_partitions for number in each.partitions]
 
 
@@ -69,15 +76,34 @@ def _version_of(data: bytes, cls: type) -> int:
     if len(data) < _VERSION.size:
         raise MalformedMessageError(f"{len(data)} bytes are too few for a {cls.__name__}")
     (version,) = _VERSION.unpack_from(data)
-    return min(int(version), message_of(cls).versions.stop - 1)
+    return max(0, min(int(version), message_of(cls).versions.stop - 1))
 
 
-def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Return the topics that members read who joined with these bytes; None where one cannot be understood."""
+def subscribed_topics(members: Iterable[Iterable[bytes]]) -> frozenset[str] | None:
+    """Return the topics that members read; None where nobody can say what a member reads.
+
+    :param members: of each member the subscriptions that it joined with, one for each protocol. Consumers subscribe to
+        the same topics under every protocol, so that one readable subscription of a member is enough.
+    """
     topics: set[str] = set()
-    for metadata in subscriptions:
-        try:
-            topics.update(decode_subscription(metadata).topics)
-        except BarnabasError:
+    for subscriptions in members:
+        readable = [found for each in subscriptions if (found := _topics_of(each)) is not None]
+        if not readable:
             return None
+        topics.update(*readable)
     return frozenset(topics)
+
+
+def has_same_topics(one: bytes, other: bytes) -> bool:
+    """Whether two subscriptions name the same topics. Subscriptions that cannot be read must be the same bytes."""
+    topics = _topics_of(one)
+    return one == other or (topics is not None and topics == _topics_of(other))
+
+
+def _topics_of(metadata: bytes) -> frozenset[str] | None:
+    """Return the topics of a subscription from the fields of version 0; None where it does not have them."""
+    try:
+        _version_of(metadata, ConsumerProtocolSubscription)
+        return frozenset(decode(ConsumerProtocolSubscription, metadata, 0, _VERSION.size, to_the_end=False).topics)
+    except BarnabasError:
+        return None

@@ -78,3 +78,12 @@ def test_members_that_are_no_consumers_protect_everything(tmp_path: Path) -> Non
 def test_a_group_without_members_protects_nothing(tmp_path: Path) -> None:
     _, _, deleted = delete(tmp_path, joins=False)
     assert deleted == ["clicks", "views"]
+
+
+def test_a_subscription_with_a_wrong_version_protects_the_topics_that_it_names(tmp_path: Path) -> None:
+    _, errors, deleted = delete(tmp_path / "none", metadata=bytes.fromhex("0001 00000000 00000000"))
+    assert (set(errors.values()), deleted) == ({ErrorCode.NONE}, ["clicks", "views"])
+    of_version_0 = encode_subscription(ConsumerProtocolSubscription(topics=["clicks"], user_data=b""), 0)
+    _, errors, deleted = delete(tmp_path / "clicks", metadata=b"\x00\x03" + of_version_0[2:])
+    assert errors == {"clicks": ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, "views": ErrorCode.NONE}
+    assert deleted == ["views"]

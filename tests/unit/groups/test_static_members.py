@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from barnabas.errors import ErrorCode
 from barnabas.groups import GroupState, LeavingMember
+from barnabas.groups.subscriptions import encode_subscription
+from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 
 
 def make_stable_pair(scene):
@@ -67,6 +71,35 @@ def test_restart_that_changes_the_chosen_protocol_rebalances(scene):
     scene.sync(first.member_id, assignments={first.member_id: b"0"}, instance="pod-0")
     joined = scene.joined(scene.join(instance="pod-0", protocols=both[::-1]))
     assert (joined.generation, joined.protocol_name) == (2, "roundrobin")
+
+
+SUBSCRIPTION = {
+    topics: encode_subscription(ConsumerProtocolSubscription(topics=list(topics), user_data=data), version)
+    for topics, data, version in (("a", b"", 0), ("ab", b"x", 1), ("ba", None, 3))
+}
+
+
+@pytest.mark.parametrize("supports_skip_assignment", [False, True])
+@pytest.mark.parametrize("restarted", ["pod-0", "pod-1"])
+@pytest.mark.parametrize(("before", "after", "rebalances"), [("a", "ab", True), ("ab", "a", True), ("ab", "ba", False)])
+def test_restart_with_another_subscription_rebalances(
+    scene, restarted, before, after, rebalances, supports_skip_assignment
+):
+    options = {"supports_skip_assignment": supports_skip_assignment}
+    leader = scene.joined(scene.join(instance="pod-0", protocols=(("range", SUBSCRIPTION[before]),))).member_id
+    newcomer = scene.join(instance="pod-1", protocols=(("range", SUBSCRIPTION[before]),))
+    scene.join(leader, instance="pod-0", protocols=(("range", SUBSCRIPTION[before]),))
+    follower = scene.joined(newcomer).member_id
+    scene.sync(leader, assignments={leader: b"0", follower: b"1"}, instance="pod-0")
+    scene.sync(follower, instance="pod-1")
+    joining = scene.join(instance=restarted, protocols=(("range", SUBSCRIPTION[after]),), **options)
+    assert scene.is_waiting(joining) is rebalances
+    if rebalances:
+        other, instance = (follower, "pod-1") if restarted == "pod-0" else (leader, "pod-0")
+        assert scene.heartbeat(other, instance=instance) is ErrorCode.REBALANCE_IN_PROGRESS
+        scene.join(other, instance=instance, protocols=(("range", SUBSCRIPTION[before]),))
+        joined = scene.joined(joining)
+        assert (joined.generation, joined.skip_assignment) == (3, False)
 
 
 def test_restart_before_the_assignment_rebalances(scene):

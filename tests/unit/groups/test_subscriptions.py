@@ -12,6 +12,7 @@ from barnabas.groups.subscriptions import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
+    has_same_topics,
     subscribed_topics,
 )
 from barnabas.model import TopicPartition
@@ -76,8 +77,42 @@ def test_a_cooperative_member_writes_its_generation_where_older_leaders_look_for
     assert assignor.claim(subscription) == HAD
 
 
-def test_members_read_what_they_joined_with_or_nobody_knows_what():
-    both = [encode_subscription(ConsumerProtocolSubscription(topics=[name]), 1) for name in "ab"]
+def test_members_read_the_topics_of_all_their_subscriptions():
+    both = [[encode_subscription(ConsumerProtocolSubscription(topics=[name]), 1)] for name in "ab"]
     assert subscribed_topics(both) == {"a", "b"}
     assert subscribed_topics([]) == frozenset()
-    assert subscribed_topics([*both, b"mine"]) is None
+    assert subscribed_topics([*both, [b"mine"]]) is None
+    assert subscribed_topics([*both, []]) is None
+    assert subscribed_topics([[b"mine", *both[0]], both[1]]) == {"a", "b"}
+
+
+def test_topics_stand_in_the_fields_of_version_0_whatever_follows_them():
+    of_version_0 = encode_subscription(ConsumerProtocolSubscription(topics=["a"], user_data=b"u"), 0)[2:]
+    for version in (-1, 0, 1, 2, 3, 9):
+        for rest in (b"", b"\x00", b"\xff" * 9, b"\x00\x00\x00\x09"):
+            metadata = version.to_bytes(2, "big", signed=True) + of_version_0 + rest
+            assert subscribed_topics([[metadata]]) == {"a"}, metadata
+            assert decode_subscription(metadata).topics == ["a"], metadata
+    assert subscribed_topics([[bytes.fromhex("0001 00000000 00000000")]]) == frozenset()
+
+
+def test_subscriptions_with_damaged_topics_cannot_be_read():
+    whole = encode_subscription(ConsumerProtocolSubscription(topics=["a"]), 0)
+    assert [subscribed_topics([[whole[:end]]]) for end in range(len(whole))] == [None] * len(whole)
+
+
+def test_subscriptions_are_compared_by_their_topics():
+    one, again, other = (
+        encode_subscription(ConsumerProtocolSubscription(topics=topics, user_data=data), version)
+        for topics, data, version in ((["a", "b"], b"x", 0), (["b", "a"], None, 3), (["a"], b"x", 0))
+    )
+    assert has_same_topics(one, again)
+    assert not has_same_topics(one, other)
+    assert not has_same_topics(one, b"mine")
+    assert not has_same_topics(b"mine", b"yours")
+    assert has_same_topics(b"mine", b"mine")
+
+
+def test_an_assignment_of_its_version_alone_is_empty():
+    assert decode_assignment(b"\x00\x01") == []
+    assert decode_assignment(encode_assignment(HAD.partitions) + b"later") == list(HAD.partitions)

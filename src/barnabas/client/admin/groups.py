@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from barnabas.client.answers import left_out
@@ -156,12 +157,11 @@ def _member(member: DescribedGroupMember, is_consumer: bool) -> MemberDescriptio
     topics: tuple[str, ...] = ()
     partitions: tuple[TopicPartition, ...] = ()
     if is_consumer:
-        try:
-            # Some clients pad an empty share with its version alone; while a group rebalances there is nothing.
-            topics = tuple(sorted(decode_subscription(member.member_metadata).topics)) if member.member_metadata else ()
+        # A client may write one of the two in a format of its own; the other one is still shown.
+        with suppress(BarnabasError):
+            topics = tuple(sorted(decode_subscription(member.member_metadata).topics))
+        with suppress(BarnabasError):
             partitions = tuple(sorted(decode_assignment(member.member_assignment)))
-        except BarnabasError:  # a client with a notation of its own; the member is there all the same
-            partitions = ()
     return MemberDescription(
         member.member_id,
         member.client_id,

@@ -12,10 +12,11 @@ Requests come out as messages, answers go in as messages; the shell carries them
 from __future__ import annotations
 
 import enum
+import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from barnabas.errors import ErrorCode, Failure, FencedError, KafkaError
+from barnabas.errors import ErrorCode, Failure, FencedError, KafkaError, MalformedMessageError
 from barnabas.groups.assignors import ASSIGNORS, NO_GENERATION, NOTHING, Claim
 from barnabas.groups.subscriptions import (
     CONSUMER_PROTOCOL_TYPE,
@@ -31,6 +32,7 @@ from barnabas.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
+    JoinGroupResponseMember,
 )
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest
 from barnabas.protocol.messages.sync_group import (
@@ -38,6 +40,8 @@ from barnabas.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+
+log = logging.getLogger(__name__)
 
 LEAVE_GROUP_VERSION_MAX = 2
 """Later versions let several members leave at once."""
@@ -137,7 +141,7 @@ class Membership:
         if not self.is_leader or response.skip_assignment:
             # A static leader that was started again: what it assigned before holds on (KIP-814).
             return Joined.AS_FOLLOWER
-        self._members = {member.member_id: decode_subscription(member.metadata) for member in response.members}
+        self._members = {member.member_id: _subscription_of(member) for member in response.members}
         return Joined.AS_LEADER
 
     def topics_of_members(self) -> set[str]:
@@ -298,6 +302,16 @@ class Membership:
         self.lost = True
         self.joining = False
         self._rejoin(reason)
+
+
+def _subscription_of(member: JoinGroupResponseMember) -> ConsumerProtocolSubscription:
+    """Return what a member joined with. A member that joined with other bytes gets no partitions; the rest of the group
+    goes on."""
+    try:
+        return decode_subscription(member.metadata)
+    except MalformedMessageError as error:
+        log.warning("cannot read the subscription of member %s: %s; it gets no partitions", member.member_id, error)
+        return ConsumerProtocolSubscription(topics=[])
 
 
 _ADVICE = {

@@ -78,6 +78,16 @@ def test_the_leader_assigns_for_all_and_a_follower_for_nobody():
     assert membership.sync_request(None).assignments == []
 
 
+@pytest.mark.parametrize("metadata", [b"mine", b"", b"\x00\x00\x7f\xff\xff\xff"])
+def test_a_subscription_that_the_leader_cannot_read_leaves_the_other_members_their_partitions(metadata):
+    membership = make_membership()
+    membership.join_request(["t"])
+    assert membership.on_join(joined(members={"m1": TOPIC, "m2": metadata})) is Joined.AS_LEADER
+    request = membership.sync_request({"t": 2})
+    shares = {each.member_id: decode_assignment(each.assignment) for each in request.assignments}
+    assert shares == {"m1": [("t", 0), ("t", 1)], "m2": []}
+
+
 def test_a_stable_member_sends_heartbeats_and_a_joining_one_does_not():
     membership = make_membership()
     assert not membership.is_member
