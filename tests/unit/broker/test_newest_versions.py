@@ -17,6 +17,9 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from barnabas.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from barnabas.protocol.messages.describe_acls import DescribeAclsRequest
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest
@@ -86,6 +89,43 @@ def test_who_wants_transactions_is_told_once_and_for_all(run: Run, version: int)
         request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1)
         response = await caller.call(request, version)
         assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_without_an_authorizer_access_control_lists_are_refused_by_name(run: Run, version: int) -> None:
+    async def scenario(caller: Caller) -> None:
+        described = DescribeAclsRequest(
+            resource_type_filter=2,
+            resource_name_filter=None,
+            principal_filter=None,
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        )
+        creation = AclCreation(
+            resource_type=2, resource_name="clicks", principal="User:a", host="*", operation=3, permission_type=3
+        )
+        filters = [
+            DeleteAclsFilter(
+                resource_type_filter=2,
+                resource_name_filter=name,
+                principal_filter=None,
+                host_filter=None,
+                operation=1,
+                permission_type=1,
+            )
+            for name in ("clicks", None)
+        ]
+        results = [
+            await caller.call(described, version),
+            *(await caller.call(CreateAclsRequest(creations=[creation] * 3), version)).results,
+            *(await caller.call(DeleteAclsRequest(filters=filters), version)).filter_results,
+        ]
+        assert len(results) == 6
+        assert {each.error_code for each in results} == {ErrorCode.SECURITY_DISABLED}
+        assert all("no authorizer" in each.error_message for each in results)
 
     run(scenario)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.api import ServedApi
+from barnabas.broker.handlers.acls import create_acls, delete_acls, describe_acls
 from barnabas.broker.handlers.alter_configs import alter_configs
 from barnabas.broker.handlers.alter_partition_reassignments import alter_partition_reassignments
 from barnabas.broker.handlers.alter_replica_log_dirs import alter_replica_log_dirs
@@ -58,6 +59,9 @@ SERVED: dict[int, ServedApi] = {
         delete_topics,
         delete_records,
         init_producer_id,
+        describe_acls,
+        create_acls,
+        delete_acls,
         alter_configs,
         alter_replica_log_dirs,
         describe_configs,

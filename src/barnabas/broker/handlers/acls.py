@@ -1,0 +1,34 @@
+"""DescribeAcls, CreateAcls and DeleteAcls, versions 1 to 3: there is no authorizer.
+
+Each request is answered with SECURITY_DISABLED, as Kafka answers it without `authorizer.class.name`. An API that
+a broker does not serve ends the connection, and clients do not show why.
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.api import Context, serves
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from barnabas.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from barnabas.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+WHY = "no authorizer is configured on the broker: there are no access control lists"
+CODE = ErrorCode.SECURITY_DISABLED
+
+
+@serves(DescribeAclsRequest)
+def describe_acls(request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
+    return DescribeAclsResponse(error_code=CODE, error_message=WHY, resources=[])
+
+
+@serves(CreateAclsRequest)
+def create_acls(request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
+    """Refuse each list. The answer has a result for each, in the same order: clients match them by position."""
+    return CreateAclsResponse(results=[AclCreationResult(error_code=CODE, error_message=WHY)] * len(request.creations))
+
+
+@serves(DeleteAclsRequest)
+def delete_acls(request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:
+    """Refuse each filter, in the same order."""
+    refused = DeleteAclsFilterResult(error_code=CODE, error_message=WHY, matching_acls=[])
+    return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
