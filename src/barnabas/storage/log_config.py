@@ -22,7 +22,7 @@ _TIMESTAMP_TYPES = {
 
 
 class CleanupPolicy(StrEnum):
-    """What becomes of old segments; a log may have both."""
+    """What becomes of old segments; a log may have both, or neither: then all segments stay."""
 
     DELETE = "delete"
     """They go as a whole, by time and by size."""
@@ -145,9 +145,9 @@ def _parse(name: str, text: str) -> int | float | TimestampType | frozenset[Clea
 
 def _parse_cleanup_policy(text: str) -> frozenset[CleanupPolicy]:
     try:
-        return frozenset(CleanupPolicy(item.strip()) for item in text.split(","))
+        return frozenset(CleanupPolicy(item.strip()) for item in text.split(",")) if text.strip() else frozenset()
     except ValueError:
-        raise ConfigurationError(f"cleanup.policy is {text!r}; it can be delete, compact, or both") from None
+        raise ConfigurationError(f"cleanup.policy is {text!r}; it can be delete, compact, both, or empty") from None
 
 
 def _number(name: str, text: str) -> float:

@@ -5,8 +5,8 @@ As in Kafka, segments go from the oldest on, whole, and only if all of their rec
 - by time: while the newest record of the segment is older than `retention.ms`;
 - by size: while the log without the segment still has `retention.bytes`.
 
-Where `cleanup.policy` is compact alone, all stay, whatever these two settings say. The active segment may be among
-those that go; an empty one never is. A segment whose index says that it is old enough is
+Where `cleanup.policy` is compact alone, or empty, all stay, whatever these two settings say. The active segment may be
+among those that go; an empty one never is. A segment whose index says that it is old enough is
 checked batch by batch before it goes: a wrong index must not delete anything.
 """
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from barnabas.storage import LogConfig
-from barnabas.storage.log_config import CleanupPolicy
 from barnabas.storage.retention import count_deletable
 
 NOW_MS = 1_000_000
@@ -54,7 +53,7 @@ def test_empty_segment_stays() -> None:
     assert count(segments=[*SEGMENTS, Extent(0, 25, -1)], retention_ms=0, retention_bytes=0) == 3
 
 
-@pytest.mark.parametrize(("policies", "gone"), [("compact", 0), ("delete", 3), ("compact,delete", 3)])
-def test_compaction_alone_deletes_nothing_by_time_or_size(policies: str, gone: int) -> None:
-    policy = frozenset(CleanupPolicy(each) for each in policies.split(","))
+@pytest.mark.parametrize(("policies", "gone"), [("", 0), ("compact", 0), ("delete", 3), ("compact,delete", 3)])
+def test_without_the_policy_delete_nothing_goes_by_time_or_size(policies: str, gone: int) -> None:
+    policy = LogConfig().override({"cleanup.policy": policies}).cleanup_policy
     assert count(retention_ms=0, retention_bytes=0, cleanup_policy=policy) == gone

@@ -40,7 +40,8 @@ def _describe(
     resource: DescribeConfigsResource,
     context: Context,
 ) -> DescribeConfigsResult:
-    wanted = None if resource.configuration_keys is None else set(resource.configuration_keys)
+    # Kafka takes an empty list of names and none for the same: all settings.
+    wanted = set(resource.configuration_keys) if resource.configuration_keys else None
     error: KafkaError | None = None
     described: list[DescribedSetting] = []
     try:

@@ -12,7 +12,7 @@ from barnabas.broker.api import Context, serves
 from barnabas.broker.handlers.alter_configs import altered
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import Target, target_of
-from barnabas.broker.settings.rules import ConfigType
+from barnabas.broker.settings.rules import ConfigType, items_of
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
@@ -86,8 +86,8 @@ def _change_list(settings: Mapping[str, str], name: str, operation: int, value: 
     rule = target.rules.get(name)
     if rule is None or rule.kind is not ConfigType.LIST:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list; it can be set or deleted")
-    items = [item for item in settings.get(name, target.inherited(name)).split(",") if item]
-    changed = value.split(",")
+    items = [item for item in items_of(settings.get(name, target.inherited(name))) if item]
+    changed = items_of(value)
     if operation == APPEND:
         return ",".join([*items, *(item for item in changed if item not in items)])
     return ",".join(item for item in items if item not in changed)

@@ -59,7 +59,7 @@ class Rule:
             if value.strip().lower() not in {"true", "false"}:
                 raise ConfigurationError(f"{name} is {value!r}; it must be true or false")
         else:
-            for item in _items(value) if self.kind is ConfigType.LIST else [value]:
+            for item in items_of(value) if self.kind is ConfigType.LIST else [value]:
                 self._check_text(name, item)
 
     def _check_range(self, name: str, value: float) -> None:
@@ -115,8 +115,9 @@ FLAG = Rule(ConfigType.BOOLEAN)
 """True or false."""
 
 
-def _items(value: str) -> list[str]:
-    return [item.strip() for item in value.split(",")]
+def items_of(value: str) -> list[str]:
+    """Return the items of a list. Text of blanks alone is an empty list, as in Kafka's ConfigDef."""
+    return [item.strip() for item in value.split(",")] if value.strip() else []
 
 
 def _number(name: str, value: str) -> float:

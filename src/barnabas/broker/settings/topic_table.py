@@ -68,7 +68,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             items("delete", "compact"),
             "delete",
             "What becomes of old records. 'delete': segments go when retention.ms or retention.bytes says so."
-            " 'compact': the last record of each key stays, and those before it go. 'compact,delete': both.",
+            " 'compact': the last record of each key stays, and those before it go. 'compact,delete': both."
+            " Empty: all records stay.",
             "log.cleanup.policy",
         ),
         TopicSetting(

@@ -204,6 +204,48 @@ def test_changes_can_be_checked_without_being_made(run: Run) -> None:
     run(scenario)
 
 
+def test_lists_can_be_empty(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        log = caller.broker.topics.partition("clicks", 0).log
+        for change in (
+            ("cleanup.policy", SET, ""),
+            ("cleanup.policy", SET, "  "),
+            ("cleanup.policy", SUBTRACT, "delete"),
+            ("cleanup.policy", SUBTRACT, " delete , compact"),
+            ("leader.replication.throttled.replicas", SET, ""),
+            ("leader.replication.throttled.replicas", SUBTRACT, "0:1"),
+        ):
+            assert await alter(caller, TOPIC, "clicks", change) == (ErrorCode.NONE, None), change
+            value = (await described(caller, TOPIC, "clicks"))[change[0]].value
+            assert value is not None
+            assert value.strip() == ""
+            is_policy = change[0] == "cleanup.policy"
+            assert (log.config.deletes_old or log.config.is_compacted) is not is_policy
+            assert (await alter(caller, TOPIC, "clicks", (change[0], DELETE, None)))[0] is ErrorCode.NONE
+            assert log.config.deletes_old
+        assert (await alter(caller, BROKER, "", ("log.cleanup.policy", SUBTRACT, "delete")))[0] is ErrorCode.NONE
+        assert not log.config.deletes_old
+        assert await alter(caller, TOPIC, "clicks", ("cleanup.policy", APPEND, "compact")) == (ErrorCode.NONE, None)
+        assert log.config.is_compacted
+        await caller.broker.topics.create("kept", 1, {"cleanup.policy": ""})
+        assert not caller.broker.topics.partition("kept", 0).config.log.deletes_old
+
+    run(scenario)
+
+
+def test_no_names_of_settings_are_all_names(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        for kind, name in ((TOPIC, "clicks"), (BROKER, "0"), (GROUP, "g")):
+            found = []
+            for names in (None, []):
+                resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=names)
+                (result,) = (await caller.call(DescribeConfigsRequest(resources=[resource]))).results
+                found.append(result.configs)
+            assert found[0] == found[1] != []
+
+    run(scenario)
+
+
 def test_lists_grow_and_shrink_from_what_is_in_force(run: Run) -> None:
     async def scenario(caller: Caller) -> None:
         assert (await alter(caller, BROKER, "0", ("log.cleanup.policy", APPEND, "delete")))[0] is ErrorCode.NONE
@@ -379,7 +421,8 @@ def test_a_topic_can_have_all_of_kafkas_settings(run: Run) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("cleanup.policy", "", "it can be delete, compact"),
+        ("cleanup.policy", ",", "it can be delete, compact"),
+        ("cleanup.policy", "delete,", "it can be delete, compact"),
         ("cleanup.policy", "keep", "cleanup.policy is 'keep'; it can be delete, compact"),
         ("compression.gzip.level", "10", "compression.gzip.level is 10; it must be from -1 to 9"),
         ("compression.type", " gzip", "compression.type is ' gzip'"),
