@@ -60,7 +60,7 @@ class OneBroker:
         )
         config = BrokerConfig(replica_fetch_backoff_ms=100)
         own = broker_id, BROKER_EPOCH
-        self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, lambda: own, self.store_log_starts)
+        self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, lambda _leader: own, self.store_log_starts)
         self.following: dict[int, Follower] = {}
 
     def open_logs(self) -> LogManager:

@@ -201,7 +201,14 @@ class Broker:
         open_files.tell()
         stopping.callback(self._threads.close_disk)
         work = self._work = self._threads.work()
-        self.membership = Membership(tree, self._in_tree_thread, work.in_any_order, self.clock, self._registration)
+        self.membership = Membership(
+            tree,
+            self._in_tree_thread,
+            work.in_any_order,
+            self.clock,
+            self._registration,
+            self._around.chance.new_broker_epoch,
+        )
         await self.membership.register()
         return work
 

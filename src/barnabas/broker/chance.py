@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from barnabas.coordination.values import BROKER_EPOCH_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class Chance:
@@ -17,3 +19,7 @@ class Chance:
 
     random_below: Callable[[int], int] = secrets.randbelow
     new_id: Callable[[], uuid.UUID] = uuid.uuid4
+
+    def new_broker_epoch(self) -> int:
+        """Return a broker epoch that no client can guess: a positive number of 63 bits."""
+        return 1 + self.random_below(BROKER_EPOCH_MAX)

@@ -24,7 +24,7 @@ class FollowerManager:
     """All that this broker fetches from others. Used from the event loop's thread only.
 
     :param dial: connects to the listener that brokers have for each other.
-    :param own: returns the id of this broker, and the epoch of its registration.
+    :param own: returns the id of this broker, and its broker epoch as the leader with this id knows it.
     :param store_log_starts: stores durably where all logs begin.
     :param throttle: what is not to be asked for now.
     """
@@ -34,7 +34,7 @@ class FollowerManager:
         config: BrokerConfig,
         clock: Clock,
         dial: Dial,
-        own: Callable[[], tuple[int, int]],
+        own: Callable[[int], tuple[int, int]],
         store_log_starts: Store,
         throttle: FollowerThrottle = NO_FOLLOWER_THROTTLE,
     ) -> None:
@@ -97,7 +97,7 @@ class FollowerManager:
             f"broker {leader_id}",
             dial,
             limits,
-            self._own,
+            partial(self._own, leader_id),
             self._store_log_starts,
             self._clock.monotonic,
             timeout_s,

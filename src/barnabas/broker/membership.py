@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container
+from dataclasses import replace
 from typing import Any
 
 from barnabas.broker.cluster_watch import ClusterWatch
@@ -42,7 +43,8 @@ Beside = Callable[..., Awaitable[Any]]
 class Membership:
     """Used from the event loop's thread only.
 
-    :param registration: what to tell the others.
+    :param registration: what to tell the others, without the epoch.
+    :param new_epoch: returns a random broker epoch.
     :param beside: the tree's own thread may be waiting for the tree.
     """
 
@@ -53,12 +55,14 @@ class Membership:
         beside: Beside,
         clock: Clock,
         registration: Callable[[], BrokerRegistration],
+        new_epoch: Callable[[], int],
     ) -> None:
         self._tree = tree
         self._in_tree_thread = in_tree_thread
         self._beside = beside
         self._clock = clock
         self._registration = registration
+        self._new_epoch = new_epoch
         self._loop = asyncio.get_running_loop()
         self._is_lost = asyncio.Event()
         self._why_lost = ""
@@ -79,10 +83,11 @@ class Membership:
         self._why_lost = "its session with the tree is lost"
         self._tree.on_session_end(self._on_session_end)
         deadline = self._clock.monotonic() + (self._timeout_s or 0)
+        self.epoch = self._new_epoch()
         while True:
             asked_s = self._clock.monotonic()
             try:
-                self.epoch = await self._in_tree_thread(registry.register_broker, self._tree, self._registration())
+                await self.tell()
             except NodeExistsError as error:
                 if self._clock.monotonic() > deadline:
                     raise ConfigurationError(f"{error.detail or error}; choose another id with --id") from None
@@ -96,7 +101,8 @@ class Membership:
 
         :raises CoordinationError: the tree cannot be reached.
         """
-        await self._in_tree_thread(registry.register_broker, self._tree, self._registration())
+        registration = replace(self._registration(), epoch=self.epoch)
+        await self._in_tree_thread(registry.register_broker, self._tree, registration)
 
     async def look_for_itself(self, brokers: Container[int]) -> None:
         """Come back with a new registration if somebody has deleted this one's: all others take this broker for dead.
@@ -170,7 +176,7 @@ class Membership:
                     told = str(error)
                 await asyncio.sleep(AGAIN_S)
             else:
-                log.info("registered again, in broker epoch %d", self.epoch)
+                log.info("registered again, with a new broker epoch")
                 return
 
     def _on_session_end(self) -> None:

@@ -85,6 +85,14 @@ class Picture:
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.registration.is_leaving and epoch in {None, broker.epoch}
 
+    def epoch_for_leader(self, leader: int, broker_id: int) -> int | None:
+        """Return the broker epoch that a leader of release 0.1 compares: the `created_at` of the registration's node.
+
+        For any other leader, return None.
+        """
+        known, own = self.brokers.get(leader), self.brokers.get(broker_id)
+        return None if known is None or known.has_random_epoch or own is None else own.created_at
+
     def has_heard_of(self, wanted: StateChange) -> bool:
         """Whether it is known that a partition's state was changed, to this one or to another instead."""
         info = self.partition(wanted.where)

@@ -46,6 +46,7 @@ class Replication:
         throttles: Throttles,
     ) -> None:
         self._topics = topics
+        self._own_epoch = own_epoch
         self._broker_id = config.broker_id
         self._dial_broker = around.dial
         self._client_id = f"broker-{config.broker_id}"
@@ -53,7 +54,7 @@ class Replication:
             config,
             around.clock,
             self._dial,
-            lambda: (config.broker_id, own_epoch()),
+            self._own_identity,
             topics.store_log_starts,
             FollowerThrottle(throttles.follower, config.broker_id, self._is_in_sync),
         )
@@ -86,6 +87,10 @@ class Replication:
         info = self._topics.picture.partition(where)
         return info is not None and self._broker_id in info.state.isr
 
+    def _own_identity(self, leader: int) -> tuple[int, int]:
+        epoch = self._topics.picture.epoch_for_leader(leader, self._broker_id)
+        return self._broker_id, self._own_epoch() if epoch is None else epoch
+
     def _address_of(self, broker_id: int) -> Node | None:
         """Return where a live broker serves others."""
         broker = self._topics.picture.brokers.get(broker_id)
@@ -112,5 +117,5 @@ class Replication:
     def _check_broker(self, broker_id: int, broker_epoch: int) -> None:
         known = self._topics.picture.brokers.get(broker_id)
         if known is None or known.epoch != broker_epoch:
-            message = f"broker {broker_id} is not known to be registered in epoch {broker_epoch}"
+            message = f"the broker epoch is not the one with which broker {broker_id} is registered"
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from barnabas.addresses import host_port
@@ -137,7 +138,7 @@ def register_broker(tree: Tree, broker: BrokerRegistration) -> int:
     """Tell the others that this broker is alive, for as long as the tree's session lives; return its epoch.
 
     A node that an earlier session of the same data folder left is replaced: its broker is dead, since this one holds
-    the folder's lock, or is this one (KAFKA-7165). What a session has told already is told anew, in the same epoch.
+    the folder's lock, or is this one (KAFKA-7165). What a session has told already is told anew.
 
     :raises NodeExistsError: another broker with this id is alive.
     """
@@ -148,10 +149,10 @@ def register_broker(tree: Tree, broker: BrokerRegistration) -> int:
         found, stat = tree.get(path)
     except NoNodeError:
         tree.multi([create, change])
-        return tree.get(path).stat.created_at
+        return broker.epoch or tree.get(path).stat.created_at
     if stat.owner == tree.session_id:
         tree.multi([Set(path, data), change])
-        return stat.created_at
+        return broker.epoch or stat.created_at
     try:
         other = decode_broker(path, found)
     except BadNodeError as error:
@@ -159,7 +160,7 @@ def register_broker(tree: Tree, broker: BrokerRegistration) -> int:
     if not broker.folder_id or other.folder_id != broker.folder_id:
         raise NodeExistsError(path, f"a broker with this id is alive at {host_port(other.host, other.port)}")
     tree.multi([Delete(path, stat.version), create, change])
-    return tree.get(path).stat.created_at
+    return broker.epoch or tree.get(path).stat.created_at
 
 
 def is_registered(tree: Tree, broker_id: int) -> bool:
@@ -171,7 +172,12 @@ def read_broker_epochs(tree: Tree, broker_ids: Iterable[int]) -> dict[int, int]:
     """Return the epochs of those of some brokers that are alive, by id."""
     paths_of = {each: paths.broker(each) for each in broker_ids}
     found = tree.get_all(list(paths_of.values()))
-    return {each: found[path].stat.created_at for each, path in paths_of.items() if path in found}
+    epochs = {}
+    for each, path in paths_of.items():
+        if path in found:
+            with suppress(BadNodeError):
+                epochs[each] = LiveBroker.of(decode_broker(path, found[path].data), found[path].stat.created_at).epoch
+    return epochs
 
 
 def read_brokers(
@@ -198,11 +204,11 @@ def read_brokers(
         except BadNodeError as error:
             if damaged is not None:
                 damaged.append(error)
-            before = next((each for each in known.values() if each.epoch == stat.created_at), None)
+            before = next((each for each in known.values() if each.created_at == stat.created_at), None)
             if before is not None:
                 brokers[before.registration.id] = before
             continue
-        brokers[registration.id] = LiveBroker(registration, stat.created_at)
+        brokers[registration.id] = LiveBroker.of(registration, stat.created_at)
     return dict(sorted(brokers.items()))
 
 

@@ -23,6 +23,9 @@ _GONE = -2
 NO_LEADER = -1
 """The leader of a partition that has none."""
 
+BROKER_EPOCH_MAX = 2**63 - 1
+"""A fetch request has 64 signed bits for the broker epoch."""
+
 
 class BadNodeError(NodeError):
     """What stands in a node is not what Barnabas or Kafka write there."""
@@ -51,6 +54,7 @@ class BrokerRegistration:
     :param folder_id: of its data folder: who has it is this broker, and no other one with the same id.
     :param is_leaving: whether it is shutting down: it is not to become a leader, nor in sync again.
     :param release: of Barnabas; empty where it does not say.
+    :param epoch: the broker epoch, a random number; 0 for a broker of release 0.1, which has `created_at`.
     """
 
     id: int
@@ -63,14 +67,32 @@ class BrokerRegistration:
     folder_id: str = ""
     is_leaving: bool = False
     release: str = ""
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """A broker that is alive, and the epoch that it lives in: greater in each of its lives (KIP-380)."""
+    """A broker that is alive, and its broker epoch (KIP-380).
+
+    Each registration has another epoch. Epochs are random, because any client that reaches the inter-broker listener
+    could otherwise guess one and act as a follower. So epochs are compared for equality only.
+
+    :param created_at: the `Stat.created_at` of the registration's node: the epoch for brokers of release 0.1.
+    """
 
     registration: BrokerRegistration
     epoch: int
+    created_at: int = field(default=0, compare=False)
+
+    @classmethod
+    def of(cls, registration: BrokerRegistration, created_at: int) -> LiveBroker:
+        """Return the broker whose registration stands in a node."""
+        return cls(registration, registration.epoch or created_at, created_at)
+
+    @property
+    def has_random_epoch(self) -> bool:
+        """Whether the broker knows random epochs, which release 0.1 does not."""
+        return self.registration.epoch > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +235,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
             "folder_id": broker.folder_id,
             "is_leaving": broker.is_leaving,
             "release": broker.release,
+            "epoch": broker.epoch,
         }
     )
 
@@ -224,6 +247,9 @@ def decode_broker(path: str, data: bytes) -> BrokerRegistration:
     if not (name.isascii() and name.isdigit()):
         raise BadNodeError(path, f"a broker's id is a number, not {name!r}")
     replication_host, replication_port = _replication_endpoint(path, fields)
+    epoch = fields.integer("epoch", 0)
+    if not 0 <= epoch <= BROKER_EPOCH_MAX:
+        raise BadNodeError(path, f"its broker epoch {epoch} is not a positive number of 63 bits")
     return BrokerRegistration(
         int(name),
         fields.string("host"),
@@ -235,6 +261,7 @@ def decode_broker(path: str, data: bytes) -> BrokerRegistration:
         fields.string("folder_id", ""),
         is_leaving=fields.boolean("is_leaving"),
         release=fields.string("release", ""),
+        epoch=epoch,
     )
 
 

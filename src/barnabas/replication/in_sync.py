@@ -21,6 +21,9 @@ from barnabas.model import NO_OFFSET
 NO_BROKER_EPOCH = -1
 """The broker epoch in a fetch of a follower that names none; it is not compared."""
 
+EARLIER_EPOCHS_KEPT = 16
+"""How many epochs of a follower's earlier registrations are refused. Epochs are random, so no order tells the older."""
+
 _NEVER_S = float("-inf")
 
 
@@ -30,6 +33,7 @@ class _Follower:
     __slots__ = (
         "broker_epoch",
         "caught_up_s",
+        "earlier_broker_epochs",
         "fetched_s",
         "holds_back",
         "leader_end_offset",
@@ -43,6 +47,7 @@ class _Follower:
         self.caught_up_s = caught_up_s
         """The latest time of which is known that the follower had all that the leader had then."""
         self.broker_epoch = NO_BROKER_EPOCH
+        self.earlier_broker_epochs: tuple[int, ...] = ()
         self.holds_back = False
         """Whether the high watermark waits for it though it is not in sync, because it is about to be."""
         self.fetched_s = _NEVER_S
@@ -56,12 +61,20 @@ class _Follower:
         """
         if broker_epoch in (self.broker_epoch, NO_BROKER_EPOCH):
             return
-        if broker_epoch < self.broker_epoch:
-            message = f"broker epoch {broker_epoch}, but the broker has registered again with {self.broker_epoch}"
+        if broker_epoch in self.earlier_broker_epochs:
+            message = "the broker epoch is of an earlier registration; the broker has registered again"
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, message)
+        self.earlier_broker_epochs = self.ended_broker_epochs
         self.broker_epoch = broker_epoch
         self.fetched_s = _NEVER_S
         self.leader_end_offset = NO_OFFSET
+
+    @property
+    def ended_broker_epochs(self) -> tuple[int, ...]:
+        """The epochs that have ended if the present one has."""
+        if self.broker_epoch == NO_BROKER_EPOCH:
+            return self.earlier_broker_epochs
+        return (*self.earlier_broker_epochs, self.broker_epoch)[-EARLIER_EPOCHS_KEPT:]
 
     def on_fetch(self, fetch_offset: int, leader_end_offset: int, now_s: float) -> bool:
         """Note a fetch; return whether it shows that the follower had caught up, now or at its fetch before."""
@@ -164,7 +177,9 @@ class LeaderReplicas:
 
     def forget(self, follower: int) -> None:
         """Have a follower fetch anew before it joins: it has ended the life in which it had what it told."""
-        self._followers[follower] = _Follower(_NEVER_S)
+        ended_broker_epochs = self._followers[follower].ended_broker_epochs
+        known = self._followers[follower] = _Follower(_NEVER_S)
+        known.earlier_broker_epochs = ended_broker_epochs
 
     def on_log_start(self, follower: int, log_start_offset: int) -> None:
         """Note where a follower's log begins."""

@@ -302,6 +302,21 @@ def test_quiet_follower_is_caught_up_when_something_is_appended(tmp_path: Path) 
     run(lambda: Bench(tmp_path), scenario)
 
 
+def test_guesses_of_a_broker_epoch_are_logged_once_a_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        for guess in range(8):
+            request = bench.request((0, 0))
+            request.replica_state.replica_epoch = guess
+            response = bench.begin(request)
+            assert isinstance(response, FetchResponse)
+            assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        assert [each.getMessage().split(":")[0] for each in caplog.records] == ["refused a replica fetch of 127.0.0.1"]
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
 def test_who_is_not_who_is_registered_is_refused(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         request = bench.request((0, 0))

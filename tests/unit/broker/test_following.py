@@ -7,7 +7,6 @@ import logging
 import shutil
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -92,12 +91,13 @@ class FollowersEnd:
     def __init__(self, folder: Path) -> None:
         self.logs = LogManager(folder, LogConfig(), SYSTEM_CLOCK, OsFileSystem(), broker_id=FOLLOWER)
         config = BrokerConfig(**SETTINGS)
-        own = partial(tuple, (FOLLOWER, 9))
         self.clock = ManualClock()
         self.quota = ReplicationQuota(LONG_MAX, self.clock.monotonic)
         self.in_sync: set[int] = set()
         throttle = FollowerThrottle(self.quota, FOLLOWER, lambda where: where.partition in self.in_sync)
-        self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, cast(Any, own), self.store_log_starts, throttle)
+        self.manager = FollowerManager(
+            config, SYSTEM_CLOCK, dial, lambda _leader: (FOLLOWER, 9), self.store_log_starts, throttle
+        )
         self.may_store = asyncio.Event()
         self.may_store.set()
 

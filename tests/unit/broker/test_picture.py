@@ -30,6 +30,17 @@ def broker(number: int, epoch: int, **told: bool) -> LiveBroker:
     return LiveBroker(BrokerRegistration(number, "here", 9000 + number, **told), epoch)  # type: ignore[arg-type]
 
 
+def test_epoch_for_a_leader_of_release_0_1_is_when_the_own_node_was_created() -> None:
+    picture = Picture()
+    assert picture.epoch_for_leader(1, 2) is None
+    own = LiveBroker.of(BrokerRegistration(2, "here", 9002, epoch=2**62), created_at=25)
+    older = LiveBroker.of(BrokerRegistration(1, "here", 9001), created_at=24)
+    picture.put_brokers({1: older, 2: own})
+    assert picture.epoch_for_leader(1, 2) == 25
+    picture.put_brokers({1: LiveBroker.of(replace(older.registration, epoch=2**61), 26), 2: own})
+    assert picture.epoch_for_leader(1, 2) is None
+
+
 def test_state_that_is_newer_is_taken_over_and_is_news_once() -> None:
     picture = Picture()
     picture.put_topic(topic(info(0, 0), info(0, 0)))

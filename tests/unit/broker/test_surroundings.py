@@ -25,6 +25,19 @@ from barnabas.storage import OsFileSystem
 from barnabas.storage.filesystem import DataFile
 
 
+def test_broker_epochs_are_positive_numbers_of_63_bits_that_nobody_can_guess() -> None:
+    assert Chance().random_below is secrets.randbelow
+    asked: list[int] = []
+
+    def greatest(below: int) -> int:
+        asked.append(below)
+        return below - 1
+
+    assert Chance(random_below=greatest).new_broker_epoch() == 2**63 - 1
+    assert Chance(random_below=lambda _below: 0).new_broker_epoch() == 1
+    assert asked == [2**63 - 1]
+
+
 class Loop:
     """Threads that are none: all is done at once."""
 

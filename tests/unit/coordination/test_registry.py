@@ -71,6 +71,7 @@ def test_broker_is_registered_as_kafka_does_it(tree):
         "folder_id": "",
         "is_leaving": False,
         "release": "",
+        "epoch": 0,
     }
     assert tree.exists("/brokers/ids/1").owner == tree.session_id
 
@@ -89,6 +90,34 @@ def test_brokers_are_seen_while_they_live(tree, new_session):
     other.close()
     assert changes.get(timeout=60) == (EventKind.CHILDREN_CHANGED, "/brokers/ids")
     assert registry.read_brokers(tree) == {1: LiveBroker(first, first_epoch)}
+
+
+def test_epoch_of_a_registration_is_its_own_random_number(tree):
+    epoch = 2**62 + 11
+    assert registry.register_broker(tree, BrokerRegistration(1, "a", 1, epoch=epoch)) == epoch
+    found = registry.read_brokers(tree)[1]
+    assert (found.epoch, found.has_random_epoch) == (epoch, True)
+    assert found.created_at == tree.exists("/brokers/ids/1").created_at
+    assert registry.read_broker_epochs(tree, [1, 2]) == {1: epoch}
+
+
+def test_epoch_of_a_broker_of_release_0_1_is_when_its_node_was_created(tree):
+    registry.register_broker(tree, BrokerRegistration(1, "a", 1))
+    created_at = tree.exists("/brokers/ids/1").created_at
+    found = registry.read_brokers(tree)[1]
+    assert (found.epoch, found.has_random_epoch) == (created_at, False)
+    assert registry.read_broker_epochs(tree, [1]) == {1: created_at}
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**63, 10**400, "x", 1.5, [], True])
+def test_epoch_that_no_broker_writes_is_no_epoch(tree, epoch):
+    registry.register_broker(tree, BrokerRegistration(1, "a", 1, epoch=5))
+    fields = json.loads(tree.get("/brokers/ids/1").data) | {"epoch": epoch}
+    tree.set("/brokers/ids/1", json.dumps(fields).encode())
+    damaged = []
+    assert registry.read_brokers(tree, damaged=damaged) == {}
+    assert len(damaged) == 1
+    assert registry.read_broker_epochs(tree, [1]) == {}
 
 
 def test_broker_id_in_use_is_refused_and_the_own_one_is_renewed(tree, new_session):

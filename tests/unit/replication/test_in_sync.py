@@ -243,12 +243,24 @@ class TestExpanding:
 class TestFollowerThatStartedAgain:
     def test_fetch_from_before_its_start_is_refused(self):
         replicas = leading()
-        replicas.on_fetch(2, 0, 5, 0.1, broker_epoch=8)
-        with pytest.raises(KafkaError, match="registered again with 8") as caught:
-            replicas.on_fetch(2, 5, 5, 0.2, broker_epoch=7)
-        assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+        # Epochs are random: that of the second registration is smaller here.
+        for broker_epoch in (8, 5, 7):
+            replicas.on_fetch(2, 0, 5, 0.1, broker_epoch=broker_epoch)
+        for earlier in (8, 5):
+            with pytest.raises(KafkaError, match="has registered again") as caught:
+                replicas.on_fetch(2, 5, 5, 0.2, broker_epoch=earlier)
+            assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
         assert replicas.log_end_offset_of(2) == 0
-        assert replicas.broker_epoch_of(2) == 8
+        assert replicas.broker_epoch_of(2) == 7
+
+    def test_fetch_of_a_forgotten_run_is_refused(self):
+        replicas = leading()
+        replicas.on_fetch(2, 5, 5, 0.1, broker_epoch=8)
+        replicas.forget(2)
+        with pytest.raises(KafkaError, match="has registered again"):
+            replicas.on_fetch(2, 5, 5, 0.2, broker_epoch=8)
+        replicas.on_fetch(2, 3, 5, 0.2, broker_epoch=4)
+        assert replicas.log_end_offset_of(2) == 3
 
     def test_without_what_it_had_it_is_out_of_sync_at_once(self):
         replicas = leading(isr=(1, 2))

@@ -12,6 +12,7 @@ The follower's broker must be the one that is registered now, by its id and its 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,14 @@ from barnabas.broker.follower_sessions import FollowerRead, FollowerSession, Fol
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.protocol.messages.fetch import FINAL_EPOCH, INITIAL_EPOCH, FetchRequest, FetchResponse
+from barnabas.protocol.messages.fetch import FINAL_EPOCH, INITIAL_EPOCH, FetchRequest, FetchResponse, ReplicaState
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from barnabas.net.server_connection import Peer
+
+log = logging.getLogger(__name__)
 
 FIRST_VERSION = 15
 """The first in which a follower tells its broker epoch."""
@@ -72,10 +75,29 @@ def _session_of(
     """
     if context.version < FIRST_VERSION or request.replica_state.replica_id < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "only followers fetch here, and tell their broker epoch")
-    check_broker(request.replica_state.replica_id, request.replica_state.replica_epoch)
+    _check_broker(check_broker, request.replica_state, context.peer)
     if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
         return sessions.open(context.peer, request.replica_state.replica_id)
     return sessions.go_on(context.peer, request)
+
+
+def _check_broker(check_broker: CheckBroker, claimed: ReplicaState, peer: Peer) -> None:
+    """Refuse a fetch of a client that does not know the epoch of the broker that it claims to be.
+
+    :raises KafkaError: STALE_BROKER_EPOCH.
+    """
+    try:
+        check_broker(claimed.replica_id, claimed.replica_epoch)
+    except KafkaError as error:
+        if peer.refused is None:
+            peer.refused = error
+            log.warning(
+                "refused a replica fetch of %s as broker %d: %s; this connection's later refusals are not logged",
+                peer.address,
+                claimed.replica_id,
+                error,
+            )
+        raise
 
 
 def _respond(session: FollowerSession, read: FollowerRead) -> Steps[FetchResponse]:
