@@ -235,6 +235,18 @@ def test_records_that_nobody_takes_fail_after_the_delivery_timeout(broker):
             delivery.result(60)
 
 
+def test_deleted_topic_comes_back_only_when_somebody_sends_to_it(broker):
+    with barnabas.Admin(broker.bootstrap) as admin, barnabas.Producer(broker.bootstrap) as producer:
+        producer.send("gone", b"1").result(60)
+        admin.delete_topic("gone")
+        for number in range(3):  # a topic that is new to the producer has it refresh its metadata
+            admin.create_topic(f"other-{number}", partitions=1)
+            producer.send(f"other-{number}", b"1").result(60)
+        assert "gone" not in admin.list_topics()
+        producer.send("gone", b"2").result(60)
+        assert "gone" in admin.list_topics()
+
+
 def test_a_full_buffer_blocks_and_then_raises(broker):
     producer = barnabas.Producer(broker.bootstrap, buffer_memory=50_000, max_block_ms=2_000)
     producer.send("clicks", b"taken").result(60)

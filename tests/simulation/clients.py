@@ -71,11 +71,12 @@ class SimulatedClient:
             retry_backoff_max_ms=int(1_000 * self.scale),
         )
         self.cluster = reach(cluster, self.host, config, kind)
-        self.cluster.watch_topics(topics, auto_creates=False)
+        self.cluster.hold_topics(topics)
         self._pause_s = PAUSE_S
         self._well_s = 0.0
 
     async def leader_of(self, place: TopicPartition) -> int:
+        self.cluster.use_topics([place.topic])
         leader = self.cluster.view.leader(place)
         if leader is None:
             leader = (await self.cluster.refresh()).leader(place)

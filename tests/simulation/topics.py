@@ -211,7 +211,6 @@ class TopicAdmin(SimulatedClient):
         """Delete records, and look where the log begins."""
         number = self.world.random.randrange(life.partitions)
         place = TopicPartition(life.name, number)
-        self.cluster.watch_topics((life.name,), auto_creates=False)
         floor = life.starts.get(number, 0)
         start = await self.offset_of(place, EARLIEST)
         if start < floor:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from barnabas.addresses import Address, host_ports
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ClientConfig
 from barnabas.client.metadata import ClusterView, TopicView
+from barnabas.client.topic_interest import Sending, TopicInterest
 from barnabas.clock import Clock
 from barnabas.errors import (
     BarnabasError,
@@ -110,9 +111,18 @@ class Cluster:
 
     :param dial: makes a connection to (host, port).
     :param random: returns a number in [0, 1).
+    :param sending: the records of a producer, whose topics are asked for; None: the client is no producer.
     """
 
-    def __init__(self, config: ClientConfig, *, dial: Dial, clock: Clock, random: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        dial: Dial,
+        clock: Clock,
+        random: Callable[[], float],
+        sending: Sending | None = None,
+    ) -> None:
         self.view = ClusterView()
         self.clock = clock
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
@@ -128,9 +138,7 @@ class Cluster:
         self._coordinators: dict[str, Node] = {}
         self._asked: Address | None = None
         self._doubted: set[Address] = set()
-        self._topics: set[str] = set()
-        self._creatable: set[str] = set()
-        self._all_topics = False
+        self._interest = TopicInterest(config.metadata_max_idle_ms / 1000, sending)
         self._refresh_wanted = asyncio.Event()
         self._is_kept_fresh = False
         self._is_refreshing = False
@@ -293,31 +301,33 @@ class Cluster:
 
     # --- metadata ---------------------------------------------------------------------------------------
 
-    def watch_topics(self, topics: Iterable[str], *, auto_creates: bool) -> None:
-        """Keep these topics in `view` from now on; with `auto_creates` asking for them may create them."""
-        names = set(topics)
-        self._topics |= names
-        if auto_creates:
-            self._creatable |= names
+    def use_topics(self, topics: Iterable[str]) -> None:
+        """Keep these topics in `view` until they have not been used for `metadata_max_idle_ms`; create none."""
+        self._interest.use(topics, self.clock.monotonic())
 
-    def watch_all_topics(self) -> None:
-        """Keep every topic in `view` from now on."""
-        self._all_topics = True
+    def hold_topics(self, topics: Collection[str] | None, *, auto_creates: bool = False) -> None:
+        """Keep these topics in `view` until this is called again; None: all topics.
+
+        :param auto_creates: whether asking may create those of them that are new here and do not exist.
+        """
+        self._interest.hold(topics, auto_creates=auto_creates)
 
     async def refresh(self) -> ClusterView:
-        """Ask some broker for the topics that are watched; one try.
+        """Ask some broker for the topics that are of interest; one try.
 
         :raises DisconnectedError: no broker can be reached.
         """
-        # Those that may be created are asked for apart, so that no other one is created with them.
-        new = {topic for topic in self._creatable if self.view.partition_count(topic) is None}
-        if new:
-            await self._fetch_metadata(sorted(new), auto_creates=True)
-        if self._all_topics:
+        known, creatable = self._interest.wanted(self.view, self.clock.monotonic())
+        # In a request of their own, so that no other topic is created with them.
+        if creatable:
+            await self._fetch_metadata(sorted(creatable), auto_creates=True)
+        if known is None:
             return await self._fetch_metadata(None, auto_creates=False)
-        known = self._topics - new
-        if known or not new:
+        if known or not creatable:
             await self._fetch_metadata(sorted(known), auto_creates=False)
+        names = self._interest.names(self.clock.monotonic())
+        if names is not None:
+            self.view = self.view.limited_to(names)
         return self.view
 
     async def describe(self, topics: Iterable[str] | None) -> list[TopicView]:
@@ -383,9 +393,10 @@ class Cluster:
                 self._is_refreshing = False
             await asyncio.sleep(delay_s)
 
-    async def topic(self, name: str, *, timeout_s: float) -> TopicView:
-        """Return a watched topic with its partitions, waiting for its creation if need be.
+    async def topic(self, name: str, *, timeout_s: float, auto_creates: bool = False) -> TopicView:
+        """Return a topic with its partitions, waiting for its creation if need be.
 
+        :param auto_creates: whether asking may create the topic.
         :raises KafkaError: the topic cannot be had.
         :raises TimedOutError: it was not there in time.
         """
@@ -400,7 +411,14 @@ class Cluster:
                 raise KafkaError.about(code, f"topic {name!r}", self._advice(code))
             return view
 
-        return await self.retrying(attempt, timeout_s=timeout_s, what=f"topic {name!r} is not there")
+        self.use_topics([name])
+        if not auto_creates:
+            return await self.retrying(attempt, timeout_s=timeout_s, what=f"topic {name!r} is not there")
+        self._interest.wait_for(name)
+        try:
+            return await self.retrying(attempt, timeout_s=timeout_s, what=f"topic {name!r} is not there")
+        finally:
+            self._interest.stop_waiting_for(name)
 
     def _advice(self, code: ErrorCode) -> str:
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -159,6 +159,8 @@ class ClientConfig:
     retry_backoff_max_ms: int = setting(1_000, _integer(0))
     connect_timeout_ms: int = setting(10_000, _integer(1), "socket_connection_setup_timeout_ms")
     metadata_max_age_ms: int = setting(300_000, _integer(1))
+    metadata_max_idle_ms: int = setting(300_000, _integer(5_000))
+    """How long a topic that is not used any more stays in the metadata that is asked for."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

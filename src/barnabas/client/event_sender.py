@@ -65,7 +65,6 @@ class EventSender:
                 raise
             is_new = False
         self._has_topic = True
-        self._cluster.watch_topics([AUDIT_TOPIC], auto_creates=False)
         return is_new
 
     async def send(self, events: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
@@ -106,6 +105,7 @@ class EventSender:
         return []
 
     async def _send_batch(self, where: TopicPartition, events: list[MonitoringEvent]) -> None:
+        self._cluster.use_topics([where.topic])
         leader = self._cluster.view.leader(where)
         if leader is None:
             leader = (await self._cluster.refresh()).leader(where)

@@ -21,7 +21,6 @@ WITHOUT_EFFECT = frozenset(
         "connections_max_idle_ms",
         "enable_metrics_push",
         "log_connection_close",
-        "metadata_max_idle_ms",
         "metadata_recovery_rebootstrap_trigger_ms",
         "metadata_recovery_strategy",
         "metric_reporters",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from barnabas.errors import ErrorCode
@@ -78,6 +78,12 @@ class ClusterView:
             for topic in topics
             for partition in range(self.partition_count(topic) or 0)
         ]
+
+    def limited_to(self, topics: Collection[str]) -> ClusterView:
+        """Return the view without topics that nobody is interested in any more."""
+        if all(name in topics for name in self.topics):
+            return self
+        return replace(self, topics={name: topic for name, topic in self.topics.items() if name in topics})
 
     def merged(self, response: MetadataResponse, *, all_topics: bool) -> ClusterView:
         """Return the view after an answer to a Metadata request.

@@ -36,7 +36,6 @@ async def list_offsets(
     :raises TimedOutError: the leaders did not answer in time.
     """
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
-    cluster.watch_topics({tp.topic for tp in timestamps_ms}, auto_creates=False)
 
     async def attempt() -> None:
         wanted = {tp: at_ms for tp, at_ms in timestamps_ms.items() if tp not in found}
@@ -68,6 +67,7 @@ async def ask_leaders(
 
     :raises KafkaError: a partition does not exist, or has no leader now.
     """
+    cluster.use_topics({tp.topic for tp in numbers})
     if any(cluster.view.leader(tp) is None for tp in numbers):
         await cluster.refresh()
     by_leader: dict[int, dict[TopicPartition, int]] = {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import concurrent.futures
 import random
 from collections.abc import Iterator
-from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -95,7 +94,6 @@ class RangeReader:
         self._offset_bytes: float = OFFSET_BYTES_GUESS
         self._short_end: int | None = None
         """Where the log ended by the last answer, if that was before the end of the range."""
-        self._thread.soon(partial(self._cluster.watch_topics, [topic], auto_creates=False))
         self._under_way: concurrent.futures.Future[memoryview] | None = None
         self._fetch_ahead()
 
@@ -149,6 +147,7 @@ class RangeReader:
 
     async def _try_fetch(self, offset: int) -> memoryview:
         self._short_end = None
+        self._cluster.use_topics([self._tp.topic])
         leader = self._cluster.view.leader(self._tp)
         if leader is None:
             leader = (await self._cluster.refresh()).leader(self._tp)

@@ -24,6 +24,7 @@ class ClientSettings(TypedDict, total=False):
     retry_backoff_max_ms: int
     connect_timeout_ms: int
     metadata_max_age_ms: int
+    metadata_max_idle_ms: int
 
 
 class ProducerSettings(ClientSettings, total=False):

@@ -45,7 +45,13 @@ class LedgerTopic:
         self._topic_id = ZERO_UUID
         """Of the topic that `_consumer` reads."""
         self._producer = (
-            AsyncProducer(dict(side.settings), acks="all", linger_ms=0, delivery_timeout_ms=WRITE_TIMEOUT_MS)
+            AsyncProducer(
+                dict(side.settings),
+                acks="all",
+                linger_ms=0,
+                delivery_timeout_ms=WRITE_TIMEOUT_MS,
+                allow_auto_create_topics=False,  # `create` creates the topic, compacted
+            )
             if writes
             else None
         )

@@ -32,7 +32,7 @@ class Side:
         self.settings = settings
         self.config = make_config(AdminConfig, dict(settings), {})
         self.cluster = Cluster(self.config, dial=dial_with(self.config), clock=SYSTEM_CLOCK, random=random.random)
-        self.cluster.watch_all_topics()
+        self.cluster.hold_topics(None)
         self.id = ""
         self._fresh: asyncio.Task[None] | None = None
 

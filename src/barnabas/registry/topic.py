@@ -58,7 +58,13 @@ class SchemaTopic:
         self.cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
         self._tp = TopicPartition(name, 0)
         timeout_ms = round(WRITE_TIMEOUT_S * 1000)
-        self._producer = AsyncProducer(given, acks="all", linger_ms=0, delivery_timeout_ms=timeout_ms)
+        self._producer = AsyncProducer(
+            given,
+            acks="all",
+            linger_ms=0,
+            delivery_timeout_ms=timeout_ms,
+            allow_auto_create_topics=False,  # `start` creates the topic, compacted
+        )
         self._consumer = AsyncConsumer(given, auto_offset_reset="earliest", fetch_max_wait_ms=500)
         self._values: dict[bytes, bytes | None] = {}
         self._last: deque[tuple[int, bytes, bytes | None]] = deque(maxlen=REMEMBERED_MAX)

@@ -171,15 +171,39 @@ def test_one_connection_serves_many_and_each_purpose_has_its_own():
 
 def test_a_topic_is_created_by_asking_and_waited_for():
     async def test(cluster, brokers):
-        cluster.watch_topics(["new"], auto_creates=True)
-        assert len((await cluster.topic("new", timeout_s=60)).partitions) == 2
+        assert len((await cluster.topic("new", timeout_s=60, auto_creates=True)).partitions) == 2
+
+    run(test)
+
+
+def test_a_deleted_topic_that_nobody_waits_for_is_not_created_again():
+    async def test(cluster, brokers):
+        await cluster.topic("once", timeout_s=60, auto_creates=True)
+        del brokers.topics["once"]
+        for _ in range(3):
+            view = await cluster.refresh()
+        assert "once" not in brokers.topics
+        assert view.partition_count("once") is None
+        await cluster.topic("once", timeout_s=60, auto_creates=True)
+        assert "once" in brokers.topics
+
+    run(test)
+
+
+def test_topics_without_interest_leave_the_view():
+    async def test(cluster, brokers):
+        brokers.topics.update({"a": 1, "b": 1, "c": 1})
+        cluster.hold_topics(None)
+        assert sorted((await cluster.refresh()).topics) == ["a", "b", "c"]
+        cluster.hold_topics(["a"])
+        await cluster.describe(["c"])
+        assert sorted((await cluster.refresh()).topics) == ["a"]
 
     run(test)
 
 
 def test_a_topic_that_does_not_come_is_reported_with_advice():
     async def test(cluster, brokers):
-        cluster.watch_topics(["new"], auto_creates=False)
         with pytest.raises(TimedOutError, match="'new' does not exist; create it: barnabas topic create"):
             await cluster.topic("new", timeout_s=0.01)
 
@@ -401,7 +425,6 @@ def test_broker_that_has_lost_the_cluster_is_not_asked_for_ever(is_kept_fresh, k
         brokers.down = {("b", 1), ("c", 1)} - {brokers.addresses[knows]}
         config = ClientConfig(bootstrap_servers="a:1", retry_backoff_ms=1, retry_backoff_max_ms=2)
         cluster = Cluster(config, dial=brokers.dial, clock=SYSTEM_CLOCK, random=lambda: 0.0)
-        cluster.watch_topics(["t"], auto_creates=False)
         there = TopicPartition("t", 0)
         keeping = asyncio.create_task(cluster.keep_fresh()) if is_kept_fresh else None
         async with asyncio.timeout(60):

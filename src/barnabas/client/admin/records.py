@@ -25,7 +25,6 @@ async def delete_records(
     :raises KafkaError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION and others; other partitions may be done.
     """
     done: dict[TopicPartition, int] = {}
-    cluster.watch_topics({tp.topic for tp in offsets}, auto_creates=False)
 
     async def ask(cluster: Cluster, node_id: int, part: Mapping[TopicPartition, int]) -> DeleteRecordsResponse:
         response: DeleteRecordsResponse = await cluster.send(node_id, _request(part, timeout_ms))

@@ -220,10 +220,8 @@ class Background:
         if self._watched == (pattern, topics):
             return
         self._watched = pattern, topics
-        if pattern is not None:
-            self._cluster.watch_all_topics()
-        else:
-            self._cluster.watch_topics(topics, auto_creates=self._config.allow_auto_create_topics)
+        wanted = None if pattern is not None else topics
+        self._cluster.hold_topics(wanted, auto_creates=self._config.allow_auto_create_topics)
         self._cluster.want_refresh()
 
     def _on_metadata(self, view: ClusterView) -> None:

@@ -97,7 +97,7 @@ class GroupSession:
     async def _partition_counts(self) -> dict[str, int]:
         """Return the partition counts of what the members want; topics that do not exist are left out."""
         topics = self._membership.topics_of_members()
-        self._cluster.watch_topics(topics, auto_creates=self._config.allow_auto_create_topics)
+        self._cluster.use_topics(topics)  # each member has those created that it subscribes to, where it may
         view = await self._cluster.refresh()
         counts = {topic: view.partition_count(topic) for topic in topics}
         return {topic: count for topic, count in counts.items() if count is not None}

@@ -55,6 +55,8 @@ class TopicQueues(OpenEncoders):
         self.available: list[int] = []
         """The partitions that have a leader, or all of them if none has."""
         self.sticky = -1
+        self.used_at_s = 0.0
+        """When the last batch was opened; the clock is monotonic."""
 
     def stick_to(self, partition: int) -> None:
         """Let records without a key go to `partition` from now on."""
@@ -143,7 +145,10 @@ class Accumulator:
     def set_partitions(self, name: str, partition_count: int, available: Sequence[int]) -> TopicQueues:
         """Note how many partitions a topic has and which have a leader; a topic may grow, never shrink."""
         with self._lock:
-            topic = self._topics.get(name) or TopicQueues(name)
+            topic = self._topics.get(name)
+            if topic is None:
+                topic = TopicQueues(name)
+                topic.used_at_s = self._clock.monotonic()
             for partition in range(len(topic.queues), partition_count):
                 topic.queues.append(PartitionQueue(name, partition))
                 topic.encoders.append(None)
@@ -328,6 +333,7 @@ class Accumulator:
                 self._space.notify_all()
         elif batch not in self._unfinished:
             self._unfinished[batch] = None
+            topic.used_at_s = batch.created_at_s
             topic.queues[batch.partition].batches.append(batch)
             self._wake_by(0.0 if self.eager else batch.created_at_s + self._linger_s)
 
@@ -452,6 +458,12 @@ class Accumulator:
         """Return the queues that hold a batch."""
         with self._lock:
             return [queue for topic in self._topics.values() for queue in topic.queues if queue.batches]
+
+    def topics_in_use(self, since_s: float) -> set[str]:
+        """Return the topics with records that are not settled, or whose last batch was opened after `since_s`."""
+        with self._lock:
+            used = {name for name, topic in self._topics.items() if topic.used_at_s > since_s}
+            return used.union(batch.topic for batch in self._unfinished)
 
     def ready_at_s(self, batch: ProducerBatch) -> float:
         """Return when `batch`, the head of its queue, leaves at the latest: at once when it is full, or when it or its

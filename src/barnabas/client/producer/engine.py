@@ -60,6 +60,20 @@ class SenderSide(Protocol):
         ...
 
 
+class _Sends:
+    """What keeps topics in the producer's metadata, and creates them."""
+
+    def __init__(self, accumulator: Accumulator, may_create: bool) -> None:
+        self._accumulator = accumulator
+        self._may_create = may_create
+
+    def topics_to_create(self) -> set[str]:
+        return {queue.topic for queue in self._accumulator.waiting()} if self._may_create else set()
+
+    def topics_in_use(self, since_s: float) -> set[str]:
+        return self._accumulator.topics_in_use(since_s)
+
+
 class ProducerEngine:
     """Takes records and delivers them.
 
@@ -98,7 +112,9 @@ class ProducerEngine:
         self.records = RecordAppender(
             self.accumulator, Routing(config.partitioner), open_encoders, self.queues, clock, serializers
         )
-        self._cluster = Cluster(config, dial=dial or dial_with(config), clock=clock, random=chance)
+        sends = _Sends(self.accumulator, config.allow_auto_create_topics)
+        dial = dial or dial_with(config)
+        self._cluster = Cluster(config, dial=dial, clock=clock, random=chance, sending=sends)
         self._send_loop = SendLoop(config, self._cluster, self.accumulator, clock)
         self._send_loop.on_settled = self.ring
         self._cluster.updated.append(lambda _view: self._send_loop.on_metadata())
@@ -194,8 +210,8 @@ class ProducerEngine:
 
         :raises TimedOutError: they were not within `max_block_ms`.
         """
-        self._cluster.watch_topics([topic], auto_creates=self.config.allow_auto_create_topics)
-        await self._cluster.topic(topic, timeout_s=self.config.max_block_ms / 1000)
+        auto_creates = self.config.allow_auto_create_topics
+        await self._cluster.topic(topic, timeout_s=self.config.max_block_ms / 1000, auto_creates=auto_creates)
 
     def ring(self) -> None:
         """Wake who waits for something to be settled."""

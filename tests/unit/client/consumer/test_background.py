@@ -42,7 +42,7 @@ class RefusingCluster:
     def want_refresh(self, *, is_stale=False):
         pass
 
-    def watch_topics(self, topics, *, auto_creates):
+    def hold_topics(self, topics, *, auto_creates):
         assert not auto_creates
 
     def open_channel(self, node_id, purpose=""):

@@ -49,7 +49,7 @@ class FakeCluster:
     def forget_coordinator(self, group):
         self.forgotten.append(group)
 
-    def watch_topics(self, topics, *, auto_creates):
+    def use_topics(self, topics):
         pass
 
     async def refresh(self):

@@ -57,8 +57,8 @@ class FakeCluster:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "it exists")
         self.has_topic = True
 
-    def watch_topics(self, _topics: list[str], *, auto_creates: bool) -> None:
-        assert not auto_creates
+    def use_topics(self, _topics: list[str]) -> None:
+        pass
 
     async def topic(self, _name: str, *, timeout_s: float) -> object:
         assert timeout_s > 0
