@@ -277,7 +277,12 @@ class UnsupportedVersionError(BarnabasError):
 
 
 class CorruptBatchError(BarnabasError):
-    """A record batch whose length, CRC or structure is wrong; it must not be stored, served or trusted."""
+    """A record batch whose length, CRC or structure is wrong; it must not be stored, served or trusted.
+
+    :ivar next_offset: where consumers can go on, behind that batch; None where that is not known.
+    """
+
+    next_offset: int | None = None
 
 
 class ConfigurationError(BarnabasError):

@@ -24,7 +24,7 @@ EXAMPLES = int(os.environ.get("PARITY_EXAMPLES", "0")) or examples(150)
 blobs = st.one_of(st.none(), st.binary(max_size=80), st.integers(0, 9_000).map(bytes))
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 headers = st.lists(st.tuples(names, blobs), max_size=3)
-timestamps = st.one_of(st.integers(-1, 2**45), st.integers(-(2**61) + 1, 2**61 - 1))
+timestamps = st.one_of(st.integers(-1, 2**45), st.integers(-(2**63), 2**63 - 1))
 contents = st.lists(st.tuples(timestamps, blobs, blobs, headers), min_size=1, max_size=12)
 varints = st.one_of(
     st.integers(-3, 200), st.integers(-(2**66), 2**66), st.sampled_from([2**31 - 1, 2**31, 2**63 - 1, -(2**63)])

@@ -38,7 +38,7 @@ CONTROL_MASK = 0x20
 
 keys = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"key-7", b"key-77", b"eight by", b"x" * 300]))
 values = st.one_of(st.none(), st.none(), st.sampled_from([b"", b"v", b"w" * 70]))
-timestamps = st.one_of(st.integers(-1, 300), st.integers(-(2**61) + 1, 2**61 - 1))
+timestamps = st.one_of(st.integers(-1, 300), st.integers(-(2**63), 2**63 - 1))
 headers = st.lists(st.tuples(st.sampled_from(["h", ""]), st.one_of(st.none(), st.just(b"\xff"))), max_size=2)
 rows = st.tuples(keys, values, timestamps, headers)
 

@@ -27,14 +27,6 @@ from barnabas.model import TimestampType
 from barnabas.records import codec_pure
 from barnabas.records.columns import BinaryBuffers, ColumnBuffers, HeaderBuffers
 
-cdef extern from *:
-    """
-    #define BARNABAS_TIMESTAMP_LIMIT (INT64_C(1) << 62)
-    #define BARNABAS_WRITTEN_TIMESTAMP_LIMIT (INT64_C(1) << 61)
-    """
-    const int64_t TIMESTAMP_LIMIT "BARNABAS_TIMESTAMP_LIMIT"
-    const int64_t WRITTEN_TIMESTAMP_LIMIT "BARNABAS_WRITTEN_TIMESTAMP_LIMIT"
-
 cdef enum:
     HEADER_SIZE = 61
     NULL_SIZE = -1

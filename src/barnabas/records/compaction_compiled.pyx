@@ -28,10 +28,8 @@ from barnabas.records.header import read_header
 
 cdef extern from *:
     """
-    #define BARNABAS_TIMESTAMP_LIMIT (INT64_C(1) << 62)
     #define BARNABAS_RELATIVE_OFFSET_MAX ((INT64_C(1) << 40) - 2)
     """
-    const int64_t TIMESTAMP_LIMIT "BARNABAS_TIMESTAMP_LIMIT"
     const int64_t RELATIVE_OFFSET_MAX "BARNABAS_RELATIVE_OFFSET_MAX"
     void prefetch "__builtin_prefetch"(const void* address) noexcept nogil
 

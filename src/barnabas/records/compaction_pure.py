@@ -18,7 +18,7 @@ from typing import NamedTuple
 from barnabas.errors import CorruptBatchError
 from barnabas.model import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
 from barnabas.records.codec_pure.decoding import Lists, decode_batch
-from barnabas.records.codec_pure.limits import BATCH_BYTES_MAX, OFFSET_MAX, TIMESTAMP_LIMIT, WRITTEN_TIMESTAMP_LIMIT
+from barnabas.records.codec_pure.limits import BATCH_BYTES_MAX, OFFSET_MAX, wrapped_timestamp
 from barnabas.records.codec_pure.varints import decode_varint, varint
 from barnabas.records.compression import DECOMPRESSED_BYTES_MAX, Compression, Decompressor, compress
 from barnabas.records.header import (
@@ -46,6 +46,9 @@ RELATIVE_OFFSET_MAX = 2 ** (8 * OFFSET_BYTES) - 2
 
 SLOTS_MAX = 2**32 - 1
 """More memory than 84 GiB is of no use: places are computed with 64 bits."""
+
+DELETE_HORIZON_MAX_MS = 2**61 - 1
+"""The differences between this time and usual timestamps fit 64 bits."""
 
 KEYLESS_MAX = 1_000
 """So many records without keys are told of a batch."""
@@ -368,7 +371,7 @@ def delete_horizon(filtering: Filtering) -> int:
     >>> delete_horizon(Filtering(5, 10, {}, 0))
     15
     """
-    return max(0, min(filtering.now_ms + filtering.delete_retention_ms, WRITTEN_TIMESTAMP_LIMIT - 1))
+    return max(0, min(filtering.now_ms + filtering.delete_retention_ms, DELETE_HORIZON_MAX_MS))
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
@@ -386,17 +389,14 @@ def empty_batch(header: BatchHeader) -> bytearray:
 def _parts_from(horizon_ms: int, parts: list[bytes], header: BatchHeader, kept: list[int]) -> list[bytes] | None:
     """Return the records that stay, with timestamps that count from the horizon.
 
-    None: timestamps that producers made up are too far from it, or a batch of 2 GiB would become larger. Such a batch
-    gets no horizon, and keeps its tombstones.
+    None: a batch of 2 GiB would become larger. Such a batch gets no horizon, and keeps its tombstones.
     """
     counted = []
     for row in kept:
         part = parts[row]
         _, attributes_at = decode_varint(part, 0)
         delta, rest = decode_varint(part, attributes_at + 1)
-        delta += header.base_timestamp_ms - horizon_ms
-        if not -TIMESTAMP_LIMIT < delta < TIMESTAMP_LIMIT:
-            return None
+        delta = wrapped_timestamp(delta + header.base_timestamp_ms - horizon_ms)
         content = part[attributes_at : attributes_at + 1] + varint(delta) + part[rest:]
         counted.append(varint(len(content)) + content)
     fits = BATCH_HEADER_SIZE + sum(map(len, counted)) <= BATCH_BYTES_MAX
@@ -496,7 +496,8 @@ def records_of(view: memoryview, position: int, header: BatchHeader, decompresso
     """
     body = bytes(body_of(view, position, header, decompressor))
     try:
-        lists, _ = decode_batch(body, header, 0, OFFSET_MAX)
+        # The records that stay are copied with their offset deltas, so these have to be right.
+        lists, _ = decode_batch(body, header, 0, OFFSET_MAX, any_deltas=False)
     except CorruptBatchError as error:
         raise _corrupt(position, header, error) from error
     return body, lists

@@ -111,8 +111,8 @@ def test_what_is_not_bytes_is_a_type_error_and_changes_nothing(codec: ModuleType
     assert (encoder.count, encoder.size_bytes) == (0, 61)
 
 
-@pytest.mark.parametrize("timestamp_ms", [2**61, -(2**61), 2**70])
-def test_timestamps_that_readers_would_refuse_are_refused(codec: ModuleType, timestamp_ms: int) -> None:
+@pytest.mark.parametrize("timestamp_ms", [2**63, -(2**63) - 1, 2**70])
+def test_timestamps_that_do_not_fit_64_bits_are_refused(codec: ModuleType, timestamp_ms: int) -> None:
     encoder = codec.RecordEncoder()
     with pytest.raises(ValueError, match="between"):
         encoder.append(timestamp_ms, None, b"")
@@ -256,7 +256,7 @@ def test_log_append_time_replaces_the_timestamps(codec: ModuleType) -> None:
         {"record_count": -1},
         {"record_count": 2**31 - 1},
         {"last_offset_delta": 1},
-        {"base_timestamp_ms": 2**62},
+        {"record_count": 2},
         {"base_offset": 2**63 - 2},
         {"base_offset": -1},
     ],
@@ -298,10 +298,10 @@ def test_columns_are_cut_by_offset_and_number(codec: ModuleType) -> None:
 
 def test_timestamps_that_are_far_apart_can_be_read_again(codec: ModuleType) -> None:
     encoder = codec.RecordEncoder()
-    encoder.append(-(2**61) + 1, None, b"")
-    encoder.append(2**61 - 1, None, b"")
+    encoder.append(-(2**63), None, b"")
+    encoder.append(2**63 - 1, None, b"")
     records = codec.decode_records(encoder.body(), header_of(encoder), "t", 0)
-    assert [record.timestamp_ms for record in records] == [-(2**61) + 1, 2**61 - 1]
+    assert [record.timestamp_ms for record in records] == [-(2**63), 2**63 - 1]
 
 
 def test_lists_of_nothing_but_bytes_are_taken_as_they_are(codec: ModuleType) -> None:

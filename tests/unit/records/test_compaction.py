@@ -363,12 +363,13 @@ def test_a_retention_without_end_gives_a_horizon_that_readers_understand(twin: M
     assert headers_of(left)[0].base_timestamp_ms == 2**61 - 1
 
 
-def test_timestamps_too_far_from_the_horizon_keep_a_batch_without_one(twin: ModuleType) -> None:
-    far = changed(batch(0, [(b"a", None), (b"b", b"")]), base_timestamp_ms=-(2**62) + 1)
+@pytest.mark.parametrize("base_timestamp_ms", [-(2**63), -(2**62) + 1, 2**63 - 1])
+def test_timestamps_far_from_the_horizon_stay_as_they_are(twin: ModuleType, base_timestamp_ms: int) -> None:
+    far = changed(batch(0, [(b"a", None), (b"b", b"")]), base_timestamp_ms=base_timestamp_ms)
     log = far + batch(2, [(b"b", b"")])
     left = cleaned(twin, log)
     assert records_of(left) == [records_of(log)[0], records_of(log)[2]]
-    assert not headers_of(left)[0].attributes & DELETE_HORIZON_MASK
+    assert headers_of(left)[0].base_timestamp_ms == HORIZON_MS
 
 
 def test_the_greatest_timestamp_is_at_least_that_of_none(twin: ModuleType) -> None:

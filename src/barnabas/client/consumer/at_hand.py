@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from barnabas.client.consumer.cursor import Cursor
-from barnabas.client.consumer.decoding import decode_chunk, decode_columns
+from barnabas.client.consumer.decoding import decode_chunk, decode_columns, offset_after_batch
 from barnabas.client.consumer.deserializing import Deserializers
 from barnabas.client.consumer.fetcher import Chunk
 from barnabas.client.consumer.state import ConsumerState
@@ -156,6 +156,9 @@ class AtHand:
 
 
 def _damaged(chunk: Chunk, offset: int, damage: CorruptBatchError) -> CorruptBatchError:
-    error = CorruptBatchError(f"{chunk.state.tp} at offset {offset}: {damage}; seek past it to go on")
+    next_offset = offset_after_batch(chunk, offset)
+    place = "" if next_offset is None else f" (the next batch begins at offset {next_offset})"
+    error = CorruptBatchError(f"{chunk.state.tp} at offset {offset}: {damage}; seek past it to go on{place}")
+    error.next_offset = next_offset
     error.__cause__ = damage
     return error

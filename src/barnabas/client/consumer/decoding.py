@@ -43,6 +43,17 @@ def decode_columns(
     return chunk.next_offset if rest is None else next_offset, rest, None
 
 
+def offset_after_batch(chunk: Chunk, offset: int) -> int | None:
+    """Return the offset after the batch that holds `offset`, by the header of that batch; None: no header says it."""
+    try:
+        for _, header in iter_headers(chunk.data, partial_ok=True):
+            if header.next_offset > offset:
+                return header.next_offset
+    except CorruptBatchError:
+        pass
+    return None
+
+
 def _rest(chunk: Chunk, offset: int) -> Chunk | None:
     """Return the batches from the one that holds `offset` on, if there are any with records for the application."""
     view = memoryview(chunk.data)

@@ -231,7 +231,7 @@ cdef class ColumnDecoder:
                 at = read_varint(at + length, end, &length)
                 if not self.header_values.reserve(1, max(0, length)):
                     return False
-                self.header_values.put(at, <int32_t>length)
+                self.header_values.put(at, <int32_t>length if length >= 0 else NULL_SIZE)
                 if length > 0:
                     at += length
             (<int32_t*>(self.header_offsets.data + self.header_offsets.size))[0] = <int32_t>self.header_names.length

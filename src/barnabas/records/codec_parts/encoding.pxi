@@ -57,7 +57,7 @@ cdef class RecordEncoder:
     ) except -2:
         """Append one record; return its index, or NO_ROOM. Never gives up the interpreter lock."""
         cdef Storage out = self._out
-        cdef int64_t delta = timestamp_ms - self.base_timestamp_ms if self.count else 0
+        cdef int64_t delta = wrapping_difference(timestamp_ms, self.base_timestamp_ms) if self.count else 0
         cdef Py_ssize_t size = 1 + varint_size(delta) + varint_size(self.count)
         cdef uint8_t* at
         size += 1 if key_size < 0 else varint_size(key_size) + key_size
@@ -168,7 +168,7 @@ cdef class RecordEncoder:
         if added < 0:
             if added == -4:
                 raise MemoryError
-            raise ValueError(codec_pure.BAD_COLUMN if added == -2 else codec_pure.BAD_TIMESTAMP)
+            raise ValueError(codec_pure.BAD_COLUMN)
         return added
 
     cdef Py_ssize_t put_rows(
@@ -198,9 +198,7 @@ cdef class RecordEncoder:
                 return -2
             if times != NULL:
                 stamp = times[row]
-                if not -WRITTEN_TIMESTAMP_LIMIT < stamp < WRITTEN_TIMESTAMP_LIMIT:
-                    return -3
-            delta = stamp - self.base_timestamp_ms if self.count else 0
+            delta = wrapping_difference(stamp, self.base_timestamp_ms) if self.count else 0
             size = 2 + varint_size(delta) + varint_size(self.count)
             size += 1 if key_size < 0 else varint_size(key_size) + key_size
             size += 1 if value_size < 0 else varint_size(value_size) + value_size

@@ -19,6 +19,23 @@ cdef inline const uint8_t* read_blob(
     return at + length
 
 
+cdef inline const uint8_t* read_any_blob(
+    const uint8_t* body, const uint8_t* at, const uint8_t* end, int32_t* position, int32_t* size
+) noexcept nogil:
+    """Do the same, but any negative length is null, as in Kafka's clients."""
+    cdef int64_t length
+    at = read_varint(at, end, &length)
+    if at == NULL or length > end - at:
+        return NULL
+    if length < 0:
+        position[0] = 0
+        size[0] = NULL_SIZE
+        return at
+    position[0] = <int32_t>(at - body)
+    size[0] = <int32_t>length
+    return at + length
+
+
 cdef const uint8_t* skip_headers(const uint8_t* at, const uint8_t* end, int64_t count) noexcept nogil:
     """Return what follows `count` headers, or NULL if they do not lie before `end`."""
     cdef int64_t length
@@ -30,7 +47,7 @@ cdef const uint8_t* skip_headers(const uint8_t* at, const uint8_t* end, int64_t 
         if at == NULL or length < 0 or length > end - at:
             return NULL
         at = read_varint(at + length, end, &length)
-        if at == NULL or length < NULL_SIZE or length > end - at:
+        if at == NULL or length > end - at:
             return NULL
         if length > 0:
             at += length

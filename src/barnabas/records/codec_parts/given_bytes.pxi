@@ -35,7 +35,7 @@ cdef inline int64_t checked_timestamp(object timestamp_ms) except? -1:
     cdef int64_t stamp
     if not isinstance(timestamp_ms, int):
         raise TypeError(f"a timestamp is an int (ms since the epoch), not {type(timestamp_ms).__name__}")
-    if not -WRITTEN_TIMESTAMP_LIMIT < timestamp_ms < WRITTEN_TIMESTAMP_LIMIT:
+    if not INT64_MIN <= timestamp_ms <= INT64_MAX:
         raise ValueError(codec_pure.BAD_TIMESTAMP)
     stamp = timestamp_ms
     return stamp

@@ -16,6 +16,15 @@ cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
     return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
 
 
+cdef inline int64_t wrapping_sum(int64_t one, int64_t other) noexcept nogil:
+    """Timestamps that do not fit 64 bits wrap around, as in Kafka's clients."""
+    return <int64_t>(<uint64_t>one + <uint64_t>other)
+
+
+cdef inline int64_t wrapping_difference(int64_t one, int64_t other) noexcept nogil:
+    return <int64_t>(<uint64_t>one - <uint64_t>other)
+
+
 cdef inline Py_ssize_t varint_size(int64_t value) noexcept nogil:
     return barnabas_zigzag_size(zigzag(value))
 

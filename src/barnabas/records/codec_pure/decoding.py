@@ -14,7 +14,13 @@ from typing import NamedTuple, cast
 
 from barnabas.errors import CorruptBatchError
 from barnabas.model import Header, TimestampType
-from barnabas.records.codec_pure.limits import BATCH_BYTES_MAX, OFFSET_MAX, RECORD_SIZE_MIN, TIMESTAMP_LIMIT
+from barnabas.records.codec_pure.limits import (
+    BATCH_BYTES_MAX,
+    NEAR_TIMESTAMP_LIMIT,
+    OFFSET_MAX,
+    RECORD_SIZE_MIN,
+    wrapped_timestamp,
+)
 from barnabas.records.codec_pure.varints import SIGNED, decode_varint
 from barnabas.records.columns import Buffer
 from barnabas.records.header import BatchHeader
@@ -91,31 +97,42 @@ def check_ranges(size: int, header: BatchHeader) -> None:
         raise CorruptBatchError(f"{header.record_count} records cannot be in {size} bytes")
     if size > BATCH_BYTES_MAX:
         raise CorruptBatchError(f"a body of {size} bytes is larger than a batch can be")
-    if not -TIMESTAMP_LIMIT < header.base_timestamp_ms < TIMESTAMP_LIMIT:
-        raise CorruptBatchError(f"base timestamp {header.base_timestamp_ms} is out of range")
     if not 0 <= header.base_offset <= header.last_offset < OFFSET_MAX:
         raise CorruptBatchError(f"offsets from {header.base_offset} to {header.last_offset} are out of range")
 
 
-def decode_batch(body: Buffer, header: BatchHeader, min_offset: int, max_offset: int) -> tuple[Lists, slice]:
-    """Return all records of a batch, and which of them have offsets in the range."""
+def decode_batch(
+    body: Buffer, header: BatchHeader, min_offset: int, max_offset: int, *, any_deltas: bool = True
+) -> tuple[Lists, slice]:
+    """Return all records of a batch, and which of them have offsets in the range.
+
+    What Kafka's clients read is read: sums of timestamps wrap around, any negative length is null. In a batch with as
+    many records as offsets, the position of a record is its offset: producers may write any offset deltas there.
+
+    :param any_deltas: False refuses offset deltas that do not ascend, in any batch.
+    """
     check_ranges(len(body), header)
     content = body if type(body) is bytes else bytes(body)
     lists = Lists()
+    is_gapless = any_deltas and header.record_count == header.last_offset_delta + 1
     try:
-        position = _decode_loop(content, header, lists)
+        position = _decode_loop(content, header, lists, is_gapless)
     except IndexError:
         raise CorruptBatchError(f"{header.record_count} records announced, the batch ends before") from None
     if position != len(content):
         raise CorruptBatchError(f"{len(content) - position} bytes after the last of {header.record_count} records")
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         lists.timestamps_ms = [header.max_timestamp_ms] * header.record_count
+    elif not -NEAR_TIMESTAMP_LIMIT < header.base_timestamp_ms < NEAR_TIMESTAMP_LIMIT:
+        lists.timestamps_ms = list(map(wrapped_timestamp, lists.timestamps_ms))
+    if is_gapless:
+        lists.offsets = list(range(header.base_offset, header.next_offset))
     first = bisect_left(lists.offsets, min_offset)
     return lists, slice(first, max(first, bisect_left(lists.offsets, max_offset)))
 
 
 def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field would double its time
-    body: bytes, header: BatchHeader, lists: Lists
+    body: bytes, header: BatchHeader, lists: Lists, is_gapless: bool
 ) -> int:
     """Return the position after the last record.
 
@@ -149,8 +166,7 @@ def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field wo
             position += 3
         else:
             timestamp_delta, position = decode_varint(body, position + 1)
-            if not -TIMESTAMP_LIMIT < timestamp_delta < TIMESTAMP_LIMIT:
-                raise CorruptBatchError(f"timestamp delta {timestamp_delta} is out of range")
+            timestamp_delta = wrapped_timestamp(base_timestamp_ms + timestamp_delta) - base_timestamp_ms
 
         byte = body[position]
         if byte < 0x80:
@@ -161,7 +177,7 @@ def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field wo
             position += 2
         else:
             delta, position = decode_varint(body, position)
-        if not previous_delta < delta <= last_delta:
+        if not previous_delta < delta <= last_delta and not is_gapless:
             raise CorruptBatchError(f"offset delta {delta} after {previous_delta}, in a batch up to {last_delta}")
         previous_delta = delta
 
@@ -176,9 +192,10 @@ def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field wo
             else:
                 size, position = decode_varint(body, position)
             if size < 0:
-                raise CorruptBatchError(f"key of {size} bytes")
-            key = body[position : position + size]
-            position += size
+                key = None
+            else:
+                key = body[position : position + size]
+                position += size
 
         byte = body[position]
         if byte == 1:
@@ -194,9 +211,10 @@ def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field wo
             else:
                 size, position = decode_varint(body, position)
             if size < 0:
-                raise CorruptBatchError(f"value of {size} bytes")
-            value = body[position : position + size]
-            position += size
+                value = None
+            else:
+                value = body[position : position + size]
+                position += size
 
         if body[position] == 0:
             position += 1
@@ -246,7 +264,7 @@ def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header,
             position += 1
         else:
             size, position = decode_varint(body, position)
-        if not -1 <= size <= end - position:
+        if size > end - position:
             raise CorruptBatchError(f"header value of {size} bytes, {end - position} are left")
         if size < 0:
             headers.append((name, None))

@@ -15,8 +15,11 @@ from barnabas.records.codec_pure.limits import (
     BATCH_BYTES_MAX,
     BATCH_TOO_LARGE,
     RECORD_OVERHEAD_MAX,
+    TIMESTAMP_MAX,
+    TIMESTAMP_MIN,
     as_bytes,
     checked_timestamp,
+    wrapped_timestamp,
 )
 from barnabas.records.codec_pure.varints import NULL, TABLE_SIZE, VARINTS, encode_headers, encode_varint, varint
 from barnabas.records.columns import BinaryBuffers, Buffer
@@ -94,6 +97,8 @@ class RecordEncoder:
         """Add one record; False if it does not fit."""
         index = self.count
         delta = timestamp_ms - self.base_timestamp_ms if index else 0
+        if not TIMESTAMP_MIN <= delta <= TIMESTAMP_MAX:
+            delta = wrapped_timestamp(delta)
         body = b"".join(
             (
                 b"\x00",

@@ -14,17 +14,27 @@ RECORD_OVERHEAD_MAX = 32
 """What a record without headers takes beside its key and value, at most."""
 
 BATCH_TOO_LARGE = "a batch cannot be larger than 2 GiB"
-BAD_TIMESTAMP = "a timestamp must be between -2**61 and 2**61 ms"
+BAD_TIMESTAMP = "a timestamp must be between -2**63 and 2**63 - 1 ms"
 BAD_COLUMN = "the offsets of an Arrow column do not lie within its data"
 
 RECORD_SIZE_MIN = 7
 """Bytes of a record with neither key nor value nor headers."""
 
-TIMESTAMP_LIMIT = 2**62
-"""Timestamps and their deltas beyond this are damage: their sum might not fit 64 bits."""
+TIMESTAMP_MIN = -(2**63)
+TIMESTAMP_MAX = 2**63 - 1
+"""Timestamps are signed 64-bit numbers. The broker stores any of them."""
 
-WRITTEN_TIMESTAMP_LIMIT = 2**61
-"""Timestamps beyond this are not written: two of them could be further apart than readers accept."""
+NEAR_TIMESTAMP_LIMIT = 2**62
+"""A base timestamp and a delta below this limit have a sum that fits 64 bits."""
+
+
+def wrapped_timestamp(timestamp_ms: int) -> int:
+    """Return a sum or difference of timestamps as 64-bit arithmetic has it, which wraps around as in Kafka's clients.
+
+    >>> wrapped_timestamp(2**63 - 1 + 1) == -(2**63)
+    True
+    """
+    return (timestamp_ms + 2**63) % 2**64 - 2**63
 
 
 def as_bytes(given: Any) -> bytes:
@@ -36,13 +46,13 @@ def as_bytes(given: Any) -> bytes:
 
 
 def checked_timestamp(timestamp_ms: object) -> int:
-    """Return a timestamp that readers will accept.
+    """Return a timestamp that fits its field.
 
     :raises TypeError: it is no int.
     :raises ValueError: it is out of range.
     """
     if not isinstance(timestamp_ms, int):
         raise TypeError(f"a timestamp is an int (ms since the epoch), not {type(timestamp_ms).__name__}")
-    if not -WRITTEN_TIMESTAMP_LIMIT < timestamp_ms < WRITTEN_TIMESTAMP_LIMIT:
+    if not TIMESTAMP_MIN <= timestamp_ms <= TIMESTAMP_MAX:
         raise ValueError(BAD_TIMESTAMP)
     return timestamp_ms

@@ -224,10 +224,8 @@ cdef class Sieve:
             end = at + length
             attributes = at[0]
             at = read_varint(at + 1, end, &delta)
-            timestamp_ms = self.header.base_timestamp_ms + delta
-            if not self.horizon_ms - TIMESTAMP_LIMIT < timestamp_ms < self.horizon_ms + TIMESTAMP_LIMIT:
-                return UNCHANGED
-            delta = timestamp_ms - self.horizon_ms
+            timestamp_ms = wrapping_sum(self.header.base_timestamp_ms, delta)
+            delta = wrapping_difference(timestamp_ms, self.horizon_ms)
             length = 1 + varint_size(delta) + (end - at)
             if not self.counted.reserve(length + VARINT_BYTES_MAX):
                 return NO_MEMORY

@@ -43,7 +43,6 @@ cdef inline bint are_in_range(const Header* header, int64_t size) noexcept nogil
     return (
         header.record_count <= size // RECORD_SIZE_MIN
         and size <= INT32_MAX
-        and -TIMESTAMP_LIMIT < header.base_timestamp_ms < TIMESTAMP_LIMIT
     )
 
 
@@ -65,7 +64,8 @@ cdef const uint8_t* parse_record(
 ) noexcept nogil:
     """Return what follows the record at `at`, or NULL: it is damaged. `previous` is the offset delta of the one before.
 
-    The checks are those of `parse_rows` in `codec_parts/decoding.pxi`.
+    The checks are those of `parse_rows` in `codec_parts/decoding.pxi`. Offset deltas have to ascend in any batch: what
+    stays of it is copied with them.
     """
     cdef const uint8_t* end
     cdef int64_t length, number
@@ -77,16 +77,16 @@ cdef const uint8_t* parse_record(
         return NULL
     end = at + length
     at = read_varint(at + 1, end, &delta)
-    if at == NULL or not -TIMESTAMP_LIMIT < delta < TIMESTAMP_LIMIT:
+    if at == NULL:
         return NULL
-    record.timestamp_ms = header.base_timestamp_ms + delta
+    record.timestamp_ms = wrapping_sum(header.base_timestamp_ms, delta)
     at = read_varint(at, end, &delta)
     if at == NULL or delta <= previous[0] or delta > header.last_offset_delta:
         return NULL
     previous[0] = delta
     record.offset = header.base_offset + delta
-    at = read_blob(body, at, end, &record.key_position, &record.key_size)
-    at = read_blob(body, at, end, &value_position, &value_size)
+    at = read_any_blob(body, at, end, &record.key_position, &record.key_size)
+    at = read_any_blob(body, at, end, &value_position, &value_size)
     at = read_varint(at, end, &number)
     if at == NULL:
         return NULL
