@@ -10,10 +10,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from barnabas.broker.settings.in_force import DYNAMIC_RULES, BrokerSettings
+from barnabas.broker.settings.kafka_names import LISTENERS, OTHER_NAMES, OTHER_UNITS, PROMISES, WITHOUT_EFFECT
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.broker.settings.unused import GROUP_SETTINGS, UNUSED_BROKER_SETTINGS
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 
@@ -39,6 +45,18 @@ Settings of Kafka's that have no effect here are checked, kept and shown all the
 work; they are marked. What a broker of this version could not live up to is refused: `remote.storage.enable=true`.
 """
 
+OF_KAFKA = f"""\
+A settings file of Kafka's can be used as it is, in TOML.
+
+- These names are translated: {_names(OTHER_NAMES)}, {_names(OTHER_UNITS)}, {_names(LISTENERS)}. There is one
+  listener for clients.
+- These names are refused where they ask for what is not there: {_names(PROMISES)}, and listeners with TLS or SASL.
+- The other {len(WITHOUT_EFFECT)} names that Kafka's brokers have or had do nothing. The broker logs those in its file.
+  Such a name may also be set while the broker runs: the broker keeps and shows it, but for secrets, and logs that it
+  has no effect. The same holds for names of topics' settings.
+- A name that Kafka does not know either is an error.
+"""
+
 
 def page() -> str:
     """Return the page as it should be."""
@@ -61,6 +79,7 @@ def page() -> str:
         + _table(("setting", "default", "while it runs", "what it means"), broker_rows),
         "Known from Kafka, to be changed while the broker runs, and kept without effect:\n\n"
         + _table(("setting", "default", "values"), unused_rows),
+        OF_KAFKA,
         "## Groups\n\nFor members of protocols that are not served yet: the next-generation one (KIP-848), share groups"
         " (KIP-932)\nand groups of Kafka Streams (KIP-1071). Kept without effect. In a classic group each member brings"
         " its own timeouts.\n\n" + _table(("setting", "default", "values"), group_rows),

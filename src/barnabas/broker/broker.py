@@ -325,6 +325,7 @@ class Broker:
         self.config = config
         self._open_files.allow_connections(config.max_connections)
         self._throttles.configure(config)
+        self._logs.set_file_delete_delay(config.file_delete_delay_ms)
         await self.topics.set_defaults(config)
 
     def _listen(self, listener: Listener, host: str, port: int, flag: str) -> int:

@@ -225,6 +225,11 @@ class DataFolders:
         manager = self._managers.get(path)
         return self._failures[path] if manager is None else manager.failure
 
+    def set_file_delete_delay(self, delay_ms: int) -> None:
+        """Use another delay for files that are set aside from now on; see `LogManager`."""
+        for manager in self._managers.values():
+            manager.set_file_delete_delay(delay_ms)
+
     def _healthy(self) -> list[LogManager]:
         return [manager for manager in self._managers.values() if manager.failure is None]
 

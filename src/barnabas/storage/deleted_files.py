@@ -25,6 +25,10 @@ class DeletedFiles:
         self._waiting: list[tuple[float, Path]] = []
         self._lock = threading.Lock()
 
+    def set_delay(self, delay_s: float) -> None:
+        """Use another delay for what is added from now on."""
+        self._delay_s = delay_s
+
     def add(self, paths: Sequence[Path], *, at_once: bool = False) -> None:
         """Remove these when the delay is over.
 

@@ -386,6 +386,10 @@ class LogManager:
     def _set_aside(self, log: Log) -> None:
         self._deleted.add(log.remove_old_files())
 
+    def set_file_delete_delay(self, delay_ms: int) -> None:
+        """Use another `file_delete_delay_ms` for the files that are set aside from now on."""
+        self._deleted.set_delay(delay_ms / 1000)
+
     def delete_later(self, paths: list[Path]) -> None:
         """Remove files that a log set aside, after the delay."""
         self._deleted.add(paths)

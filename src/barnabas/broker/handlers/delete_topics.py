@@ -5,6 +5,7 @@ from __future__ import annotations
 from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import check_not_internal
+from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
@@ -16,21 +17,25 @@ from barnabas.protocol.messages.delete_topics import (
 )
 from barnabas.protocol.types import ZERO_UUID
 
+FIRST_VERSION_WITH_DELETION_DISABLED = 3
+
 
 @serves(DeleteTopicsRequest)
 async def delete_topics(
-    topics: Topics, turns: Turns, request: DeleteTopicsRequest, context: Context
+    topics: Topics, settings: DynamicSettings, turns: Turns, request: DeleteTopicsRequest, context: Context
 ) -> DeleteTopicsResponse:
     """Remove each topic; its files go a while later."""
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     responses = []
     for each in wanted:
-        responses.append(await _delete(topics, each))
+        responses.append(await _delete(topics, settings, each, context.version))
         await turns.pause()
     return DeleteTopicsResponse(responses=responses)
 
 
-async def _delete(topics: Topics, wanted: DeleteTopicState) -> DeletableTopicResult:
+async def _delete(
+    topics: Topics, settings: DynamicSettings, wanted: DeleteTopicState, version: int
+) -> DeletableTopicResult:
     name, topic_id = wanted.name, wanted.topic_id
     try:
         if name is not None and topic_id != ZERO_UUID:
@@ -43,6 +48,10 @@ async def _delete(topics: Topics, wanted: DeleteTopicState) -> DeletableTopicRes
                 f"there is no topic {name!r}" if by_name else "there is no topic with this id",
             )
         name, topic_id = topic.name, topic.id
+        if not settings.config.delete_topic_enable:
+            has_code = version >= FIRST_VERSION_WITH_DELETION_DISABLED
+            code = ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
+            raise KafkaError(code, "delete.topic.enable is false")
         check_not_internal(name, "cannot be deleted")
         await topics.delete(topic.name, topic.id if wanted.name is None else None)
     except BarnabasError as error:

@@ -9,8 +9,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from barnabas.broker.settings.in_force import BrokerSettings, check_dynamic
+from barnabas.broker.settings.in_force import BrokerSettings, check_dynamic, is_without_effect
+from barnabas.broker.settings.kafka_names import has_no_effect, is_secret
 from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.broker.settings.unused import GROUP_SETTINGS
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination import configs
@@ -80,14 +82,16 @@ class DynamicSettings:
                     replaced(settings).config  # noqa: B018 - it raises where it cannot be
                 except ConfigurationError as error:
                     raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-                return settings
+                return {each: value for each, value in settings.items() if not _is_not_kept(each)}
 
             if validate_only:
                 changed(known)
                 return
+            asked = change(known)
             write = configs.change_broker_config
             self.broker = replaced(await self._in_tree_thread(write, self._tree, name, changed, known))
             self.config = self.broker.config
+            _log_without_effect(asked, known)
             await self._put_into_force(self.config)
 
     async def alter_group(self, name: str, change: Change, *, validate_only: bool = False) -> None:
@@ -158,6 +162,26 @@ def _understood(static: BrokerConfig, found: Mapping[str, str]) -> dict[str, str
             log.warning("the tree says of brokers that %s is %r: %s; it is left out", setting, value, error)
             del understood[setting]
     return understood
+
+
+def _is_not_kept(name: str) -> bool:
+    """Whether a setting has no effect here, and a secret as its value."""
+    return is_without_effect(name) and is_secret(name)
+
+
+def _log_without_effect(settings: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """Log the settings without effect that are new, or have a new value."""
+    changed = (name for name, value in settings.items() if known.get(name) != value)
+    names = sorted(name for name in changed if has_no_effect(name) or is_without_effect(name))
+    if names:
+        log.warning("these settings of brokers have no effect here: %s", ", ".join(map(_with_own_name, names)))
+
+
+def _with_own_name(name: str) -> str:
+    of_topics = TOPIC_SETTINGS.get(name)
+    if of_topics is None or of_topics.broker_setting is None:
+        return name
+    return f"{name} (a setting of topics; the brokers' default of it is {of_topics.broker_setting})"
 
 
 def _check_group_setting(name: str, value: str) -> None:

@@ -3,7 +3,8 @@
 Changes are kept in the tree, for all brokers (`/config/brokers/<default>`) or for one (`/config/brokers/0`). They
 take precedence over file and flags, and a change for one broker takes precedence over a change for all. Only settings
 that take effect at once can be changed in this way: those that are the defaults of topics' settings, those of
-compaction, how many connections there may be, and how fast replicas are copied. Pure.
+compaction, how many connections there may be, how fast replicas are copied, and whether topics can be deleted. Kafka's
+settings without meaning here are kept and shown. Pure.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from barnabas.broker.settings.cleaner_table import CLEANER_RULES
+from barnabas.broker.settings.kafka_names import WITHOUT_EFFECT, check_promise, has_no_effect
 from barnabas.broker.settings.rules import FLAG, Rule, number, small, text, whole
 from barnabas.broker.settings.sources import ConfigSource, DescribedSetting, Synonym
 from barnabas.broker.settings.static import SETTING_DOCUMENTATION, BrokerConfig
@@ -25,22 +27,27 @@ from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
 _FIELDS = {field.name.replace("_", "."): field for field in dataclasses.fields(BrokerConfig)}
 CONNECTION_RULES = {"max.connections": small(1), "max.connections.per.ip": small(1)}
 """Who is connected stays so when there may be fewer; with none nobody could take that back."""
-_READ_ONLY_DEFAULTS = frozenset({"file.delete.delay.ms"})
-"""A default of the topics' that the broker needs itself, from its start on."""
-
-DYNAMIC_RULES: dict[str, Rule] = (
-    {
-        setting.broker_setting: setting.rule
-        for setting in TOPIC_SETTINGS.values()
-        if setting.broker_setting in _FIELDS and setting.broker_setting not in _READ_ONLY_DEFAULTS
-    }
+ALIASES = {"log.segment.delete.delay.ms": "file.delete.delay.ms"}
+"""Kafka's names of settings that can be changed while the broker runs, and the names here."""
+_SPECIFIC_RULES = (
+    {setting.broker_setting: setting.rule for setting in TOPIC_SETTINGS.values() if setting.broker_setting in _FIELDS}
     | {name: unused.rule for name, unused in UNUSED_BROKER_SETTINGS.items()}
     | CLEANER_RULES
     | CONNECTION_RULES
     | THROTTLE_RULES
+    | {"delete.topic.enable": FLAG}
+)
+_WITHOUT_EFFECT = WITHOUT_EFFECT | (TOPIC_SETTINGS.keys() - _SPECIFIC_RULES.keys())
+"""Kafka takes any name that a broker does not know, also that of a topic's setting, and so do tools count on it."""
+
+DYNAMIC_RULES: dict[str, Rule] = (
+    dict.fromkeys(sorted(_WITHOUT_EFFECT), text())
+    | {alias: _SPECIFIC_RULES[name] for alias, name in ALIASES.items()}
+    | _SPECIFIC_RULES
 )
 """The settings that can be changed while the broker runs."""
 
+_ANY_TEXT = text()
 _READ_ONLY_RULES = {bool: FLAG, int: whole(-1), float: number(), str: text()}
 
 
@@ -64,7 +71,7 @@ class BrokerSettings(NamedTuple):
 
         :raises ConfigurationError: a value cannot be.
         """
-        changed = {**self.of_all, **self.own}
+        changed = {ALIASES.get(name, name): value for said in (self.of_all, self.own) for name, value in said.items()}
         values: dict[str, Any] = {
             field.name: _PARSERS[type(field.default)](changed[name])
             for name, field in _FIELDS.items()
@@ -75,12 +82,16 @@ class BrokerSettings(NamedTuple):
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
         """Return where a setting has its value from, the strongest first."""
         found = []
-        if name in self.own:
-            found.append(Synonym(name, self.own[name], ConfigSource.DYNAMIC_BROKER))
-        if name in self.of_all:
-            found.append(Synonym(name, self.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
+        name = ALIASES.get(name, name)
+        for said, source in (
+            (self.own, ConfigSource.DYNAMIC_BROKER),
+            (self.of_all, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ):
+            found += [Synonym(each, said[each], source) for each in said if ALIASES.get(each, each) == name]
         if name in UNUSED_BROKER_SETTINGS:
             return (*found, Synonym(name, UNUSED_BROKER_SETTINGS[name].default, ConfigSource.DEFAULT))
+        if name not in _FIELDS:
+            return tuple(found)
         field = _FIELDS[name]
         value, default = _told(getattr(self.static, field.name)), _told(field.default)
         if value != default:
@@ -101,16 +112,27 @@ class BrokerSettings(NamedTuple):
             documentation = SETTING_DOCUMENTATION[field.name]
             read_only = name not in DYNAMIC_RULES
             yield DescribedSetting(name, rule.kind, documentation, self.synonyms(name), read_only)
+        for alias, name in ALIASES.items():
+            documentation = f"Kafka's name of {name}."
+            yield DescribedSetting(alias, DYNAMIC_RULES[alias].kind, documentation, self.synonyms(name), False)
         for name, unused in UNUSED_BROKER_SETTINGS.items():
             yield DescribedSetting(name, unused.rule.kind, NO_EFFECT, self.synonyms(name), read_only=False)
+        for name in sorted({*self.of_all, *self.own}):
+            if is_without_effect(name):
+                yield DescribedSetting(name, _rule_of(name).kind, NO_EFFECT, self.synonyms(name), False)
+
+
+def is_without_effect(name: str) -> bool:
+    """Whether a setting is accepted, and neither has a meaning here nor a default that is shown."""
+    return name in _WITHOUT_EFFECT or (has_no_effect(name) and name not in DYNAMIC_RULES)
 
 
 def describe_of_all(of_all: Mapping[str, str]) -> Iterator[DescribedSetting]:
     """Yield what is said of all brokers, as Kafka does for the broker without a name."""
     for name, value in of_all.items():
-        documentation = SETTING_DOCUMENTATION.get(name.replace(".", "_"), NO_EFFECT)
+        documentation = SETTING_DOCUMENTATION.get(ALIASES.get(name, name).replace(".", "_"), NO_EFFECT)
         synonyms = (Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),)
-        yield DescribedSetting(name, DYNAMIC_RULES[name].kind, documentation, synonyms, read_only=False)
+        yield DescribedSetting(name, _rule_of(name).kind, documentation, synonyms, read_only=False)
 
 
 def check_dynamic(settings: Mapping[str, str]) -> None:
@@ -120,13 +142,18 @@ def check_dynamic(settings: Mapping[str, str]) -> None:
         setting or it cannot have the value.
     """
     for name, value in settings.items():
-        if name not in DYNAMIC_RULES:
+        if name not in DYNAMIC_RULES and not has_no_effect(name):
             raise _not_dynamic(name)
         try:
-            DYNAMIC_RULES[name].check(name, value)
+            _rule_of(name).check(name, value)
             check_supported(name, value)
+            check_promise(name, value)
         except ConfigurationError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _rule_of(name: str) -> Rule:
+    return DYNAMIC_RULES.get(name, _ANY_TEXT)
 
 
 def _not_dynamic(name: str) -> KafkaError:

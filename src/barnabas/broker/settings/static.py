@@ -21,8 +21,10 @@ from typing import Any
 
 from barnabas.addresses import PORT_MAX, bare_host, split_host_port
 from barnabas.broker.settings.cleaner_table import BUFFER_BYTES_PER_THREAD_MIN, CLEANER_RULES
+from barnabas.broker.settings.kafka_names import OTHER_NAMES, OTHER_UNITS, WITHOUT_EFFECT, translate
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
+from barnabas.broker.settings.unused import UNUSED_BROKER_SETTINGS
 from barnabas.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "log_dirs": "Folders of the log, with commas between them, on disks of their own; the tree is in the first one."
     " Empty: the one of data.",
     "broker_id": "The number of this broker.",
+    "delete_topic_enable": "Whether clients can delete topics.",
     "auto_create_topics_enable": "Whether a topic that a client asks for and that does not exist is made.",
     "num_partitions": "How many partitions a topic gets that is made without saying.",
     "schema_registry_url": "Where the schema registry is, for topics with barnabas.value.schema.validation: a url, or"
@@ -183,6 +186,7 @@ class BrokerConfig:
     log_dirs: str = ""
     broker_id: int = 0
     auto_create_topics_enable: bool = True
+    delete_topic_enable: bool = True
     num_partitions: int = 1
     schema_registry_url: str = ""
     min_insync_replicas: int = 1
@@ -361,8 +365,8 @@ def given_settings(
     :raises ConfigurationError: the file cannot be read, or a name or value is wrong.
     """
     types = {field.name: type(field.default) for field in dataclasses.fields(BrokerConfig)}
-    from_file = {} if file is None else _flatten(_read_toml(Path(file)))
-    from_flags = {name: value for name, value in (overrides or {}).items() if value is not None}
+    from_file = {} if file is None else _of_kafka(_flatten(_read_toml(Path(file))))
+    from_flags = _of_kafka({name: value for name, value in (overrides or {}).items() if value is not None})
     settings = dict(_check(name, value, types) for name, value in from_file.items())
     for later in (
         _from_environment(environment or {}, types),
@@ -375,18 +379,41 @@ def given_settings(
     return settings
 
 
+def _of_kafka(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings under their names here. Kafka's settings without meaning here are logged, and left out.
+
+    :raises ConfigurationError: one of them has a meaning here, and a value that cannot be translated.
+    """
+    translated = translate(given)
+    if translated.without_effect:
+        log.warning("these settings of Kafka's have no effect here: %s", ", ".join(translated.without_effect))
+    return translated.settings
+
+
 def _from_environment(environment: Mapping[str, str], types: Mapping[str, type]) -> dict[str, Any]:
     """Return the settings among the variables; warn of those that are none, unless Kubernetes made them.
 
     :raises ConfigurationError: a setting cannot have the value; the message names the variable.
     """
     settings: dict[str, Any] = {}
+    others: dict[str, str] = {}
     for variable, value in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS or _is_of_a_service(variable, value):
             continue
         field = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         if field in types:
             settings[field] = _of_variable(variable, field, value, types[field])
+        else:
+            others[_dotted(field)] = value
+    try:
+        translated = _of_kafka(others)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"in the environment, {error}") from None
+    for name, value in translated.items():
+        field = name.replace(".", "_")
+        variable = ENVIRONMENT_PREFIX + field.upper()
+        if field in types:
+            settings.setdefault(field, _of_variable(variable, field, str(value), types[field]))
         else:
             log.warning("%s in the environment is no setting of the broker%s", variable, _hint(field, types))
     return settings
@@ -435,8 +462,9 @@ def _check(name: str, value: Any, types: Mapping[str, type]) -> tuple[str, Any]:
 
 
 def _hint(field: str, types: Mapping[str, type]) -> str:
-    near = difflib.get_close_matches(field, types, n=1, cutoff=0.75)
-    return f"; did you mean {_dotted(near[0])}?" if near else ""
+    known = [*map(_dotted, types), *OTHER_NAMES, *OTHER_UNITS, *UNUSED_BROKER_SETTINGS, *WITHOUT_EFFECT]
+    near = difflib.get_close_matches(_dotted(field), known, n=1, cutoff=0.75)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _convert(name: str, value: Any, wanted: type) -> Any:

@@ -17,6 +17,7 @@ from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -155,7 +156,12 @@ def test_what_the_tree_says_and_cannot_be_is_left_out(run: Run, tmp_path: Path, 
     ("name", "setting", "value", "code", "message"),
     [
         ("0", "num.partitions", "3", ErrorCode.INVALID_REQUEST, "num.partitions cannot be changed while the broker"),
-        ("", "file.delete.delay.ms", "3", ErrorCode.INVALID_REQUEST, "cannot be changed while the broker runs"),
+        ("", "port", "3", ErrorCode.INVALID_REQUEST, "port cannot be changed while the broker runs"),
+        ("", "log.segment.delete.delay.ms", "-3", ErrorCode.INVALID_CONFIG, "it must be from 0 to"),
+        ("", "num.network.thread", "3", ErrorCode.INVALID_CONFIG, "did you mean num.network.threads?"),
+        ("", "delete.topics.enable", "true", ErrorCode.INVALID_CONFIG, "did you mean delete.topic.enable?"),
+        ("", "authorizer.class.name", "Acls", ErrorCode.INVALID_CONFIG, "there are no access control lists"),
+        ("0", "remote.log.storage.system.enable", "true", ErrorCode.INVALID_CONFIG, "there is no tiered storage"),
         ("0", "log.segment.byte", "3", ErrorCode.INVALID_CONFIG, "did you mean log.segment.bytes?"),
         ("0", "log.segment.bytes", "3", ErrorCode.INVALID_CONFIG, "log.segment.bytes is 3; it must be from 14 to"),
         ("0", "log.cleanup.policy", "keep", ErrorCode.INVALID_CONFIG, "it can be delete, compact"),
@@ -192,6 +198,76 @@ def test_resources_without_settings_are_named_in_words(run: Run, kind: int, name
         assert named in message
 
     run(scenario)
+
+
+@pytest.mark.parametrize("name", ["0", ""])
+def test_settings_of_kafkas_without_meaning_here_are_kept_and_logged(
+    run: Run, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The last one is a setting of topics: Kafka takes any name for a broker.
+    foreign = ("zookeeper.set.acl", "transaction.max.timeout.ms", "listener.name.x.ssl.client.auth", "cleanup.policy")
+
+    async def scenario(caller: Caller) -> None:
+        before = caller.broker.config
+        with caplog.at_level("WARNING"):
+            changes = [(each, SET, "delete") for each in foreign]
+            assert await alter(caller, BROKER, name, *changes) == (ErrorCode.NONE, None)
+        (line,) = caplog.messages
+        assert all(each in line for each in foreign)
+        assert "the brokers' default of it is log.cleanup.policy" in line
+        assert caller.broker.config == before
+        found = await described(caller, BROKER, name)
+        assert {found[each].value for each in foreign} == {"delete"}
+        changes = [(each, DELETE, None) for each in foreign]
+        assert await alter(caller, BROKER, name, *changes) == (ErrorCode.NONE, None)
+        assert found.keys() - (await described(caller, BROKER, name)).keys() == set(foreign)
+
+    run(scenario)
+
+
+def test_secrets_of_settings_without_effect_are_not_kept(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        for secret in ("ssl.keystore.password", "listener.name.x.plain.sasl.jaas.config", "password.encoder.secret"):
+            assert await alter(caller, BROKER, "", (secret, SET, "hush")) == (ErrorCode.NONE, None)
+        assert await described(caller, BROKER, "") == {}
+
+    run(scenario)
+
+
+def test_the_delay_of_deleted_files_has_kafkas_name_too(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        for of, name, value in (
+            ("", "log.segment.delete.delay.ms", "7"),
+            ("0", "file.delete.delay.ms", "8"),
+            ("0", "log.segment.delete.delay.ms", "9"),
+        ):
+            assert await alter(caller, BROKER, of, (name, SET, value)) == (ErrorCode.NONE, None)
+            assert caller.broker.config.file_delete_delay_ms == int(value)
+            found = await described(caller, BROKER, "0")
+            both = [found[each].value for each in ("log.segment.delete.delay.ms", "file.delete.delay.ms")]
+            assert both == [value, value]
+            if of:
+                assert await alter(caller, BROKER, of, (name, DELETE, None)) == (ErrorCode.NONE, None)
+        assert caller.broker.config.file_delete_delay_ms == 7
+
+    run(scenario, file_delete_delay_ms=5)
+
+
+def test_topics_cannot_be_deleted_where_the_broker_says_so(run: Run) -> None:
+    async def scenario(caller: Caller) -> None:
+        async def delete(version: int = 6) -> ErrorCode:
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="clicks")], timeout_ms=0)
+            if version < 6:
+                request = DeleteTopicsRequest(topic_names=["clicks"], timeout_ms=0)
+            (response,) = (await caller.call(request, version)).responses
+            return ErrorCode(response.error_code)
+
+        assert await delete() is await delete(3) is ErrorCode.TOPIC_DELETION_DISABLED
+        assert await delete(2) is ErrorCode.INVALID_REQUEST, "the older versions do not have that error"
+        assert (await alter(caller, BROKER, "", ("delete.topic.enable", SET, "true")))[0] is ErrorCode.NONE
+        assert await delete() is ErrorCode.NONE
+
+    run(scenario, delete_topic_enable=False)
 
 
 def test_changes_can_be_checked_without_being_made(run: Run) -> None:

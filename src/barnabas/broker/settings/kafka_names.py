@@ -1,0 +1,269 @@
+"""Kafka's names of broker settings that this broker does not have, or has under other names.
+
+The names are those of Kafka's documentation, releases 0.9 to 4.3. A settings file of Kafka's must not keep a broker
+from starting, and a tool that sets such a name must not fail. So each name is one of these:
+
+- another name of a setting here (`OTHER_NAMES`), one in another unit (`OTHER_UNITS`), or `listeners`: it is translated;
+- a setting without meaning here (`WITHOUT_EFFECT`): it is accepted, and the broker's log says that it has no effect;
+- a promise that this broker cannot keep (`PROMISES`), such as an authorizer: it is refused.
+
+A name that is none of these is a typo. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from barnabas.broker.settings.unused import UNUSED_BROKER_SETTINGS
+from barnabas.errors import ConfigurationError
+
+OTHER_NAMES = {
+    "advertised.host.name": "advertised.host",
+    "broker.rack": "rack",
+    "host.name": "host",
+    "log.dir": "log.dirs",
+    "log.segment.delete.delay.ms": "file.delete.delay.ms",
+    "node.id": "broker.id",
+}
+"""The names here, by Kafka's."""
+
+_HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+OTHER_UNITS = {
+    "log.retention.minutes": ("log.retention.ms", _MINUTE_MS),
+    "log.retention.hours": ("log.retention.ms", _HOUR_MS),
+    "log.roll.hours": ("log.roll.ms", _HOUR_MS),
+}
+"""The settings in milliseconds, and how many milliseconds a unit has. As in Kafka, the finest unit wins."""
+
+LISTENERS = {"listeners": ("host", "port"), "advertised.listeners": ("advertised.host", "advertised.port")}
+
+PROMISES = {
+    "authorizer.class.name": (("",), "there are no access control lists: every client may do everything"),
+    "remote.log.storage.system.enable": (("false",), "there is no tiered storage"),
+    "security.inter.broker.protocol": (("plaintext",), "brokers talk to each other without TLS and SASL"),
+}
+"""By name: the values that a broker of this version can live up to, and why it cannot live up to others."""
+
+_NAMES = """
+add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms alter.config.policy.class.name
+alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name
+auto.include.jmx.reporter broker.heartbeat.interval.ms broker.id.generation.enable broker.session.timeout.ms
+client.quota.callback.class config.providers connection.failed.authentication.delay.ms connections.max.reauth.ms
+control.plane.listener.name controlled.shutdown.enable controlled.shutdown.max.retries
+controlled.shutdown.retry.backoff.ms controller.listener.names controller.performance.always.log.threshold.ms
+controller.performance.sample.period.ms controller.quorum.append.linger.ms controller.quorum.auto.join.enable
+controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
+controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
+controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
+controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms cordoned.log.dirs
+create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
+delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
+delete.records.purgatory.purge.interval.requests early.start.listeners eligible.leader.replicas.enable
+fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
+group.consumer.assignor.offload.enable group.consumer.assignors group.consumer.heartbeat.interval.ms
+group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
+group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
+group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
+group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
+group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.new.enable
+group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignor.offload.enable
+group.share.assignors group.share.delivery.count.limit group.share.enable group.share.heartbeat.interval.ms
+group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
+group.share.max.groups group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
+group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions
+group.share.max.size group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
+group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
+group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms group.share.partition.max.record.locks
+group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms
+group.streams.assignor.offload.enable group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms
+group.streams.max.assignment.interval.ms group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms
+group.streams.max.size group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
+group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms group.streams.min.task.offset.interval.ms
+group.streams.num.standby.replicas group.streams.session.timeout.ms group.streams.task.offset.interval.ms
+initial.broker.registration.timeout.ms inter.broker.listener.name inter.broker.protocol.version
+internal.metadata.log.segment.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
+leader.imbalance.per.broker.percentage listener.security.protocol.map log.dir.failure.timeout.ms
+log.flush.scheduler.interval.ms log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
+log.message.downconversion.enable log.message.format.version log.message.timestamp.difference.max.ms
+log.roll.jitter.hours max.connections.per.ip.overrides max.request.partition.size.limit metadata.log.dir
+metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes
+metadata.log.segment.min.bytes metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes
+metadata.max.retention.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+num.replica.alter.log.dirs.threads offsets.commit.required.acks offsets.topic.compression.codec
+password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
+password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret principal.builder.class
+process.roles producer.id.expiration.check.interval.ms producer.purgatory.purge.interval.requests queued.max.requests
+quota.consumer.default quota.producer.default quota.window.num quota.window.size.seconds remote.fetch.max.wait.ms
+remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
+remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
+remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
+remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second
+remote.log.manager.fetch.quota.window.num remote.log.manager.fetch.quota.window.size.seconds
+remote.log.manager.task.interval.ms remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes
+remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
+remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks remote.log.reader.threads
+remote.log.storage.manager.class.name remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
+remote.log.storage.system.enable replica.socket.receive.buffer.bytes replication.quota.window.num
+replication.quota.window.size.seconds request.timeout.ms reserved.broker.max.id sasl.client.callback.handler.class
+sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
+sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol sasl.oauthbearer.assertion.algorithm
+sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
+sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
+sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
+sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
+sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
+sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class sasl.server.max.receive.size
+security.inter.broker.protocol security.providers server.max.startup.time.ms share.coordinator.append.linger.ms
+share.coordinator.cached.buffer.max.bytes share.coordinator.cold.partition.snapshot.interval.ms
+share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot
+share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
+share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
+share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes share.coordinator.threads
+share.coordinator.write.timeout.ms share.fetch.max.fetch.records share.fetch.purgatory.purge.interval.requests
+socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
+socket.receive.buffer.bytes socket.send.buffer.bytes ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites
+ssl.client.auth ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
+ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
+ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+ssl.truststore.type telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms
+transaction.max.timeout.ms transaction.partition.verification.enable
+transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
+transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
+transaction.state.log.segment.bytes transaction.two.phase.commit.enable transactional.id.expiration.ms
+unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable
+zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
+zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
+zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
+zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol
+zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
+zookeeper.sync.time.ms
+"""
+WITHOUT_EFFECT = frozenset(_NAMES.split())
+"""Accepted without effect, in a settings file as well as while the broker runs."""
+
+_FAMILIES = ("listener.name.", "config.providers.", "rsm.config.", "rlmm.config.")
+"""How the names begin that Kafka hands on to listeners and plugins."""
+
+_SECRET = re.compile(r"password|secret|passphrase|jaas|keystore\.key|delegation\.token\.master\.key")
+_LISTENER = re.compile(r"(?P<name>\w+)://(?P<host>\[[^\]]*\]|[^:\[\]/]*):(?P<port>\d+)")
+_CONTROLLER = "CONTROLLER"
+
+
+def has_no_effect(name: str) -> bool:
+    """Whether a name is a broker setting of Kafka's that has no meaning here."""
+    return name in WITHOUT_EFFECT or name in UNUSED_BROKER_SETTINGS or name.startswith(_FAMILIES)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a setting without effect is a secret, which is not worth keeping."""
+    return _SECRET.search(name) is not None
+
+
+def check_promise(name: str, value: str) -> None:
+    """Check that a setting without effect has one of its values, and does not ask for what this broker cannot do.
+
+    :raises ConfigurationError: it does.
+    """
+    if name in UNUSED_BROKER_SETTINGS:
+        UNUSED_BROKER_SETTINGS[name].rule.check(name, value)
+    kept, why = PROMISES.get(name, ((value.strip().lower(),), ""))
+    if value.strip().lower() not in kept:
+        raise ConfigurationError(f"{name} is {value!r}; {why}")
+
+
+class Translated(NamedTuple):
+    """Settings under their names here."""
+
+    settings: dict[str, Any]
+    without_effect: list[str]
+    """Kafka's names that were left out, sorted."""
+
+
+def translate(given: Mapping[str, Any]) -> Translated:
+    """Translate Kafka's names, where this broker has the setting. All other names are returned as they are.
+
+    :param given: values by dotted name.
+    :raises ConfigurationError: a value cannot be translated, or promises what this broker cannot do.
+    """
+    named = {name.replace("_", ".").replace("-", "."): (name, value) for name, value in given.items()}
+    values = {known: value for known, (_, value) in named.items()}
+    without_effect = sorted(filter(has_no_effect, values))
+    for known in without_effect:
+        check_promise(known, str(values[known]))
+    left_out = {*without_effect, *OTHER_NAMES, *OTHER_UNITS, *LISTENERS}
+    settings = {name: value for known, (name, value) in named.items() if known not in left_out}
+    return Translated(
+        _listeners(values) | _in_milliseconds(values) | _under_other_names(values) | settings, without_effect
+    )
+
+
+def _under_other_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    settings = {}
+    for name in OTHER_NAMES.keys() & values.keys():
+        other = OTHER_NAMES[name]
+        if other not in values:
+            settings[other] = values[name]
+        elif name != "log.dir" and values[other] != values[name]:  # log.dir is what Kafka uses without log.dirs
+            raise ConfigurationError(f"{name} is {values[name]!r}, and {other}, the same setting, is {values[other]!r}")
+    return settings
+
+
+def _in_milliseconds(values: Mapping[str, Any]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for name, (other, unit_ms) in OTHER_UNITS.items():
+        if name in values and other not in values:
+            settings.setdefault(other, _in_ms(name, values[name], unit_ms))
+    return settings
+
+
+def _listeners(values: Mapping[str, Any]) -> dict[str, Any]:
+    settings = {}
+    protocols = _protocols(str(values.get("listener.security.protocol.map", "")))
+    for name in LISTENERS.keys() & values.keys():
+        parts = zip(LISTENERS[name], _listener(name, str(values[name]), protocols), strict=True)
+        settings.update({part: value for part, value in parts if part not in values and value})
+    return settings
+
+
+def _in_ms(name: str, value: Any, unit_ms: int) -> int:
+    try:
+        count = int(str(value))
+    except ValueError:
+        raise ConfigurationError(f"{name} takes a whole number, not {value!r}") from None
+    return count * unit_ms if count > 0 else count
+
+
+def _protocols(value: str) -> dict[str, str]:
+    """Return the protocols of listeners by their upper-case names."""
+    pairs = (each.partition(":") for each in value.upper().split(","))
+    return {name.strip(): protocol.strip() for name, _, protocol in pairs}
+
+
+def _listener(name: str, value: str, protocols: Mapping[str, str]) -> tuple[str, int]:
+    """Return host and port of the one listener for clients.
+
+    :raises ConfigurationError: there are several, or it needs TLS or SASL.
+    """
+    found = [_LISTENER.fullmatch(each.strip()) for each in value.split(",")]
+    clients = [each for each in found if each is None or each["name"].upper() != _CONTROLLER]
+    if len(clients) != 1 or clients[0] is None:
+        raise ConfigurationError(
+            f"{name} is {value!r}; this broker has one listener for clients, PLAINTEXT://HOST:PORT"
+        )
+    listener = clients[0]
+    protocol = protocols.get(listener["name"].upper(), listener["name"].upper())
+    if "SSL" in protocol or "SASL" in protocol:
+        raise ConfigurationError(f"{name} is {value!r}; there is neither TLS nor SASL: listeners are PLAINTEXT")
+    is_advertised = name != "listeners"
+    return listener["host"] or ("" if is_advertised else "0.0.0.0"), int(listener["port"])

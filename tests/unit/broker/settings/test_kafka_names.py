@@ -1,0 +1,125 @@
+"""Settings files of Kafka's: what is translated, what is passed over, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.settings.in_force import DYNAMIC_RULES
+from barnabas.broker.settings.kafka_names import LISTENERS, OTHER_NAMES, OTHER_UNITS, PROMISES, WITHOUT_EFFECT
+from barnabas.broker.settings.static import BrokerConfig, load_config
+from barnabas.broker.settings.unused import UNUSED_BROKER_SETTINGS
+from barnabas.errors import ConfigurationError
+
+SERVER_PROPERTIES = """
+process.roles = "broker,controller"
+node.id = 3
+controller.quorum.bootstrap.servers = "localhost:9093"
+listeners = "PLAINTEXT://:9192,CONTROLLER://:9093"
+inter.broker.listener.name = "PLAINTEXT"
+advertised.listeners = "PLAINTEXT://broker-3.example:9192,CONTROLLER://localhost:9093"
+controller.listener.names = "CONTROLLER"
+listener.security.protocol.map = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL"
+num.network.threads = 3
+num.io.threads = 8
+socket.send.buffer.bytes = 102400
+socket.receive.buffer.bytes = 102400
+socket.request.max.bytes = 104857600
+log.dirs = "/tmp/kraft-combined-logs"
+num.partitions = 2
+num.recovery.threads.per.data.dir = 1
+offsets.topic.replication.factor = 1
+transaction.state.log.replication.factor = 1
+transaction.state.log.min.isr = 1
+log.retention.hours = 100
+log.segment.bytes = 1073741824
+log.segment.delete.delay.ms = 1000
+delete.topic.enable = false
+log.retention.check.interval.ms = 300000
+zookeeper.set.acl = true
+authorizer.class.name = ""
+"""
+
+
+def test_the_settings_file_of_a_kafka_release_is_understood(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text(SERVER_PROPERTIES)
+    assert load_config(file) == BrokerConfig(
+        broker_id=3,
+        host="0.0.0.0",
+        port=9192,
+        advertised_host="broker-3.example",
+        advertised_port=9192,
+        log_dirs="/tmp/kraft-combined-logs",
+        num_partitions=2,
+        offsets_topic_replication_factor=1,
+        log_retention_ms=360_000_000,
+        file_delete_delay_ms=1000,
+        delete_topic_enable=False,
+    )
+    (line,) = caplog.messages
+    assert "num.network.threads" in line
+    assert "num.partitions" not in line
+
+
+def test_all_names_of_kafkas_without_meaning_here_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    values = dict.fromkeys(WITHOUT_EFFECT | {"listener.name.a.ssl.client.auth"}, "7")
+    values |= {name: each.default for name, each in UNUSED_BROKER_SETTINGS.items()}
+    values |= {name: kept[0] for name, (kept, _) in PROMISES.items()}
+    assert load_config(overrides={**values, "num.partitions": 4}) == BrokerConfig(num_partitions=4)
+    variables = {"BARNABAS_" + name.replace(".", "_").upper(): value for name, value in values.items()}
+    assert load_config(environment=variables) == BrokerConfig()
+    assert all(name in line for name in values for line in caplog.messages)
+
+
+def test_each_name_has_one_meaning() -> None:
+    ours = {field.name.replace("_", ".") for field in dataclasses.fields(BrokerConfig)}
+    assert not WITHOUT_EFFECT & {*ours, *OTHER_NAMES, *OTHER_UNITS, *LISTENERS}
+    assert set(PROMISES) <= WITHOUT_EFFECT
+    assert set(OTHER_NAMES.values()) <= ours
+    assert set(DYNAMIC_RULES) >= WITHOUT_EFFECT
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"log.retention.minutes": 2, "log.retention.hours": 1}, {"log_retention_ms": 120_000}),
+        ({"log.retention.ms": 5, "log.retention.minutes": 2}, {"log_retention_ms": 5}),
+        ({"log.retention.hours": "-1"}, {"log_retention_ms": -1}),
+        ({"log.roll.hours": 2}, {"log_roll_ms": 7_200_000}),
+        ({"log.dir": "a", "log.dirs": "b,c"}, {"log_dirs": "b,c"}),
+        ({"log.dir": "a"}, {"log_dirs": "a"}),
+        ({"broker.rack": "r", "host.name": "h"}, {"rack": "r", "host": "h"}),
+        ({"file.delete.delay.ms": 4, "log.segment.delete.delay.ms": 4}, {"file_delete_delay_ms": 4}),
+        ({"listeners": "PLAINTEXT://[::1]:1"}, {"host": "::1", "port": 1}),
+        ({"listeners": "PLAINTEXT://h:1", "port": 2}, {"host": "h", "port": 2}),
+        ({"advertised.listeners": "EXTERNAL://:5"}, {"advertised_port": 5}),
+    ],
+)
+def test_kafkas_names_are_translated(given: dict[str, object], expected: dict[str, object]) -> None:
+    assert load_config(overrides=given) == dataclasses.replace(BrokerConfig(), **expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"num.network.thread": 3}, "there is no setting num.network.thread; did you mean num.network.threads"),
+        ({"log.segment.delete.delay": 3}, "did you mean log.segment.delete.delay.ms"),
+        ({"file.delete.delay.ms": 4, "log.segment.delete.delay.ms": 5}, "the same setting"),
+        ({"num.io.threads": 0}, "num.io.threads is 0; it must be from 1"),
+        ({"log.retention.hours": "many"}, "log.retention.hours takes a whole number"),
+        ({"listeners": "SSL://:9093"}, "neither TLS nor SASL"),
+        ({"listeners": "OUT://:9093", "listener.security.protocol.map": "OUT:SASL_PLAINTEXT"}, "neither TLS nor SASL"),
+        ({"listeners": "A://:1,B://:2"}, "one listener for clients"),
+        ({"listeners": "9092"}, "one listener for clients"),
+        ({"listeners": "PLAINTEXT://h:99999"}, "a port is a number"),
+        ({"authorizer.class.name": "org.example.Authorizer"}, "there are no access control lists"),
+        ({"remote.log.storage.system.enable": True}, "there is no tiered storage"),
+        ({"security.inter.broker.protocol": "SSL"}, "without TLS and SASL"),
+    ],
+)
+def test_what_this_broker_cannot_do_is_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        load_config(overrides=given)
