@@ -23,6 +23,7 @@ from barnabas.coordination.tree import ANY_VERSION, Operation, Set, Tree
 from barnabas.replication.in_sync import LeaderReplicas
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.life_counter import LifeCounter
 from barnabas.storage.readable_log import ReadableLog
 
 
@@ -164,6 +165,11 @@ def keep_membership_without_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Claims, "withdraw", lambda self, partitions, is_gone: [])
 
 
+def ignore_the_age_of_a_disk(patch: pytest.MonkeyPatch) -> None:
+    """A broker does not compare the life counter of its disk with that of the metadata tree."""
+    patch.setattr(LifeCounter, "compare", lambda self, known: None)
+
+
 BUGS = {
     plant.__name__: plant
     for plant in (
@@ -177,6 +183,7 @@ BUGS = {
         keep_membership_without_memory,
         write_isr_without_comparing,
         keep_epochs_when_truncating,
+        ignore_the_age_of_a_disk,
     )
 }
 """All of them, by name."""

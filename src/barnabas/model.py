@@ -82,6 +82,27 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp_ms: int
 
 
+class LifeMark(NamedTuple):
+    """How old a log directory is, by its life counter.
+
+    :param life: the counter; the broker raises it at each start and every 10 s.
+    :param noted_ms: wall time at which the broker raised it.
+    :param record_count: the sum of the log end offsets in the directory at that time.
+    """
+
+    life: int
+    noted_ms: int = 0
+    record_count: int = 0
+
+    def is_older_than(self, other: LifeMark | None) -> bool:
+        """Return whether the other mark has a higher counter."""
+        return other is not None and self.life < other.life
+
+
+LIFE_MAX = 2**53
+"""A number of a `LifeMark` that is higher than this does not come from a broker."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
     """Where an acknowledged record is. Offset and timestamp are -1 where acks=0 leaves them unknown."""

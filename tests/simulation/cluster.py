@@ -16,9 +16,12 @@ from barnabas.broker.chance import Chance
 from barnabas.broker.disk_work import BrokerThreads, DiskWork
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.surroundings import Surroundings
+from barnabas.coordination import paths, values
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
+from barnabas.storage.checkpoints import decode_life, decode_meta_properties
 from barnabas.storage.cleaner.cleaner import Cleaner
+from barnabas.storage.file_names import LIFE_COUNTER, META_PROPERTIES
 from tests.simulation.disk import Disk, SimulatedFileSystem
 from tests.simulation.ensemble import Ensemble
 from tests.simulation.network import Network
@@ -161,6 +164,7 @@ class Machine:
         self.host: Host | None = None
         self.broker: Broker | None = None
         self.boots = 1
+        self._copies: list[Disk] = []
         world = cluster.world
         rate = 1 + world.random.uniform(-0.001, 0.001)
         self._ahead_ms = world.random.randint(-2_000, 2_000)
@@ -211,6 +215,27 @@ class Machine:
         self.kill()
         self.disk.lose_power()
         self.boots += 1
+
+    def copy_disk(self) -> None:
+        """Make a copy of the disk that may be restored later."""
+        self._copies.append(self.disk.copy())
+
+    def old_copies(self) -> list[Disk]:
+        """Return the copies of the disk that a broker can find to be old: their life counters are below the tree's."""
+        return [copy for copy in self._copies if self._is_old(copy)]
+
+    def _is_old(self, copy: Disk) -> bool:
+        meta, life = (copy.content(Path(DATA, name)) for name in (META_PROPERTIES, LIFE_COUNTER))
+        if meta is None:
+            return False
+        path = paths.life(decode_meta_properties(meta).directory_id)
+        node = self._cluster.ensemble.nodes.get(path)
+        known = None if node is None else values.decode_life(path, node.data)
+        return known is not None and (life is None or decode_life(life).is_older_than(known))
+
+    def restore_disk(self, copy: Disk) -> None:
+        """Put an older copy of the disk in its place; the broker must be down."""
+        self.disk.restore(copy)
 
     def _surroundings(self, host: Host) -> Surroundings:
         world, cluster = self._cluster.world, self._cluster

@@ -74,6 +74,13 @@ class _Content:
         self.durable_size = min(self.durable_size, size)
         del self.data[size:]
 
+    def copy(self) -> _Content:
+        copy = _Content()
+        copy.data = _Zeros(len(self.data)) if isinstance(self.data, _Zeros) else bytearray(self.data)
+        copy.modified_ms = self.modified_ms
+        copy.sync()
+        return copy
+
     def lose_power(self, world: World) -> None:
         kind = world.random.randrange(3)
         if kind == 0:  # all was written in time
@@ -103,6 +110,15 @@ class _Folder:
 
     def sync(self) -> None:
         self.durable = dict(self.names)
+
+    def copy(self) -> _Folder:
+        copy = _Folder()
+        copy.names = {name: node.copy() for name, node in self.names.items()}
+        copy.sync()
+        return copy
+
+    def size(self) -> int:
+        return sum(node.size() if isinstance(node, _Folder) else len(node.data) for node in self.names.values())
 
     def lose_power(self, world: World) -> None:
         if world.random.random() < 0.5:
@@ -156,6 +172,24 @@ class Disk:
     def lose_power(self) -> None:
         """Forget what was not synced, or a part of it."""
         self.root.lose_power(self.world)
+
+    def copy(self) -> Disk:
+        """Return a copy of all that is on it now, as a snapshot or a backup is."""
+        copy = Disk(self.world)
+        copy.root = self.root.copy()
+        return copy
+
+    def restore(self, copy: Disk) -> None:
+        """Have what a copy has, and nothing else; nothing may use the disk."""
+        self.room += self.root.size() - copy.root.size()
+        self.root = copy.root.copy()
+
+    def content(self, path: Path) -> bytes | None:
+        """Return what is in a file; None if there is none."""
+        node: _Content | _Folder | None = self.root
+        for part in path.parts[1:]:
+            node = node.names.get(part) if isinstance(node, _Folder) else None
+        return bytes(node.data) if isinstance(node, _Content) else None
 
     def holds(self, path: Path) -> bool:
         """Whether a file or a folder is there; whoever looks need not be alive."""

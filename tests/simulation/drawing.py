@@ -7,7 +7,7 @@ import math
 import random
 from dataclasses import replace
 
-from tests.simulation.plan import AT_FILE, FAULTS, FOLLOWER, FOR_ALL, FOR_SOME, LEADER, SAME, Fault, Plan
+from tests.simulation.plan import AT_FILE, DRAWN_APART, FAULTS, FOLLOWER, FOR_ALL, FOR_SOME, LEADER, SAME, Fault, Plan
 
 QUIET_S = 8.0
 """At most so long on average between two faults; as all times here for a session of `SESSION_S`, in proportion else."""
@@ -18,9 +18,12 @@ BURST = 0.3
 """So often a fault comes soon after the one before it, since it is in the midst of others' work that bugs show."""
 SCRIPTED = 0.6
 """So many of the runs have a script: a few faults that have to do with each other, told again and again."""
+RESTORED = 0.2
+"""In so many of the runs disks are restored from older copies."""
 AGAIN = 6
 """So often it is told at most."""
-IN_SCRIPTS = dict.fromkeys(FAULTS, 1) | {
+APART = [name for name in FAULTS if name not in DRAWN_APART]
+IN_SCRIPTS = dict.fromkeys(APART, 1) | {
     "kill": 2,
     "kill_some": 3,
     "isolate": 3,
@@ -63,7 +66,8 @@ def draw_plan(seed: int, seconds: float, brokers: int, session_s: float) -> Plan
         faults = sorted(
             [*(faults if draw.random() < 1 / 3 else ()), *drawn.script(seconds)], key=lambda each: each.at_s
         )
-    return Plan(seconds, tuple(faults))
+    faults += _Drawn(random.Random(f"restored disks {seed}"), brokers, session_s / SESSION_S).restored(seconds)
+    return Plan(seconds, tuple(sorted(faults, key=lambda each: each.at_s)))
 
 
 class _Drawn:
@@ -78,7 +82,7 @@ class _Drawn:
         """Draw faults that have nothing to do with each other, but that some come soon after the one before."""
         draw, scale = self._draw, self._scale
         # Swarm testing: each run draws its own subset, since some faults hide others.
-        names = draw.sample(list(FAULTS), draw.randint(1, 5))
+        names = draw.sample(APART, draw.randint(1, 5))
         pace_s = draw.choice([1.0, 3.0, QUIET_S]) * scale
         faults: list[Fault] = []
         at_s = 0.0
@@ -88,6 +92,18 @@ class _Drawn:
                 return faults
             whom = LEADER if draw.random() < 1 / 3 else draw.choice(self._numbers)
             faults.append(self._fault(at_s, draw.choice(names), whom))
+
+    def restored(self, seconds: float) -> list[Fault]:
+        """Draw, for some runs, when the disks of which brokers are restored from older copies."""
+        draw = self._draw
+        if draw.random() >= RESTORED:
+            return []
+        faults = []
+        for _ in range(draw.randint(1, 3)):
+            whom = draw.choice([LEADER, FOLLOWER, draw.choice(self._numbers)])
+            fault = self._fault(draw.uniform(0, seconds), "restore", whom)
+            faults.append(replace(fault, share=round(draw.random() * 0.999, 3)))
+        return faults
 
     def script(self, seconds: float) -> list[Fault]:
         """Draw a few faults of few kinds, most of them for one broker, and often for the leader. They are told several

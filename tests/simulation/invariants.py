@@ -131,6 +131,15 @@ class Invariants:
             if number in state.isr:
                 self._lost_power.add((number, place))
 
+    def note_restored(self, number: int) -> None:
+        """The disk of a broker is an older copy of itself: it may lack what counts, of each partition."""
+        for place in self._in_tree():
+            state = self.state_of(place)
+            if state is not None:
+                self._untold.add((number, place))
+                if number in state.isr:
+                    self._lost_power.add((number, place))
+
     def note_boot(self, number: int) -> None:
         """A broker counts nothing as lost any longer: where it is a replica, it has changed the state, so that nobody
         takes it in any more for what it had."""
@@ -147,6 +156,12 @@ class Invariants:
             if self.state_of(place) is not None and not self._is_durable(place) and not self.members(place) - numbers:
                 return False
         return True
+
+    def may_lose_disks(self, numbers: set[int]) -> bool:
+        """Whether nothing that counts is lost if these lose what their disks have: of each partition another member has
+        all that counts."""
+        places = [place for place in self._in_tree() if self.state_of(place) is not None]
+        return all(self.members(place) - numbers for place in places)
 
     def members(self, place: TopicPartition) -> set[int]:
         """Return who is in sync, and not by name only: with all that it had."""

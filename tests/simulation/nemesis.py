@@ -1,4 +1,4 @@
-"""Carries out what is to befall a cluster: deaths, stops, cuts, lost sessions, lost power."""
+"""Carries out what is to befall a cluster: deaths, stops, cuts, lost sessions, lost power, restored disks."""
 
 from __future__ import annotations
 
@@ -49,6 +49,9 @@ class Nemesis:
             for moment in fault.upon:
                 await self._moments.next(moment, PATIENCE * self._cluster.ensemble.session_timeout_s)
             begin_s += loop.time() - from_s
+            if any(each.name == "restore" for each in self._plan.faults):
+                for machine in self._cluster.machines.values():
+                    machine.copy_disk()
             getattr(self, f"_{fault.name}")(self._meant(fault))
 
     def _meant(self, fault: Fault) -> Fault:
@@ -115,6 +118,21 @@ class Nemesis:
             self._world.tell(f"{machine.name} loses its power")
             machine.lose_power()
             self._invariants.note_lost_power(machine.number)
+            self._start_after(machine, for_s)
+
+    def _restore(self, fault: Fault) -> None:
+        """Kill brokers, and put older copies of their disks in their place; each partition keeps a member that has all
+        that counts."""
+        found = [machine for number in fault.brokers if (machine := self._machine(number)) and machine.old_copies()]
+        if not found or not self._invariants.may_lose_disks({machine.number for machine in found}):
+            return
+        for machine, for_s in zip(found, fault.for_s, strict=False):
+            copies = machine.old_copies()
+            number = int(fault.share * len(copies))
+            self._world.tell(f"the disk of {machine.name} is restored from copy {number + 1} of {len(copies)}")
+            machine.kill()
+            machine.restore_disk(copies[number])
+            self._invariants.note_restored(machine.number)
             self._start_after(machine, for_s)
 
     def _die_at_file(self, fault: Fault) -> None:

@@ -29,12 +29,15 @@ FAULTS = {
     "tree_down": 12.0,
     "lose_answers": 6.0,
     "jump_clock": 20.0,
+    "restore": 6.0,
 }
 """Each fault that there is (they are methods of `Nemesis`), and how many seconds it lasts at most."""
 JUMP_S = 7200.0
 """So far a clock jumps at most: less than what is kept for a time is kept."""
 FOR_ALL = frozenset({"slow_down", "tree_down"})
-FOR_SOME = frozenset({"kill_some", "lose_power", "slow_tree", "lose_answers"})
+FOR_SOME = frozenset({"kill_some", "lose_power", "slow_tree", "lose_answers", "restore"})
+DRAWN_APART = frozenset({"restore"})
+"""Faults that are drawn apart from the others, so that the plans of seeds without them stay as they were."""
 AT_FILE = frozenset({"die_at_file", "lose_power_at_file"})
 MOMENTS = ("claim", "join", "leave", "commit")
 """What a fault may wait for at the first partition: an epoch is begun, a replica is in sync again, or no longer, or the
@@ -51,7 +54,8 @@ class Fault:
     :param for_s: how long, in seconds; for each of the brokers if there are several.
     :param operation: at which of its next operations on files, if it is one `AT_FILE`; 1 is the next one.
     :param share: how much of that operation is done: nothing, all, or, of what is written, so much; of a clock that
-        jumps, how far, as a share of `JUMP_S`, and back if it is less than nothing.
+        jumps, how far, as a share of `JUMP_S`, and back if it is less than nothing; of the copies of a disk that is
+        restored, from which: 0 is the oldest.
     :param upon: moments that it waits for, of `MOMENTS`, one after the other, from `at_s` on. All faults behind it come
         so much later.
     """

@@ -85,6 +85,17 @@ SESSION_IS_LOST_AND_THE_TREE_SLOW = Plan(
     ),
 )
 POWER_FAILS = Plan(6.0, tuple(Fault(at_s, "lose_power", (LEADER,), (0.1,)) for at_s in (0.5, 1.5, 2.5, 3.5)))
+# All start once more, so that their life counters grow, and then the leader's older copy starts before all others.
+OLD_COPY_STARTS_FIRST = Plan(
+    4.0,
+    (
+        Fault(0.3, "kill_some", (1, 2, 3), (0.05, 0.05, 0.05)),
+        Fault(2.0, "restore", (LEADER,), (0.05,), share=0.0),
+        Fault(2.01, "kill_some", (1, 2, 3), (1.0, 1.0, 1.0)),
+    ),
+    scale=0.25,
+    machines=3,
+)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +111,7 @@ POWER_FAILS = Plan(6.0, tuple(Fault(at_s, "lose_power", (LEADER,), (0.1,)) for a
         (planted.write_isr_without_comparing, 1, SESSION_IS_LOST_AND_THE_TREE_SLOW, "epoch went back"),
         (planted.keep_epochs_when_truncating, 1, NEW_LEADER_IS_ALONE, "and knows epoch"),
         (planted.keep_membership_without_memory, 3, POWER_FAILS, "lost memory, and leads"),
+        (planted.ignore_the_age_of_a_disk, 1, OLD_COPY_STARTS_FIRST, "lost memory, and leads"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

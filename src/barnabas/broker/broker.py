@@ -26,6 +26,7 @@ from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.identity import Identity
 from barnabas.broker.isr_updates import IsrUpdates
+from barnabas.broker.lives import Lives
 from barnabas.broker.log_cleaner import LogCleaner
 from barnabas.broker.log_configs import log_configs
 from barnabas.broker.log_moves import LogMoves
@@ -46,6 +47,7 @@ from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.coordination import deletion_notes, registry
 from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.lives import read_lives
 from barnabas.coordination.renewable import RenewableTree
 from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import BrokerRegistration
@@ -226,6 +228,16 @@ class Broker:
         watch = self._watch = ClusterWatch(tree, self._in_tree_thread, self._take_over)
         await self.topics.load(await self._in_tree_thread(watch.read_everything), lost_memory=logs.lost_memory)
         await work.for_all(logs.note_boot)
+        self._lives = Lives(
+            self.identity.node_id,
+            logs,
+            tree,
+            self._in_tree_thread,
+            work.for_all,
+            self.clock,
+            lambda: self.membership.is_member,
+        )
+        await self._lives.raise_all()
         self._replication = Replication(
             self.config, self.topics, self.turns, lambda: self.membership.epoch, self._around, self._throttles
         )
@@ -251,6 +263,7 @@ class Broker:
             self.membership.keep(self.topics, watch),
             self.isr_updates.run(),
             self.reassigning.run(),
+            self._lives.run(),
             background.begin_with_groups(tree, self._in_tree_thread, must_move=must_move),
             *background.all(logs, self._reserve),
         )
@@ -391,7 +404,13 @@ class Broker:
                 loads=False,
             )
 
-        return DataFolders(self.config.folders, filesystem, open_folder, lambda: log_configs(tree, self.config))
+        return DataFolders(
+            self.config.folders,
+            filesystem,
+            open_folder,
+            lambda: log_configs(tree, self.config),
+            functools.partial(read_lives, tree),
+        )
 
     def _registration(self) -> BrokerRegistration:
         own = self.identity

@@ -27,6 +27,24 @@ PAUSE_S = 0.3
 
 _PUT_BACK = "put it back and start again, or set unclean.leader.election.enable to go on with what the others have"
 
+_MAY_LACK = logging.WARNING, "alone in sync was this broker, and may lack what was not yet on its disk: %s"
+_ALONE = {
+    "only member": _MAY_LACK,
+    "sole": _MAY_LACK,
+    "gone": (logging.ERROR, f"alone in sync was this broker, and its log is gone; {_PUT_BACK}: %s"),
+    "old": (
+        logging.ERROR,
+        "this broker was the only in-sync replica, and its log directory is an older copy; all replicas must come back,"
+        " and the one with the most records leads. Set unclean.leader.election.enable to go on without the others: %s",
+    ),
+    "old sole": (
+        logging.WARNING,
+        "these partitions have one replica, in an older copy of its log directory; records since that copy are lost"
+        " unless you stop this broker and put a newer copy in its place: %s",
+    ),
+}
+"""What is logged of partitions in which this broker was the only in-sync replica, and may lack records."""
+
 _NAMED_MAX = 3
 """So many partitions are named in a line of the log."""
 
@@ -109,32 +127,41 @@ class Claims:
         return changes
 
     def withdraw(
-        self, partitions: Iterable[TopicPartition], is_gone: Callable[[TopicPartition], bool]
+        self,
+        partitions: Iterable[TopicPartition],
+        is_gone: Callable[[TopicPartition], bool],
+        is_in_old_copy: Callable[[TopicPartition], bool] = lambda _where: False,
     ) -> list[StateChange]:
         """Return what is to be written by a broker that may lack what it had acknowledged: it leaves the in-sync
         replicas, but where it alone was in sync (`barnabas.replication.lost_memory.withdraw`). A sole replica is led,
         whatever it has.
 
         :param is_gone: whether the log of a partition is gone.
+        :param is_in_old_copy: whether the log of a partition is in an older copy of its log directory.
         """
         changes = []
-        alone: list[TopicPartition] = []
-        gone: list[TopicPartition] = []
+        alone: dict[str, list[TopicPartition]] = {}
         for where in partitions:
             info = self._picture.partition(where)
             if info is None:
                 continue
             is_sole = len(info.replicas) == 1
-            state = None if is_sole else withdraw(self._broker_id, info.state, is_gone=is_gone(where))
+            is_old = is_in_old_copy(where)
+            state = None if is_sole else self._withdrawn(info, is_gone(where), is_old)
             if state is not None:
                 changes.append(next_state(where, self._picture.topics[where.topic], state))
             if info.state.isr == (self._broker_id,):
-                (gone if is_gone(where) and not is_sole else alone).append(where)
-        if alone:
-            log.warning("alone in sync was this broker, and may lack what was not yet on its disk: %s", named(alone))
-        if gone:
-            log.error("alone in sync was this broker, and its log is gone; %s: %s", _PUT_BACK, named(gone))
+                kind = "old sole" if is_old else "sole"
+                if not is_sole:
+                    kind = "gone" if is_gone(where) else "old" if is_old else "only member"
+                alone.setdefault(kind, []).append(where)
+        for kind, them in alone.items():
+            log.log(*_ALONE[kind], named(them))
         return changes
+
+    def _withdrawn(self, info: PartitionInfo, is_gone: bool, is_old: bool) -> PartitionState | None:
+        in_old_copy_of = info.replicas if is_old else ()
+        return withdraw(self._broker_id, info.state, is_gone=is_gone, in_old_copy_of=in_old_copy_of)
 
     def doubt(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
         """Return what is to be written where the tree is older than this broker's logs: who has the most is to lead."""
@@ -207,8 +234,9 @@ class Claims:
         lost = [each.broker_id for each in info.state.lost_memory]
         if self._broker_id in who_has_most(info.state):
             losses[where] = (
-                f"all in-sync replicas {lost} lost memory; this one has the most, to offset"
-                f" {self._end_of(where).start_offset}; what it has not is lost"
+                f"replicas {lost} lost memory or came back with older copies of their disks; broker {self._broker_id}"
+                f" has the most and leads, with log end offset {self._end_of(where).start_offset}; later records are"
+                " lost unless you stop the brokers and put a newer copy of a disk in its place"
             )
         elif found.is_unclean:
             losses[where] = (

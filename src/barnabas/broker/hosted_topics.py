@@ -141,13 +141,17 @@ class HostedTopics(TopicLookup):
         self.picture.begin_life(self._config.broker_id, topics)
 
     def _note_incomplete(self, opened: Iterable[Replica]) -> None:
-        self._incomplete.update(
-            each.topic_partition for each in opened if self._lost_memory or self._own.lacks_records(each)
-        )
+        self._incomplete.update(each.topic_partition for each in opened if self._is_incomplete(each))
+
+    def _is_incomplete(self, replica: Replica) -> bool:
+        is_old = self.hosting.is_in_old_copy(replica.topic_partition)
+        return self._lost_memory or is_old or self._own.lacks_records(replica)
 
     async def _withdraw(self) -> None:
         """Leave the in-sync replicas with those that may lack records."""
-        while wanted := self.claims.withdraw(sorted(self._incomplete), self.hosting.is_gone):
+        while wanted := self.claims.withdraw(
+            sorted(self._incomplete), self.hosting.is_gone, self.hosting.is_in_old_copy
+        ):
             await self._write_states(wanted)
             # Again where somebody else was faster: it may have counted on this broker still.
             self._incomplete = {each.where for each in wanted if self.picture.has_instead(each)}

@@ -140,6 +140,10 @@ class Hosting:
         """Whether it was missing, and may have had records: who has them can put them back."""
         return where in self._logs.gone
 
+    def is_in_old_copy(self, where: TopicPartition) -> bool:
+        """Whether the log of a replica is in an older copy of its log directory, and may lack what it had."""
+        return self._logs.is_in_old_copy(where)
+
     def delete(self, partitions: Iterable[TopicPartition]) -> StorageError | None:
         """Set aside all that can be; return why the first of the others cannot. May be called from any thread."""
         refused = None

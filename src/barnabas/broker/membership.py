@@ -73,6 +73,11 @@ class Membership:
         self.epoch = -1
         """Of this life of the broker (KIP-380)."""
 
+    @property
+    def is_member(self) -> bool:
+        """Whether this broker is registered, and has heard of the tree lately."""
+        return self.epoch >= 0 and self._in_doubt is None and not self._is_lost.is_set()
+
     async def register(self) -> None:
         """Register; wait as long as a session lasts for another broker with this id to go.
 

@@ -17,6 +17,8 @@ TOPICS = "/brokers/topics"
 CHANGES = "/brokers/changes"
 CHANGE = "/brokers/changes/c-"
 """Where each change is told, with a number behind it."""
+LIVES = "/brokers/lives"
+"""One child a log directory, with its life counter."""
 CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
@@ -78,6 +80,11 @@ def removed_replica(topic_id: bytes, partition: int, broker_id: int) -> str:
 def broker(broker_id: int) -> str:
     """`/brokers/ids/1`: a broker that is alive; ephemeral."""
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def life(directory_id: str) -> str:
+    """`/brokers/lives/-nvZo4_1TwyhrrQ-IqimrA`: the life counter of the log directory with this id."""
+    return f"{LIVES}/{encode_name(directory_id)}"
 
 
 def topic(name: str) -> str:

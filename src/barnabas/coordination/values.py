@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from barnabas.addresses import host_port
 from barnabas.coordination.tree import NodeError
-from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET, OffsetAndMetadata
+from barnabas.model import LIFE_MAX, NO_LEADER_EPOCH, NO_OFFSET, LifeMark, OffsetAndMetadata
 
 _TOPIC_ID_BYTES = 16
 _GONE = -2
@@ -363,6 +363,31 @@ def decode_deletion(path: str, data: bytes) -> Deletion:
         return Deletion(fields.string("name"), _brokers(fields.sequence("brokers")))
     except ValueError as error:
         raise BadNodeError(path, str(error)) from error
+
+
+def encode_life(broker_id: int, mark: LifeMark) -> bytes:
+    """Return what `/brokers/lives/<directory id>` holds."""
+    return _dump(
+        {
+            "version": 1,
+            "broker": broker_id,
+            "life": mark.life,
+            "timestamp": mark.noted_ms,
+            "records": mark.record_count,
+        }
+    )
+
+
+def decode_life(path: str, data: bytes) -> LifeMark:
+    """Read what `/brokers/lives/<directory id>` holds.
+
+    :raises BadNodeError: a broker does not write such a value.
+    """
+    fields = _Fields(path, data)
+    mark = LifeMark(fields.integer("life"), fields.integer("timestamp", 0), fields.integer("records", 0))
+    if not all(0 <= each <= LIFE_MAX for each in mark):
+        raise BadNodeError(path, f"a number is not within 0 and 2^53: {str(tuple(mark))[:100]}")
+    return mark
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:

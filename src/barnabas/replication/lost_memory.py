@@ -9,6 +9,8 @@ anything else, and the state remembers that it was a member (`PartitionState.los
   disks of some, and nobody knows of which. So all that withdrew tell, in the state, of which epoch their last record is
   and where their log ends. Who has the most, by epoch first, has all that any of them has (`who_has_most`), and leads.
   Whoever is away is waited for, unless the topic allows an unclean election.
+- A broker whose disk is an older copy of itself (`barnabas.storage.life_counter`) has lost memory as well, and more of
+  it: where it is the last member, all replicas tell, since those that left the ISR later than that may have more.
 - Where the tree has lost its memory, and not the replicas (it was brought back from a backup), nobody knows who was in
   sync last. A log with a later epoch than the tree's gives that away (`doubt`), and then all replicas have to tell.
 
@@ -25,23 +27,37 @@ from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
 from barnabas.model import NO_LEADER_EPOCH
 
 
-def withdraw(broker_id: int, state: PartitionState, *, is_gone: bool = False) -> PartitionState | None:
+def withdraw(
+    broker_id: int,
+    state: PartitionState,
+    *,
+    is_gone: bool = False,
+    in_old_copy_of: tuple[int, ...] = (),
+) -> PartitionState | None:
     """Return the state that a broker writes which may lack acknowledged records; None where it stays in sync.
 
     It stays as the only member, since nobody has more; but not with a log that is gone: all others have more than
     that. Where it is no member, the state is written as it is: a leader that is about to take it in, by what it had
     before, finds another version (KIP-903).
 
+    The only member does not stay with an older copy of its disk either: replicas that left the ISR after that copy was
+    made have more. Then all replicas tell, as after `doubt`.
+
     :param is_gone: its log of the partition is gone, and may be put back.
+    :param in_old_copy_of: the partition's replicas, where the broker's log is in an older copy of its log directory.
 
     >>> withdraw(1, PartitionState(leader=1, leader_epoch=4, isr=(1, 2)))
     PartitionState(leader=-1, leader_epoch=5, isr=(2,), lost_memory=(Remnant(broker_id=1, epoch=-1, end_offset=-1),))
     """
-    if state.isr == (broker_id,) and not state.lost_memory and not is_gone:
+    if state.isr == (broker_id,) and not state.lost_memory and not is_gone and not in_old_copy_of:
         return None
     isr, lost = tuple(each for each in state.isr if each != broker_id), state.lost_memory
     if broker_id in state.isr or remnant_of(broker_id, state) is not None:
         lost = _with(lost, Remnant.gone(broker_id) if is_gone else Remnant(broker_id))
+        if not isr:
+            known = {each.broker_id for each in lost}
+            others = (Remnant(each) for each in in_old_copy_of if each not in known)
+            lost = tuple(sorted((*lost, *others), key=lambda each: each.broker_id))
     if state.leader == broker_id:
         return PartitionState(NO_LEADER, state.leader_epoch + 1, isr, lost)
     return replace(state, isr=isr, lost_memory=lost)

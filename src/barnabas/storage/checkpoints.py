@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from barnabas.model import TopicPartition
+from barnabas.model import LIFE_MAX, LifeMark, TopicPartition
 
 _VERSION = "0"
 _INT_MAX = 2**31 - 1
@@ -136,6 +136,22 @@ def decode_uuid(text: str) -> uuid.UUID:
 def encode_clean_shutdown() -> bytes:
     """Return the content of `.kafka_cleanshutdown`; there are no broker epochs here (KIP-966)."""
     return json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":")).encode()
+
+
+def encode_life(mark: LifeMark) -> bytes:
+    """Return the content of `life-counter`.
+
+    >>> encode_life(LifeMark(7, 1_700_000_000_000, 42))
+    b'0\\n1\\n7 1700000000000 42\\n'
+    """
+    return _encode_lines([f"{mark.life} {mark.noted_ms} {mark.record_count}"])
+
+
+def decode_life(data: bytes) -> LifeMark:
+    """:raises ValueError: the content is damaged."""
+    (row,) = _decode_lines(data)
+    life, noted_ms, record_count = (_number(each, LIFE_MAX) for each in row.split(" "))
+    return LifeMark(life, noted_ms, record_count)
 
 
 class MetaProperties(NamedTuple):

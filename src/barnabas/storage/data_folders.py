@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from barnabas.errors import BarnabasError, DataFolderError, StorageError
-from barnabas.model import TopicPartition
+from barnabas.model import LifeMark, TopicPartition
 from barnabas.storage.file_names import partition_of
 from barnabas.storage.filesystem import FileSystem, is_shortage, remove_if_there, write_fully
 from barnabas.storage.log import Log
@@ -35,6 +35,9 @@ from barnabas.storage.several_copies import OldCopy, end_moves, find_old_copies
 from barnabas.storage.wanted_moves import WantedMoves
 
 logger = logging.getLogger(__name__)
+
+KnownLives = Callable[[Collection[str]], Mapping[str, LifeMark]]
+"""Returns the life counters that the metadata tree has of log directories with some ids."""
 
 OpenFolder = Callable[[Path], LogManager]
 """Opens a data folder, and does not load its logs yet."""
@@ -54,6 +57,7 @@ class DataFolders:
 
     :param paths: the folders; where there are several, those that fail are left out.
     :param topic_configs: see `LogManager`.
+    :param known_lives: a folder whose life counter is below the one that this returns is an older copy of itself.
     :raises DataFolderError: a folder is another broker's, or used by one; or none of them can be used.
     """
 
@@ -63,6 +67,7 @@ class DataFolders:
         filesystem: FileSystem,
         open_folder: OpenFolder,
         topic_configs: Callable[[], Mapping[str, LogConfig]] = dict,
+        known_lives: KnownLives = lambda _ids: {},
     ) -> None:
         self._paths = tuple(paths)
         self._filesystem = filesystem
@@ -97,8 +102,10 @@ class DataFolders:
         self.moves: dict[TopicPartition, LogMove] = {}
         """Logs that are being moved."""
         self._looked_at: set[TopicPartition] = set()
+        self._lives_refused = False
         try:
             self._open_all(open_folder)
+            self._compare_lives(known_lives)
             self._load_all(topic_configs)
             self._note_what_is_lost()
         except BaseException:
@@ -113,6 +120,12 @@ class DataFolders:
             self._begin(path, lambda path=path: self._open(path, open_folder))  # type: ignore[misc]
         if not self._managers:
             raise DataFolderError(f"no data folder can be used: {'; '.join(self._failures.values())}")
+
+    def _compare_lives(self, known_lives: KnownLives) -> None:
+        managers = [manager for manager in self._managers.values() if manager.folder_id]
+        known = known_lives([manager.folder_id for manager in managers])
+        for manager in managers:
+            manager.life.compare(known.get(manager.folder_id))
 
     def _open(self, path: Path, open_folder: OpenFolder) -> None:
         manager = open_folder(path)
@@ -202,6 +215,50 @@ class DataFolders:
         for partition in [each for each, old in self._old_copies.items() if old.manager.get(each) is not None]:
             self._old_copies.pop(partition).manager.moved.forget_leaving(partition)
         self.lost_memory = False
+
+    # --- life counters ---
+
+    def is_in_old_copy(self, partition: TopicPartition) -> bool:
+        """Return whether the log of a partition may be older than it was: its folder is an older copy of itself, or it
+        has just been made and one of the folders is such a copy."""
+        if partition in self.missing or (manager := self._manager_of(partition)) is None:
+            return any(each.life.old_copy is not None for each in self._managers.values())
+        return manager.life.old_copy is not None
+
+    def raise_lives(self, now_ms: int) -> dict[str, LifeMark]:
+        """Raise the life counters on the disks, durably; return those that are raised, by the ids of the folders.
+
+        A disk that refuses keeps its counter: the caller must not raise it in the metadata tree.
+        """
+        raised = {}
+        refused = False
+        for manager in self._healthy():
+            if not manager.folder_id or manager.life.is_overtaken:
+                continue
+            try:
+                raised[manager.folder_id] = manager.raise_life(now_ms)
+            except StorageError as error:
+                self._note_failure(manager, error)
+                refused = True
+                if not self._lives_refused:
+                    told = "cannot raise the life counter of %s: %s; retrying, and an older copy of it may go unnoticed"
+                    logger.warning(told, manager.data_dir, error)
+        self._lives_refused = refused
+        return raised
+
+    def stop_raising(self, folder_id: str) -> None:
+        """Leave the counter of a folder where it is, since somebody else has raised it further in the metadata tree.
+
+        The next start finds a counter below the tree's, and takes the folder for an older copy.
+        """
+        for manager in self._managers.values():
+            if manager.folder_id == folder_id and not manager.life.is_overtaken:
+                manager.life.is_overtaken = True
+                logger.error(
+                    "another broker uses a copy of log directory %s, or somebody has changed its life counter in the"
+                    " metadata tree; the next start here takes this directory for an older copy",
+                    manager.data_dir,
+                )  # fmt: skip
 
     # --- the folders ---
 

@@ -36,6 +36,7 @@ DELETION_NOTE = ".deleted-by-broker"
 MOVE_NOTE = ".moved-by-broker"
 WANTED_MOVES = "log-moves"
 LEAVING_LOGS = "logs-moved-away"
+LIFE_COUNTER = "life-counter"
 RESERVE = ".reserve"
 LOCK = ".lock"
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, DataFolderError, StorageError
 from barnabas.log_lines import lines_about_partition
-from barnabas.model import TopicPartition
+from barnabas.model import LifeMark, TopicPartition
 from barnabas.storage.checkpoints import (
     encode_clean_shutdown,
 )
@@ -41,6 +41,7 @@ from barnabas.storage.file_names import (
 )
 from barnabas.storage.filesystem import DataFile, FileSystem, make_folder_to_stay, replace_file
 from barnabas.storage.folder_identity import identify, lock_folder, note_boot
+from barnabas.storage.life_counter import LifeCounter
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_folders import LogFolders
@@ -142,6 +143,7 @@ class LogManager:
         self._lock_file = self._lock(process_id)
         try:
             self.meta = identify(filesystem, data_dir, broker_id, cluster_id, new_id)
+            self.life = LifeCounter(filesystem, data_dir)
             self.was_clean = self.lost_memory = False
             # A new one may stand for another that was there before, and may come back.
             self.is_old = bool(self.meta and self.meta.boot_id)
@@ -183,6 +185,13 @@ class LogManager:
         if self.meta is not None:
             self.meta = note_boot(self._filesystem, self.data_dir, self.meta, self._boot_id, folder_ids)
         self.lost_memory = False
+
+    def raise_life(self, now_ms: int) -> LifeMark:
+        """Raise the life counter on the disk, durably; see `LifeCounter.raise_it`.
+
+        :raises StorageError: the disk refuses.
+        """
+        return self.life.raise_it(now_ms, sum(log.log_end_offset for log in self.all().values()))
 
     @property
     def folder_id(self) -> str:
@@ -282,6 +291,10 @@ class LogManager:
             self._foreign.add(partition)
             return self.put_offline(partition, reason)
         return self._begin_again(partition, config or self.config, topic_id)
+
+    def is_in_old_copy(self, _partition: TopicPartition) -> bool:
+        """Return whether this directory is an older copy of itself; see `DataFolders.is_in_old_copy`."""
+        return self.life.old_copy is not None
 
     def may_have_more(self, _topic: str) -> bool:
         """Whether there may be logs of a topic that cannot be seen now; see `DataFolders.may_have_more`."""

@@ -59,6 +59,8 @@ def _end_move(partition: TopicPartition, managers: Sequence[LogManager]) -> bool
     if len(newest) != 1:
         return False
     (target,) = newest
+    if target.life.old_copy is not None:
+        return False  # an older copy of a data folder may have the note of a move that others have followed since
     for manager in managers:
         if manager is not target:
             logger.info("%s in %s is older than in %s", partition, manager.data_dir, target.data_dir)

@@ -171,7 +171,8 @@ def test_broker_that_lost_memory_tells_what_it_has_before_it_claims(caplog: pyte
     other = Seen(2, told, 1, 2)
     other.end = EpochStart(6, 50)
     assert other.look() == [PartitionState(2, 8, (2,))]
-    assert "all in-sync replicas [1, 2] lost memory; this one has the most, to offset 50" in caplog.text
+    assert "replicas [1, 2] lost memory or came back with older copies of their disks" in caplog.text
+    assert "broker 2 has the most and leads, with log end offset 50" in caplog.text
 
 
 def test_what_was_told_and_is_wrong_is_told_anew() -> None:

@@ -54,7 +54,7 @@ def test_of_all_that_lost_memory_the_one_with_the_most_leads(
         for node in cluster.nodes:
             assert node.info().state == PartitionState(2, node.info().state.leader_epoch, (2,))
             assert node.leads() == (node.id == 2)
-        assert "this one has the most, to offset 5" in caplog.text
+        assert "broker 2 has the most and leads, with log end offset 5" in caplog.text
 
     run(scenario)
 

@@ -17,6 +17,7 @@ from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
 from barnabas.coordination import paths, registry
 from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.lives import read_lives, write_lives
 from barnabas.coordination.registry import PartitionInfo
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.model import TopicPartition
@@ -57,6 +58,7 @@ class Node:
             cluster_id="castle",
             boot_id="monday",
         )
+        self.logs.life.compare(read_lives(self.tree, [self.logs.folder_id]).get(self.logs.folder_id))
         registry.register_broker(self.tree, BrokerRegistration(self.id, "here", 9000 + self.id))
         clock, files = self.cluster.clock, OpenFiles(10_000, 100)
         self.topics = Topics(self.config, self.tree, self.logs, in_tree_thread, files, clock=clock)  # type: ignore[arg-type]
@@ -65,8 +67,13 @@ class Node:
         self.before_loading()
         await self.topics.load(news, lost_memory=lost_memory)
         self.logs.note_boot()
+        self.raise_life()
         await self.topics.end_deletions()
         return self
+
+    def raise_life(self) -> None:
+        """Raise the life counter, as a broker does every 10 s."""
+        write_lives(self.tree, self.id, {self.logs.folder_id: self.logs.raise_life(self.cluster.clock.time_ms())})
 
     async def follow(self) -> News:
         """Take over what is new, as after an event."""

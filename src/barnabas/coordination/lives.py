@@ -1,0 +1,67 @@
+"""The life counters of log directories, as the metadata tree has them: one node a directory, by the directory's id.
+
+A copy of a directory has the id of its original, and an older counter. The nodes stay when a broker or a directory
+goes; what cannot be understood counts as missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+
+from barnabas.coordination import paths
+from barnabas.coordination.tree import BadVersionError, NodeExistsError, NoNodeError, Tree
+from barnabas.coordination.values import BadNodeError, decode_life, encode_life
+from barnabas.model import LifeMark
+
+log = logging.getLogger(__name__)
+
+
+def read_lives(tree: Tree, directory_ids: Collection[str]) -> dict[str, LifeMark]:
+    """Return the counters of those log directories that the tree knows.
+
+    :raises CoordinationError: the tree cannot be reached.
+    """
+    paths_of = {each: paths.life(each) for each in directory_ids}
+    found = tree.get_all(list(paths_of.values()))
+    lives = {}
+    for directory_id, path in paths_of.items():
+        if path not in found:
+            continue
+        try:
+            lives[directory_id] = decode_life(path, found[path].data)
+        except BadNodeError as error:
+            log.warning("cannot read the life counter of a log directory: %s; it counts as missing", error)
+    return lives
+
+
+def write_lives(tree: Tree, broker_id: int, raised: Mapping[str, LifeMark]) -> list[str]:
+    """Raise counters in the tree; return the ids of the directories whose counter somebody else has raised further.
+
+    A counter in the tree never goes back.
+
+    :raises CoordinationError: the tree cannot be reached.
+    """
+    return [each for each, mark in raised.items() if not _write(tree, broker_id, paths.life(each), mark)]
+
+
+def _write(tree: Tree, broker_id: int, path: str, mark: LifeMark) -> bool:
+    data = encode_life(broker_id, mark)
+    try:
+        found, stat = tree.get(path)
+    except NoNodeError:
+        try:
+            tree.create(path, data, make_parents=True)
+        except NodeExistsError:
+            return False
+        return True
+    try:
+        if not decode_life(path, found).is_older_than(mark):
+            return False
+    except BadNodeError:
+        pass  # it counts as missing
+    try:
+        tree.set(path, data, stat.version)
+    except (BadVersionError, NoNodeError):
+        return False
+    return True

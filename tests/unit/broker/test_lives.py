@@ -1,0 +1,111 @@
+"""When a broker raises the life counters of its log directories."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker import lives as lives_module
+from barnabas.broker.lives import Lives
+from barnabas.clock import ManualClock
+from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.lives import read_lives
+from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.model import LifeMark
+
+
+async def at_once(call: Callable[..., Any], *arguments: Any) -> Any:
+    return call(*arguments)
+
+
+class World:
+    """A broker with one log directory, whose disk and tree answer when a test wants it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree = EmbeddedTree(folder / "tree.sqlite", ManualClock())
+        self.life = 0
+        self.is_full = self.is_silent = self.is_overtaken = False
+        self.is_member = True
+        self.raised = asyncio.Event()
+        self.lives = Lives(1, self, self.tree, self.in_tree_thread, at_once, ManualClock(), lambda: self.is_member)  # type: ignore[arg-type]
+
+    def raise_lives(self, now_ms: int) -> dict[str, LifeMark]:
+        self.raised.set()
+        self.life += 1
+        return {} if self.is_full else {"one": LifeMark(self.life, now_ms, 0)}
+
+    def stop_raising(self, _: str) -> None:
+        self.is_overtaken = True
+
+    async def in_tree_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        if self.is_silent:
+            raise TreeUnavailableError("no answer")
+        return call(*arguments)
+
+    @property
+    def in_tree(self) -> int:
+        return read_lives(self.tree, ["one"])["one"].life
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.tree.close()
+
+
+def test_tree_has_no_counter_that_the_disk_does_not_have(world: World) -> None:
+    asyncio.run(world.lives.raise_all())
+    world.is_full = True
+    asyncio.run(world.lives.raise_all())
+    assert world.in_tree == 1
+    world.is_full = False
+    asyncio.run(world.lives.raise_all())
+    assert world.in_tree == 3
+
+
+def test_broker_that_is_no_member_raises_nothing(world: World) -> None:
+    asyncio.run(world.lives.raise_all())
+    world.is_member = False
+    asyncio.run(world.lives.raise_all())
+    assert (world.life, world.in_tree) == (1, 1)
+
+
+def test_tree_that_does_not_answer_is_logged_once_and_gets_a_later_counter(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    asyncio.run(world.lives.raise_all())
+    world.is_silent = True
+    for _ in range(2):
+        asyncio.run(world.lives.raise_all())
+    assert caplog.text.count("cannot raise life counters in the metadata tree") == 1
+    world.is_silent = False
+    asyncio.run(world.lives.raise_all())
+    assert (world.in_tree, world.is_overtaken) == (4, False)
+
+
+def test_counter_that_is_higher_in_the_tree_is_not_raised_any_more(world: World) -> None:
+    world.life = 7
+    asyncio.run(world.lives.raise_all())
+    world.life = 3
+    asyncio.run(world.lives.raise_all())
+    assert (world.in_tree, world.is_overtaken) == (8, True)
+
+
+def test_counters_are_raised_again_and_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lives_module, "INTERVAL_S", 0.001)
+
+    async def scenario() -> None:
+        running = asyncio.create_task(world.lives.run())
+        for _ in range(3):
+            world.raised.clear()
+            await world.raised.wait()
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(scenario())
+    assert world.in_tree >= 2
