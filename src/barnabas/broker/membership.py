@@ -65,6 +65,7 @@ class Membership:
         self._new_epoch = new_epoch
         self._loop = asyncio.get_running_loop()
         self._is_lost = asyncio.Event()
+        self._is_registered = False
         self._why_lost = ""
         self._timeout_s = tree.session_timeout_s
         self._last_word_s = clock.monotonic()
@@ -76,7 +77,7 @@ class Membership:
     @property
     def is_member(self) -> bool:
         """Whether this broker is registered, and has heard of the tree lately."""
-        return self.epoch >= 0 and self._in_doubt is None and not self._is_lost.is_set()
+        return self._is_registered and self._in_doubt is None and not self._is_lost.is_set()
 
     async def register(self) -> None:
         """Register; wait as long as a session lasts for another broker with this id to go.
@@ -84,6 +85,7 @@ class Membership:
         :raises ConfigurationError: one is alive.
         :raises CoordinationError: the tree cannot be reached.
         """
+        self._is_registered = False
         self._is_lost.clear()
         self._why_lost = "its session with the tree is lost"
         self._tree.on_session_end(self._on_session_end)
@@ -99,6 +101,7 @@ class Membership:
                 await asyncio.sleep(AGAIN_S)
             else:
                 self._last_word_s = asked_s
+                self._is_registered = True
                 return
 
     async def tell(self) -> None:
