@@ -182,6 +182,21 @@ def test_lost_session_fences_registers_and_reads_anew(run: Run) -> None:
     run(scenario)
 
 
+def test_broker_is_a_member_from_its_registration_to_the_end_of_its_session(world: World) -> None:
+    async def scenario() -> None:
+        membership = world.membership()
+        assert not membership.is_member
+        await membership.register()
+        assert membership.is_member
+        world.lose()
+        await asyncio.sleep(0)
+        assert not membership.is_member
+        await membership.register()
+        assert membership.is_member
+
+    asyncio.run(scenario())
+
+
 async def be_silent_for_long(world: World) -> None:
     """Return when the tree was silent for long, and was heard again."""
     world.silence_s, world.is_silent = TIMEOUT_S, True
