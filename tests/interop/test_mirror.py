@@ -104,12 +104,14 @@ def test_records_partitions_and_settings_follow(pair: Pair, run: Run) -> None:
 
         admin_a.add_partitions("follows", 3)
         admin_a.alter_config("follows", to_set={"segment.ms": "800000000"}, to_unset=["retention.ms"])
+        admin_b.alter_config("follows", to_set={"max.message.bytes": "2000000"})
         wait_until(lambda: len(admin_a.describe_topics(["follows"])[0].partitions) == 3, "the topic has grown")
         send(a, "follows", 3_000, 600, 3)
         mirror = once(run, "--topics", "follows")
         assert stored(a, "follows") == stored(b, "follows")
         settings = admin_b.describe_config("follows")
         assert (settings["segment.ms"].value, settings["retention.ms"].is_default) == ("800000000", True)
+        assert settings["max.message.bytes"].value == "2000000", "what somebody else sets in the target stays"
         assert mirror.said("ended")[0]["records"] == 600
 
         admin_a.delete_topic("follows")

@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -65,6 +65,23 @@ def _interval(_context: click.Context, option: click.Parameter, given: str) -> f
     default=None,
     help="Tell the audit what is mirrored.  [default: where anybody in the source tells]",
 )
+@click.option(
+    "--settings",
+    "settings_follow",
+    metavar="WHICH",
+    type=click.Choice(["in-force", "topic", "none"]),
+    default="in-force",
+    show_default=True,
+    help="Settings that follow: those of the topics and all in force that decide how long records live (in-force), "
+    "those of the topics alone (topic), or none.",
+)
+@click.option(
+    "--leave-setting",
+    "left_settings",
+    metavar="NAME",
+    multiple=True,
+    help="A setting that does not follow; may be given again.",
+)
 @click.option("--once", is_flag=True, help="End as soon as all is mirrored that there is.")
 @click.option("--status", metavar="INTERVAL", default="10s", show_default=True, callback=_interval, help="How often.")
 @click.option(
@@ -84,6 +101,8 @@ def mirror(
     replication_factor: int | None,
     refresh: float,
     audit: bool | None,
+    settings_follow: str,
+    left_settings: tuple[str, ...],
     once: bool,
     status: float,
     metrics_port: int | None,
@@ -99,6 +118,7 @@ def mirror(
     barnabas mirror --from a:9092 --to b:9092 --topics 'clicks|shop-.*' --groups '.*'
     """
     from barnabas.mirror.mirror import MirrorConfig
+    from barnabas.mirror.topic_settings import Follows, SettingsChoice
 
     config = MirrorConfig(
         source={**properties, "bootstrap.servers": source},
@@ -110,6 +130,7 @@ def mirror(
         refresh_s=refresh,
         groups_s=refresh,
         audit=audit,
+        settings=SettingsChoice(Follows(settings_follow), frozenset(left_settings)),
     )
     return _run(config, _Output(as_json, status), metrics_port, once=once)
 
@@ -135,7 +156,7 @@ class _Output:
         more = [_plain(name, value) for name, value in event.items() if name not in ("about", "event")]
         click.echo(written_out(f"{time} {about}: {kind}{': ' if more else ''}{', '.join(more)}"))
 
-    def status(self, sums: Sums) -> None:
+    def status(self, sums: Sums, refused_settings: Sequence[str]) -> None:
         """Print how far it is."""
         now_s = SYSTEM_CLOCK.monotonic()
         before_s, before = self._before or (now_s, sums)
@@ -143,12 +164,15 @@ class _Output:
         self._before = now_s, sums
         if self._as_json:
             told = {"event": "status", "partitions": sums.partitions, "stopped": sums.stopped}
-            self.tell({**told, "records": sums.records, "bytes": sums.bytes, "lag": sums.lag})
+            refused = {"refused_settings": list(refused_settings)} if refused_settings else {}
+            self.tell({**told, "records": sums.records, "bytes": sums.bytes, "lag": sums.lag, **refused})
             return
         lag = "not known" if sums.lag is None else f"{sums.lag:,}"
         text = f"{sums.records:,} records mirrored, {rate / 1e6:.1f} MB/s, lag {lag}, {sums.partitions} partitions"
         if sums.stopped:
             text += f", {sums.stopped} stopped"
+        if refused_settings:
+            text += f", {len(refused_settings)} settings refused"
         if self._is_live:
             click.echo(f"\r\x1b[K{text}", nl=False, err=True)
             self._has_line = True
@@ -210,4 +234,4 @@ async def _watch(mirror: Mirror, output: _Output, stop: asyncio.Event, *, once: 
             return
         if SYSTEM_CLOCK.monotonic() >= due_s:
             due_s += output.status_s
-            output.status(mirror.sums)
+            output.status(mirror.sums, mirror.refused_settings)

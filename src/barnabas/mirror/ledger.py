@@ -1,14 +1,14 @@
 """What a mirror writes down in the target's compacted topic `_mirror`: records in JSON, each with a key of its own.
 
-Three kinds: the claim on a topic, the mark of a partition, the mark of a group in a partition. The log of a partition
-tells by itself how far it is mirrored; a mark saves reading much of it, outlives its retention, and has the map of
-offsets for groups. A record of a topic that has been deleted since (its id tells) counts for nothing.
+Four kinds: the claim on a topic, its settings, the mark of a partition, the mark of a group in a partition. The log of
+a partition tells by itself how far it is mirrored; a mark saves reading much of it, outlives its retention, and has the
+map of offsets for groups. A record of a topic that has been deleted since (its id tells) counts for nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -130,6 +130,52 @@ class GroupMark:
                 raise BadEntryError(f"a group's mark without offsets: {value!r:.200}")
             sides.append(tuple(given))
         return cls(*sides)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """The values that mirrors have left at a topic of this cluster, by the setting's name; None: left unset.
+
+    A setting may have several: what a mirror is about to set is written here before, and is known again whether it came
+    to that or not.
+    """
+
+    target_topic_id: str
+    left: Mapping[str, tuple[str | None, ...]]
+
+    @staticmethod
+    def key(target_topic: str) -> str:
+        """Return the key in the ledger."""
+        return _key("settings", target_topic)
+
+    @classmethod
+    def of(cls, target_topic_id: str, left: Mapping[str, Iterable[str | None]]) -> Self:
+        """Make an entry of values in any order."""
+        return cls(target_topic_id, {name: _ordered(values) for name, values in sorted(left.items())})
+
+    def with_values(self, left: Mapping[str, Iterable[str | None]]) -> Self:
+        """Return the entry with other values of some settings."""
+        return self.of(self.target_topic_id, {**self.left, **left})
+
+    def value(self) -> dict[str, Any]:
+        """Return what is written."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """:raises BadEntryError: it is none."""
+        fields = _fields(value)
+        topic_id, left = (fields.get(name) for name in cls.__slots__)
+        if not isinstance(topic_id, str) or not isinstance(left, dict):
+            raise BadEntryError(f"settings without topic or values: {value!r:.200}")
+        for values in left.values():
+            if not isinstance(values, list) or not all(each is None or isinstance(each, str) for each in values):
+                raise BadEntryError(f"settings with other values than texts: {value!r:.200}")
+        return cls.of(topic_id, left)
+
+
+def _ordered(values: Iterable[str | None]) -> tuple[str | None, ...]:
+    return tuple(sorted(set(values), key=lambda each: (each is not None, each or "")))
 
 
 def _fields(value: object) -> Mapping[str, Any]:

@@ -13,7 +13,16 @@ from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ErrorCode, KafkaError, TimedOutError
-from barnabas.mirror.ledger import LEDGER_TOPIC, BadEntryError, Claim, GroupMark, PartitionMark, decode, encode
+from barnabas.mirror.ledger import (
+    LEDGER_TOPIC,
+    BadEntryError,
+    Claim,
+    GroupMark,
+    PartitionMark,
+    TopicSettings,
+    decode,
+    encode,
+)
 from barnabas.mirror.side import Side
 from barnabas.model import TopicPartition
 from barnabas.protocol.types import ZERO_UUID
@@ -25,7 +34,7 @@ STUCK_S = 60.0
 """So long reading may get no further."""
 CREATE_TIMEOUT_MS = 30_000
 
-Entry = TypeVar("Entry", Claim, PartitionMark, GroupMark)
+Entry = TypeVar("Entry", Claim, PartitionMark, GroupMark, TopicSettings)
 
 log = logging.getLogger(__name__)
 

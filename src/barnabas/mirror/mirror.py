@@ -25,11 +25,13 @@ from barnabas.mirror.link import Link, why_waiting
 from barnabas.mirror.metrics import Sums, metrics_text
 from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.mirror.placing import Placing
+from barnabas.mirror.settings_following import SettingsFollowing
 from barnabas.mirror.side import Side
 from barnabas.mirror.source_reading import SourceReading
 from barnabas.mirror.target_writing import TargetWriting
 from barnabas.mirror.topic_choice import Choice
 from barnabas.mirror.topic_following import Followed, TopicFollowing
+from barnabas.mirror.topic_settings import SettingsChoice
 from barnabas.model import TopicPartition
 from barnabas.records.mirror_identity import lineage_of
 
@@ -60,6 +62,7 @@ class MirrorConfig:
     :param replication_factor: of topics that are made in the target; None: what its brokers say.
     :param refresh_s: how often topics are looked at. :param groups_s: how often groups are.
     :param ledger_s: how often the ledger is written, and the audit told.
+    :param settings: which settings of the topics follow.
     :param audit: whether what is mirrored is told to the audit; None: where anybody in the source tells.
     """
 
@@ -73,6 +76,7 @@ class MirrorConfig:
     groups_s: float = 5.0
     ledger_s: float = 5.0
     audit: bool | None = None
+    settings: SettingsChoice = field(default_factory=SettingsChoice)
     choice: Choice = field(init=False)
     group_choice: Choice = field(init=False)
 
@@ -104,6 +108,9 @@ class Mirror:
         self._accounts: dict[tuple[bytes, str], TopicAccount] = {}
         """By the ids of source and target."""
         self._placing = Placing(self._source, self._target, self._ledger, SYSTEM_CLOCK, self._told, self._stop_link)
+        self._settings = SettingsFollowing(
+            self._source, self._target, self._ledger, config.settings, SYSTEM_CLOCK, self._told
+        )
         self._topics = TopicFollowing(
             self._source,
             self._target,
@@ -112,6 +119,7 @@ class Mirror:
             config.choice,
             config.prefix,
             config.replication_factor,
+            self._settings,
             self._told,
             self._on_topic,
             self._on_gone,
@@ -345,6 +353,11 @@ class Mirror:
     def standing(self) -> Mapping[str, str]:
         """What is the matter, and why."""
         return self._told.standing
+
+    @property
+    def refused_settings(self) -> list[str]:
+        """The settings that the target does not take, each with its topic."""
+        return self._settings.refused
 
     @property
     def has_caught_up(self) -> bool:

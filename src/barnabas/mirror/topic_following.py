@@ -11,19 +11,17 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from barnabas.client.admin.configs import ConfigResource, ConfigSetting, ConfigSource, alter_config, describe_config
 from barnabas.client.admin.topic_changes import add_partitions, create_topic
-from barnabas.client.cluster import Cluster
 from barnabas.client.metadata import TopicView
 from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
 from barnabas.mirror.claims import Create, Go, MakeClaim, Refused, Standing
 from barnabas.mirror.errors import CircleError, MirrorError
 from barnabas.mirror.events import Told
-from barnabas.mirror.ledger import Claim
+from barnabas.mirror.ledger import Claim, TopicSettings
 from barnabas.mirror.ledger_topic import LedgerTopic
+from barnabas.mirror.settings_following import SettingsFollowing
 from barnabas.mirror.side import Side
 from barnabas.mirror.topic_choice import Choice
-from barnabas.mirror.topic_settings import change, followed
 from barnabas.model import TopicPartition
 
 TIMEOUT_MS = 30_000
@@ -46,6 +44,9 @@ class Followed:
     is_compacted: bool
 
 
+SETTING_REFUSED = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION})
+"""Answers to a topic that may be due to one of its settings."""
+
 OnTopic = Callable[[Followed], None]
 
 
@@ -65,6 +66,7 @@ class TopicFollowing:
         choice: Choice,
         prefix: str,
         replication_factor: int | None,
+        settings: SettingsFollowing,
         told: Told,
         on_topic: OnTopic,
         on_gone: Callable[[str], None],
@@ -74,6 +76,7 @@ class TopicFollowing:
         self._choice = choice
         self._prefix = prefix
         self._replication_factor = replication_factor
+        self._settings = settings
         self._told = told
         self._on_topic, self._on_gone = on_topic, on_gone
         self._mirrored: set[str] = set()
@@ -143,6 +146,7 @@ class TopicFollowing:
 
     def _leave(self, name: str) -> None:
         self._mirrored.discard(name)
+        self._settings.forget(name)
         self._on_gone(name)
 
     async def _follow(self, topic: TopicView) -> None:
@@ -177,6 +181,8 @@ class TopicFollowing:
         :raises MirrorError: it may not.
         """
         has_claimed = False
+        created: dict[str, str] = {}
+        """What the target's topic was created with, where this mirror did so just now."""
         for step in range(STEPS_MAX):
             if step:
                 await self._target.cluster.describe([self.target_name(topic.name)])  # `view` has it then
@@ -191,9 +197,17 @@ class TopicFollowing:
                 raise CircleError(decision.reason) if decision.is_circle else MirrorError(decision.reason)
             if isinstance(decision, Create):
                 self._leave(topic.name)  # what is under way to the topic before this one must not come into it
-                await self._create(topic)
+                created = await self._create(topic)
             elif isinstance(decision, MakeClaim):
-                await self._ledger.write({Claim.key(standing.target_topic): decision.claim.value()})
+                settings = TopicSettings.of(
+                    decision.claim.target_topic_id, {name: [value] for name, value in created.items()}
+                )
+                await self._ledger.write(
+                    {
+                        Claim.key(standing.target_topic): decision.claim.value(),
+                        TopicSettings.key(standing.target_topic): settings.value(),
+                    }
+                )
                 await self._upstream.refresh()
                 has_claimed = True
             elif isinstance(decision, Go):
@@ -225,33 +239,44 @@ class TopicFollowing:
                 return False
         return True
 
-    async def _create(self, topic: TopicView) -> None:
+    async def _create(self, topic: TopicView) -> dict[str, str]:
+        """Create the topic in the target; return the settings that it was created with.
+
+        A target that refuses a setting has the topic created without settings: those that it takes follow one by one.
+        """
         name = self.target_name(topic.name)
-        settings = followed(own(await topic_settings(self._source.cluster, topic.name)))
+        settings = await self._settings.at_creation(topic.name)
         try:
-            await create_topic(
-                self._target.cluster,
-                name,
-                partitions=len(topic.partitions),
-                replication_factor=self._replication_factor,
-                config=settings,
-                timeout_ms=TIMEOUT_MS,
-            )
+            try:
+                await self._create_with(name, len(topic.partitions), settings)
+            except KafkaError as error:
+                if not settings or error.code not in SETTING_REFUSED:
+                    raise
+                settings = {}
+                await self._create_with(name, len(topic.partitions), settings)
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
+            settings = {}
         await self._target.cluster.topic(name, timeout_s=TIMEOUT_MS / 1000)
+        return settings
+
+    async def _create_with(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
+        await create_topic(
+            self._target.cluster,
+            name,
+            partitions=partitions,
+            replication_factor=self._replication_factor,
+            config=settings,
+            timeout_ms=TIMEOUT_MS,
+        )
 
     async def _grown(self, topic: TopicView) -> Followed:
         """Give the target's topic as many partitions as the source's has, and the same settings."""
         cluster = self._target.cluster
         name = self.target_name(topic.name)
         view = cluster.view.topics[name]
-        settings = await topic_settings(self._source.cluster, topic.name)
-        wanted = change(own(settings), own(await topic_settings(cluster, name)))
-        if wanted:
-            await alter_config(cluster, ConfigResource.topic(name), wanted.to_set, wanted.to_unset)
-            self._told.once(topic.name, "settings", set=dict(wanted.to_set), unset=list(wanted.to_unset))
+        is_compacted = await self._settings.follow(topic.name, name, view.topic_id.hex())
         if len(view.partitions) < len(topic.partitions):
             await add_partitions(cluster, name, len(topic.partitions), timeout_ms=TIMEOUT_MS)
             self._told.once(topic.name, "enlarged", partitions=len(topic.partitions))
@@ -261,19 +286,4 @@ class TopicFollowing:
                 f"topic {name!r} has {len(view.partitions)} partitions in the target, and {len(topic.partitions)} in"
                 " the source; a mirror needs the same"
             )
-        policy = settings.get("cleanup.policy")
-        return Followed(topic, view, policy is not None and "compact" in (policy.value or ""))
-
-
-async def topic_settings(cluster: Cluster, topic: str) -> Mapping[str, ConfigSetting]:
-    """Return all settings that hold for a topic."""
-    return await describe_config(cluster, ConfigResource.topic(topic))
-
-
-def own(found: Mapping[str, ConfigSetting]) -> dict[str, str]:
-    """Return what was set for a topic itself."""
-    return {
-        name: each.value
-        for name, each in found.items()
-        if each.source is ConfigSource.TOPIC and each.value is not None and not each.is_sensitive
-    }
+        return Followed(topic, view, is_compacted)

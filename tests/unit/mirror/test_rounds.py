@@ -26,8 +26,9 @@ def following(fails: Fails) -> tuple[list[str], Callable[[str], Coroutine[Any, A
     side: Any = SimpleNamespace(cluster=None)
     ledger: Any = None
     told = Told(lambda _event: None)
+    settings: Any = None
     made = TopicFollowing(
-        side, side, ledger, ledger, Choice([".*"]), "", None, told, lambda _topic: None, lambda _name: None
+        side, side, ledger, ledger, Choice([".*"]), "", None, settings, told, lambda _topic: None, lambda _name: None
     )
     seen: list[str] = []
 
