@@ -2,7 +2,8 @@
 
 What is written is what every Kafka client reads:
 
-- gzip: one gzip member.
+- gzip: one gzip member. Read as Java's GZIPInputStream reads: several members are joined, and bytes behind a member
+  that begin no other, such as padding with zeros, are ignored.
 - snappy: the block framing of xerial's snappy-java (a 16-byte header, then length-prefixed blocks of 32 KiB).
   Read both framed and raw, since librdkafka and Go clients write raw snappy.
 - lz4: an LZ4 frame with independent blocks (`lz4_frames.py`); Java's reader knows no linked ones (KIP-57).
@@ -115,6 +116,8 @@ def _decompress_none(data: Data, max_bytes: int) -> bytes:
 # --- gzip ---
 
 _GZIP_WINDOW_BITS = 31
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_GZIP_HEADER_SIZE = 10
 _GZIP_EMPTY_MEMBERS_MAX = 16
 """How many members without content are accepted: each is 20 bytes, and costs as much work as one with content."""
 _GZIP_FIRST_INPUT_BYTES = 4 * 1024
@@ -134,13 +137,19 @@ def _decompress_gzip(data: Data, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     left = max_bytes
     position = empty_members = 0
-    while position < len(view):
+    while not _is_gzip_over(view, position):
         size, position = _decompress_gzip_member(view, position, left, max_bytes, parts)
         left -= size
         empty_members += not size
         if empty_members > _GZIP_EMPTY_MEMBERS_MAX:
             raise CorruptBatchError(f"gzip data has more than {_GZIP_EMPTY_MEMBERS_MAX} members without content")
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _is_gzip_over(view: memoryview, position: int) -> bool:
+    """Whether no member begins here; what is here behind the first one is padding."""
+    begins = view[position : position + len(_GZIP_MAGIC)] == _GZIP_MAGIC
+    return position > 0 and not (begins and len(view) - position >= _GZIP_HEADER_SIZE)
 
 
 def _decompress_gzip_member(

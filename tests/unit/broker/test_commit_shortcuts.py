@@ -22,6 +22,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from tests.unit.broker.calling import Caller, run_with_broker
 
 A_JOIN = JoinRequest(
@@ -166,6 +167,35 @@ def test_metadata_is_refused_from_the_moment_on_at_which_it_is_too_long(tmp_path
         settings.config = replace(settings.config, offset_metadata_max_bytes=3)
         assert await committer.commit(3, metadata="long") == {ErrorCode.OFFSET_METADATA_TOO_LARGE}
         assert stored(caller) == {("clicks", 0): 2}
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "size_max", "is_taken"),
+    [
+        ("e" * 8, 8, True),
+        ("\u20ac" * 8, 8, True),  # three bytes each
+        ("\u20ac" * 9, 8, False),
+        ("\U0001f4be" * 4, 8, True),  # two UTF-16 units each
+        ("\U0001f4be" * 4 + "e", 8, False),
+        ("", 0, True),
+        ("e", 0, False),
+        ("e" * 32_767, 100_000, True),
+        ("\u20ac" * 10_923, 100_000, False),  # no string for OffsetFetch 5
+    ],
+    ids=range(9),
+)
+def test_metadata_is_measured_as_kafka_does(tmp_path: Path, metadata: str, size_max: int, is_taken: bool) -> None:
+    async def scenario(caller: Caller) -> None:
+        settings = caller.broker.settings
+        settings.config = replace(settings.config, offset_metadata_max_bytes=size_max)
+        error = ErrorCode.NONE if is_taken else ErrorCode.OFFSET_METADATA_TOO_LARGE
+        assert await Committer(caller).commit(1, metadata=metadata) == {error}
+        if is_taken:
+            wanted = [OffsetFetchRequestTopic(name="clicks", partition_indexes=[0])]
+            answer = await caller.call(OffsetFetchRequest(group_id="g", topics=wanted), 5)
+            assert answer.topics[0].partitions[0].metadata == metadata
 
     run(tmp_path, scenario)
 

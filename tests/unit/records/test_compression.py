@@ -188,6 +188,31 @@ def test_gzip_of_several_members_is_read() -> None:
     assert decompress(Compression.GZIP, gzip.compress(b"to be ") + gzip.compress(b"or not")) == b"to be or not"
 
 
+@pytest.mark.parametrize(
+    "padding",
+    [b"\0", bytes(17), bytes(100_000), b"\x1f", b"\x1f\x8b\x08", b"\x1f\x8b\x08" + bytes(6), b"end", b"\xff" * 40],
+)
+@pytest.mark.parametrize("content", [b"", b"to be or not", TEXT])
+def test_gzip_ends_where_no_other_member_begins_as_in_java(padding: bytes, content: bytes) -> None:
+    data = gzip.compress(content)
+    assert decompress(Compression.GZIP, data + padding, max_bytes=len(content)) == content
+    assert decompress(Compression.GZIP, data + data + padding) == content * 2
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", bytes(100), b"\x1f\x8b", b"plain text", gzip.compress(b"x")[:-1]])
+def test_gzip_begins_with_a_whole_member(data: bytes) -> None:
+    with pytest.raises(CorruptBatchError):
+        decompress(Compression.GZIP, data)
+    with pytest.raises(CorruptBatchError):
+        decompress(Compression.GZIP, data[:0] + b"\0" + gzip.compress(b"x"))
+
+
+def test_gzip_of_a_second_member_that_is_damaged_is_refused() -> None:
+    for end in (20, 25):
+        with pytest.raises(CorruptBatchError):
+            decompress(Compression.GZIP, gzip.compress(b"to be ") + gzip.compress(b"or not")[:end])
+
+
 def test_gzip_members_of_any_size_are_read() -> None:
     contents = [random.Random(1).randbytes(size) for size in (1, 4_000, 0, 5_000, 300_000, 2)] + [b"x"] * 100
     data = b"".join(map(gzip.compress, contents))

@@ -33,6 +33,8 @@ from barnabas.protocol.messages.offset_commit import (
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
+METADATA_BYTES_MAX = 2**15 - 1
+"""The longest string of the versions of OffsetFetch before 6."""
 STORED_TOGETHER = 256
 """A commit of more partitions is stored in pieces, so that others have their turn in between."""
 
@@ -195,14 +197,26 @@ def _note(
 def _check(
     topics: Topics, settings: DynamicSettings, where: TopicPartition, wanted: OffsetCommitRequestPartition
 ) -> ErrorCode:
-    metadata = wanted.committed_metadata or ""
-    if len(metadata.encode()) > settings.config.offset_metadata_max_bytes:
+    if wanted.committed_metadata and _is_too_large(
+        wanted.committed_metadata, settings.config.offset_metadata_max_bytes
+    ):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     if not where.topic:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if not topics.has_partition(where):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
+
+
+def _is_too_large(metadata: str, size_max: int) -> bool:
+    """Whether metadata is longer than `offset.metadata.max.bytes`, or than older versions of OffsetFetch can carry.
+
+    Kafka compares the setting with the length of a Java string, which counts UTF-16 units and not bytes.
+    """
+    units_max = 2 * len(metadata)
+    if units_max > size_max and len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > size_max:
+        return True
+    return 2 * units_max > METADATA_BYTES_MAX and len(metadata.encode("utf-8", "surrogatepass")) > METADATA_BYTES_MAX
 
 
 def _respond(

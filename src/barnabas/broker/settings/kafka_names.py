@@ -97,6 +97,8 @@ password.encoder.keyfactory.algorithm password.encoder.old.secret password.encod
 process.roles producer.id.expiration.check.interval.ms producer.purgatory.purge.interval.requests queued.max.requests
 quota.consumer.default quota.producer.default quota.window.num quota.window.size.seconds remote.fetch.max.wait.ms
 remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
+remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
+remote.log.manager.task.retry.jitter
 remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
 remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
 remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second

@@ -94,7 +94,8 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "connections_max_idle_ms": "A connection that is silent for so long is closed.",
     "fetch_max_bytes": "The most that one fetch brings, whatever it asks for.",
     "max_incremental_fetch_session_cache_slots": "How many fetch sessions are remembered.",
-    "offset_metadata_max_bytes": "The longest metadata of a committed offset.",
+    "offset_metadata_max_bytes": "The longest metadata of a committed offset, in UTF-16 units as in Kafka (a character"
+    " beyond U+FFFF is two), and at most 32767 bytes of UTF-8.",
     "default_replication_factor": "How many replicas a topic gets that is made without saying.",
     "unclean_leader_election_enable": "The topics' default of unclean.leader.election.enable.",
     "rack": "Where this broker stands (broker.rack in Kafka): replicas are spread over racks.",
