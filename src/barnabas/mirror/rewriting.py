@@ -2,7 +2,8 @@
 
 The usual batch keeps every byte of its records: header fields are written over, and the CRC is computed anew. Only what
 cannot be sent as it is is encoded anew: batches that lost records to compaction, since producers may leave no offset
-out, and batches of which only the end is wanted.
+out, batches of which only the end is wanted, and batches with the broker's time (LogAppendTime). Brokers ignore that
+time in what is produced: records would have the times of their producers, which consumers of the source never see.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import NamedTuple
 from barnabas.mirror.errors import UnmirrorableBatchError
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, BatchHeader, check_batch, read_records
-from barnabas.records.header import CONTROL_MASK, DELETE_HORIZON_MASK, TRANSACTIONAL_MASK
+from barnabas.records.header import CONTROL_MASK, DELETE_HORIZON_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK
 
-UNUSUAL = TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK
+UNUSUAL = TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK | TIMESTAMP_TYPE_MASK
 """Attributes of batches that cannot be sent as they are."""
 
 
@@ -54,7 +55,7 @@ def _encoded_anew(batch: memoryview, header: BatchHeader, wanted: int, where: To
     records = read_records(batch, where.topic, where.partition, wanted, check_crc=False)
     if not records:
         return None
-    builder = BatchBuilder(header.compression, header.timestamp_type)
+    builder = BatchBuilder(header.compression)  # the times of `records` are those that consumers see
     for record in records:
         builder.append(record.timestamp_ms, record.key, record.value, record.headers)
     first = records[0].offset

@@ -8,9 +8,16 @@ from barnabas.mirror.account import PartitionAccount, TopicAccount
 from barnabas.mirror.errors import UnmirrorableBatchError
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import FRESH_S, IN_FLIGHT_MAX, KNOWN_S, Outgoing, PartitionCopy
-from barnabas.model import TopicPartition
+from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import BatchBuilder, Compression, check_batch, read_header, read_records
-from barnabas.records.header import BATCH_HEADER_SIZE, TRANSACTIONAL_MASK, pack_header, stamp, write_crc
+from barnabas.records.header import (
+    BATCH_HEADER_SIZE,
+    TRANSACTIONAL_MASK,
+    pack_header,
+    set_log_append_time,
+    stamp,
+    write_crc,
+)
 from barnabas.records.mirror_identity import ORIGIN_MAX, Producer, lineage_of, origin_of, producer_of, provenance_of
 from tests.compacted import Batch, Kept
 
@@ -101,6 +108,24 @@ def test_batch_with_holes_is_encoded_anew_with_what_is_left() -> None:
         (b"a", b"10", 1),
         (b"b", b"12", 2),
         (b"c", b"15", 3),
+    ]
+
+
+def test_records_with_the_brokers_time_bring_the_time_that_consumers_of_the_source_see() -> None:
+    copy = placed()
+    data = bytearray(batch(100, 3))
+    set_log_append_time(data, 0, 9_000)
+    copy.take(data, 100)
+    (outgoing,) = sendable(copy)
+    header = read_header(outgoing.batch)
+    check_batch(outgoing.batch, 0, header)
+    assert provenance_of(LINEAGE, header) == (100, 103)
+    assert (header.timestamp_type, header.compression) == (TimestampType.CREATE_TIME, Compression.LZ4)
+    assert (header.base_timestamp_ms, header.max_timestamp_ms) == (9_000, 9_000)
+    found, given = read_records(outgoing.batch, *WHERE), read_records(data, *WHERE)
+    assert [each.timestamp_ms for each in found] == [9_000] * 3
+    assert [(each.key, each.value, each.headers) for each in found] == [
+        (each.key, each.value, each.headers) for each in given
     ]
 
 
