@@ -27,6 +27,7 @@ from barnabas.groups import (
     SyncRequest,
     SyncResult,
 )
+from barnabas.groups.requests import MEMBER_BYTES
 from tests.searches import examples
 
 GROUP = "g"
@@ -243,6 +244,15 @@ class GroupMachine(RuleBasedStateMachine):
             waiting |= {member.join_waiter, member.sync_waiter} - {None}
         waiting |= {waiter for waiter, _ in group._unstored.values()} if group else set()
         assert waiting == set(self.asked), "a reply was lost, or somebody waits who was answered"
+
+    @invariant()
+    def memory_counts_what_members_hold(self):
+        group = self.coordinator._groups.get(GROUP)
+        held = 0
+        if group is not None:
+            held = sum(member.size_bytes for member in group.roster)
+            held += sum(MEMBER_BYTES + len(member_id) for member_id in group._pending)
+        assert self.coordinator._memory.used_bytes == held
 
     @invariant()
     def states_agree_with_members(self):

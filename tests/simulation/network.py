@@ -195,6 +195,10 @@ class SimulatedStream:
         return 0
 
     @property
+    def unsent_memory_bytes(self) -> int:
+        return 0
+
+    @property
     def is_reading(self) -> bool:
         return self._is_reading
 

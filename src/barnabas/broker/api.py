@@ -6,7 +6,9 @@
 Before request and context stand the parts of the broker that the handler works with, each under its name in
 `barnabas.broker.parts`. It is given them once, when the broker starts (`ServedApi.bind`).
 
-A handler returns its response, or an awaitable of it where it has to wait, or None where the client wants none. One
+A handler returns its response, or an awaitable of it where it has to wait, or None where the client wants none. While
+it waits, the request counts with its whole size besides record data; a handler whose wait keeps less of the request, or
+may be cut short, returns `Waiting`. One
 that may be long is a generator, which yields after each `ENTRIES_PER_STEP` entries or so and returns one of these in
 the end; or it awaits `turns.pause()` now and then. Others have their turn meanwhile (`barnabas.broker.turns`).
 
@@ -21,9 +23,10 @@ them wait for the same, it may return `AnsweredTogether`.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -64,6 +67,28 @@ Received: TypeAlias = "tuple[Any, memoryview | None, int]"
 
 The record bytes are None where they stand in the request. They do not if it is for one partition: then the same object
 may stand for many requests, which differ in their record bytes only."""
+
+
+WAITING_BYTES = 2_048
+"""What any waiting request keeps: its task and its futures."""
+
+WAITING_ENTRY_BYTES = 256
+"""What a waiting request keeps for each topic or partition that it still has to name."""
+
+
+class Waiting(NamedTuple):
+    """A response that has to wait, and does not need the frame of its request meanwhile."""
+
+    response: Awaitable[Any]
+    kept_bytes: int = 0
+    """What the wait keeps of the request, besides `WAITING_BYTES`."""
+    end: Callable[[], None] | None = None
+    """Ends the wait: called where waiting requests keep as much as they may."""
+    before: Sequence[asyncio.Future[Any]] = ()
+    """What needs the frame, and ends first."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.response.__await__()
 
 
 class AnsweredTogether(NamedTuple):

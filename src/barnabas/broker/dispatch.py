@@ -7,18 +7,32 @@ served: it is answered in version 0, with UNSUPPORTED_VERSION and the list (KIP-
 Every request has a budget: entries, bytes besides record data, size of the answer. One that exceeds it ends the
 connection with one line in the log. One that may take long is decoded, carried out and encoded in slices
 (`barnabas.broker.turns`); small ones, which are nearly all, are done at once.
+
+A request that waits gives back the memory of its frame, and counts with what it keeps (`Peer.keep`). No task that waits
+refers to the frame.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from itertools import islice
 from types import GeneratorType
 from typing import Any, NamedTuple, TypeAlias
 
-from barnabas.broker.api import AnsweredTogether, Context, Received, ServedApi, ServedApis, Steps
+from barnabas.broker.api import (
+    WAITING_BYTES,
+    WAITING_ENTRY_BYTES,
+    AnsweredTogether,
+    Context,
+    Received,
+    ServedApi,
+    ServedApis,
+    Steps,
+    Waiting,
+)
 from barnabas.broker.handlers.api_versions import unsupported_version
+from barnabas.broker.produce_answers import InLine
 from barnabas.broker.produce_pieces import entry_count, join, join_later, must_be_in_pieces, only_partition, pieces
 from barnabas.broker.turns import Turns, Unfinished
 from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVersionError
@@ -54,10 +68,13 @@ RUN_BYTES_MAX = 1024 * 1024
 RUN_ENTRIES_MAX = 2048
 """A run ends with the request that exceeds one of these limits."""
 
+KEPT_BYTES_IN_RUN = 1_024
+"""What a request of a run keeps while its acknowledgement waits: its answer."""
+
 REPEATED_ENTRIES = 2
 """The entries of a request that is recognised: a topic and a partition."""
 
-Result: TypeAlias = "Answer | Awaitable[Any]"
+Result: TypeAlias = "Answer | Awaitable[Any] | Waiting"
 """The chunks of the response frame, or what the response has to wait for."""
 
 
@@ -92,24 +109,26 @@ class Dispatcher:
             return Carried(1, [])
         context = Context(header.api_version, header.client_id, peer)
         if served.in_runs or len(frame) > AT_ONCE_BYTES_MAX:
-            call = _Call(served, header, context)
+            call = _Call(served, header, context, len(frame))
             if served.in_runs:
                 return self._carry_out_run(call, frames)
             return self._in_slices(call, call.carry_out(_decode_in_slices(served, header, frame, [])))
         if served.comes_in_crowds and self._turns.is_over():
-            later = self._in_turn(_Call(served, header, context), bytes(frame))
+            later = self._in_turn(_Call(served, header, context, len(frame)), bytes(frame))
             return Carried(1, [], later, served.ends_with_client)
         request = decode_request(served.api.request, header, frame)
-        return self._carry_out(served, header, context, request)
+        return self._carry_out(served, header, context, request, len(frame))
 
-    def _carry_out(self, served: ServedApi, header: RequestHeader, context: Context, request: Any) -> Carried:
+    def _carry_out(
+        self, served: ServedApi, header: RequestHeader, context: Context, request: Any, size: int
+    ) -> Carried:
         response = _without_pause(served.handle(request, context))
         if isinstance(response, GeneratorType):
-            call = _Call(served, header, context)
+            call = _Call(served, header, context, size)
             return self._in_slices(call, call.encode(response))
         if isinstance(response, served.api.response):
             return Carried(1, response_frame(response, header.api_version, header.correlation_id))
-        call = _Call(served, header, context)
+        call = _Call(served, header, context, size)
         return Carried(1, [], self._answer_later(call, response), served.ends_with_client)
 
     def _not_served(self, header: RequestHeader, served: ServedApi | None) -> Answer:
@@ -137,12 +156,24 @@ class Dispatcher:
         """Carry out a request when those before it have had their turn."""
         await self._turns.pause(is_short=True)
         carried = self._carry_out(
-            call.served, call.header, call.context, decode_request(call.served.api.request, call.header, frame)
+            call.served,
+            call.header,
+            call.context,
+            decode_request(call.served.api.request, call.header, frame),
+            len(frame),
         )
+        del frame
         return carried.answer if carried.later is None else await carried.later
 
-    async def _answer_later(self, call: _Call, waiting: Awaitable[Any]) -> Answer:
-        response = await waiting
+    async def _answer_later(self, call: _Call, waiting: Awaitable[Any] | Waiting) -> Answer:
+        if not isinstance(waiting, Waiting):
+            waiting = Waiting(waiting, call.size)
+        if waiting.before:
+            await asyncio.wait(waiting.before)
+        kept_bytes = WAITING_BYTES + len(call.context.client_id or "") + waiting.kept_bytes
+        if not call.context.peer.keep(kept_bytes) and waiting.end is not None:
+            waiting.end()
+        response = await waiting.response
         if isinstance(response, GeneratorType):
             response = _without_pause(response)
             if isinstance(response, call.served.api.response):
@@ -165,8 +196,8 @@ class Dispatcher:
             received = _received(frame, spans, request, header, known)
         responses = served.handle(self._run(received, frames, call, known), call.context)
         if isinstance(responses, AnsweredTogether):
-            return Carried(responses.request_count, [], _as_answer(responses.frames))
-        return _carried(responses, frames, header.api_version, served.api.response)
+            return Carried(responses.request_count, [], _as_answer(responses, call.context.peer))
+        return _carried(responses, frames, header.api_version, served.api.response, call.context.peer)
 
     def _run(
         self, first: Received, frames: Sequence[Frame], call: _Call, known: RepeatedRequests
@@ -220,6 +251,8 @@ class _Call(NamedTuple):
     served: ServedApi
     header: RequestHeader
     context: Context
+    size: int
+    """Of its frame."""
 
     def carry_out(self, decoding: Steps[Any]) -> Steps[Result]:
         """Decode the request, carry it out and encode the answer."""
@@ -249,7 +282,8 @@ class _Call(NamedTuple):
         if failure:
             raise failure
         if not all(isinstance(response, self.served.api.response) for response, _ in responses):
-            return join_later(responses)
+            kept_bytes = WAITING_ENTRY_BYTES * entry_count(request)
+            return Waiting(join_later(responses), kept_bytes, before=_appending(each for each, _ in responses))
         return (yield from self.encode(join(responses)))
 
     def encode(self, response: Any) -> Steps[Result]:
@@ -262,7 +296,7 @@ class _Call(NamedTuple):
         if response is None:
             return []
         if not isinstance(response, self.served.api.response):
-            waiting: Awaitable[Any] = response
+            waiting: Awaitable[Any] | Waiting = response
             return waiting
         version, correlation_id = self.header.api_version, self.header.correlation_id
         answer: Answer = yield from response_frame_in_slices(response, version, correlation_id, ANSWER_BYTES_MAX)
@@ -324,7 +358,7 @@ def _received(
     return request, memoryview(frame)[start:end], header.correlation_id
 
 
-def _carried(responses: Sequence[Any], frames: Sequence[Frame], version: int, kind: type) -> Carried:
+def _carried(responses: Sequence[Any], frames: Sequence[Frame], version: int, kind: type, peer: Peer) -> Carried:
     """Encode the responses up to the first that has to wait; that one and those behind it follow together."""
     answer: Answer = []
     for number, (response, frame) in enumerate(zip(responses, frames, strict=False)):
@@ -334,18 +368,28 @@ def _carried(responses: Sequence[Any], frames: Sequence[Frame], version: int, ki
             answer += response_frame(response, version, read_request_correlation_id(frame))
         elif response is not None:
             ids = [read_request_correlation_id(each) for each in islice(frames, number, len(responses))]
-            later = _answer_run_later(responses[number:], ids, version, kind)
+            later = _answer_run_later(responses[number:], ids, version, kind, peer)
             return Carried(len(responses), _as_one(answer), later)
     return Carried(len(responses), _as_one(answer))
 
 
-async def _as_answer(frames: Awaitable[bytes]) -> Answer:
-    return [await frames]
+async def _as_answer(together: AnsweredTogether, peer: Peer) -> Answer:
+    peer.keep(WAITING_BYTES + KEPT_BYTES_IN_RUN * together.request_count)
+    return [await together.frames]
+
+
+def _appending(responses: Iterable[Any]) -> list[asyncio.Future[Any]]:
+    """Return what has to end before the batches of all these requests are in their logs: until then, they are in the
+    frames."""
+    return list({response.appending for response in responses if isinstance(response, InLine)})
 
 
 async def _answer_run_later(
-    responses: Sequence[Any], correlation_ids: Sequence[int], version: int, kind: type
+    responses: Sequence[Any], correlation_ids: Sequence[int], version: int, kind: type, peer: Peer
 ) -> Answer:
+    if appending := _appending(responses):
+        await asyncio.wait(appending)
+    peer.keep(WAITING_BYTES + KEPT_BYTES_IN_RUN * len(responses))
     waiting = [response for response in responses if not isinstance(response, bytes | kind)]
     settled = iter([await waiting[0]] if len(waiting) == 1 else await asyncio.gather(*waiting))
     answer: Answer = []

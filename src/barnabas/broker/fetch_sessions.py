@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from barnabas.broker.api import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
+from barnabas.broker.topic_names import TOPIC_NAME_CHARACTERS_MAX
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (
     FINAL_EPOCH,
@@ -227,6 +228,10 @@ class FetchSessions:
                 yield from session.update(request)
             return FetchPlan(wanted) if session is None else FetchPlan(wanted, session, caught_up=session.caught_up)
         session = self._continue(request, now_s)
+        if _names_no_topics(request):
+            self._sessions.pop(session.id, None)
+            message = f"fetch session {session.id}: a name is longer than {TOPIC_NAME_CHARACTERS_MAX} characters"
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, message)
         if session.mixes_kinds(request):
             message = f"fetch session {session.id} names topics by id and by name"
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
@@ -256,7 +261,9 @@ class FetchSessions:
         return session
 
     def _open(self, request: FetchRequest, now_s: float) -> FetchSession | None:
-        """Return a new session, or None if there is no room for one."""
+        """Return a new session, or None if there is no room for one, or for its names."""
+        if _names_no_topics(request):
+            return None
         if len(self._sessions) >= self._slots and not self._evict(now_s):
             return None
         if self._partition_count() + sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_MAX:
@@ -283,6 +290,11 @@ def wanted_partitions(request: FetchRequest) -> Iterable[tuple[FetchKey, FetchPa
     for topic in request.topics:
         for wanted in topic.partitions:
             yield FetchKey(topic.topic, topic.topic_id, wanted.partition), wanted
+
+
+def _names_no_topics(request: FetchRequest) -> bool:
+    """Whether a name is too long for a topic: a session would keep it for minutes."""
+    return any(len(topic.topic) > TOPIC_NAME_CHARACTERS_MAX for topic in request.topics)
 
 
 def _forgotten_partitions(request: FetchRequest) -> Iterable[FetchKey]:

@@ -32,6 +32,7 @@ from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.groups.coordinator import GroupCoordinator
 from barnabas.groups.group import GroupConfig, GroupWrite
 from barnabas.groups.hashing import partition_of
+from barnabas.groups.memory import GroupMemory
 from barnabas.groups.records import GroupRecord
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from barnabas.groups.results import GroupDescription, JoinResult, LeaveResult, Reply, SyncResult
@@ -49,6 +50,12 @@ FENCED_LOOK_S = 1.0
 GRACE_S = 5.0
 """So long members have, once it does, to find that out: those whose sessions ended meanwhile could not say that they
 live."""
+
+MEMORY_PARTS = 4
+"""The members of all groups may hold as much as the requests under way divided by this."""
+
+REFUSAL_LOGGED_S = 10.0
+"""The shortest time between two log lines about members that are refused for their size."""
 
 LOAD_AGAIN_S = 60.0
 """The pause after which a partition is loaded again that could not be."""
@@ -75,6 +82,8 @@ class GroupShell:
             members_max=config.group_max_size,
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         )
+        self._memory = GroupMemory(config.queued_max_request_bytes // MEMORY_PARTS, self._log_refusal)
+        self._refusal_logged_s = float("-inf")
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._topics = topics
@@ -324,7 +333,7 @@ class GroupShell:
         added = []
         for number, partition in led.items():
             if number not in self._shards:
-                coordinator = GroupCoordinator(self._limits, lambda: str(self._new_id()))
+                coordinator = GroupCoordinator(self._limits, lambda: str(self._new_id()), self._memory)
                 shard = self._shards[number] = GroupShard(partition, coordinator, self._config, self._clock)
                 added.append(shard)
         self._load_all(added)
@@ -419,6 +428,12 @@ class GroupShell:
             log.warning("group %r cannot be stored: %s", write.group.group_id, error)
         now = self._clock.monotonic()
         self._deliver(shard, shard.coordinator.stored(now, write, coordinator_error(error)))
+
+    def _log_refusal(self, reason: str) -> None:
+        now = self._clock.monotonic()
+        if now - self._refusal_logged_s >= REFUSAL_LOGGED_S:
+            self._refusal_logged_s = now
+            log.warning("%s", reason)
 
     def _arm(self, deadline: float | None) -> None:
         """Have one timer run for the earliest deadline."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, NamedTuple
 
 from barnabas.broker.acknowledgements import Waiter
 from barnabas.broker.error_codes import error_code, error_message
@@ -72,6 +72,27 @@ async def acknowledge_later(response: ProduceResponse, waiting: Waiting, timeout
             assert isinstance(error, BarnabasError)
             refuse(result, error)
     return response
+
+
+class InLine:
+    """The response to one request of a run whose batches wait in line for their logs.
+
+    :param appending: ends with the responses to all requests of the run.
+    """
+
+    __slots__ = ("_number", "appending")
+
+    def __init__(self, appending: asyncio.Task[Sequence[Any]], number: int) -> None:
+        self.appending = appending
+        self._number = number
+
+    def __await__(self) -> Generator[Any, None, ProduceResponse | bytes | None]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> ProduceResponse | bytes | None:
+        response: ProduceResponse | bytes | Awaitable[ProduceResponse | bytes | None] | None
+        response = (await asyncio.shield(self.appending))[self._number]
+        return await response if isinstance(response, Awaitable) else response
 
 
 def refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from barnabas.errors import ErrorCode
 from barnabas.groups.group import NEVER, Group, GroupConfig, GroupWrite
+from barnabas.groups.memory import GroupMemory
 from barnabas.groups.requests import UNKNOWN_MEMBER, JoinRequest, LeavingMember, SyncRequest
 from barnabas.groups.results import (
     GroupDescription,
@@ -35,6 +36,7 @@ class GroupCoordinator:
 
     :param config: the limits that hold for every group.
     :param new_uuid: makes the random part of a member id; the ids are `<client id>-<uuid>` as in Kafka.
+    :param memory: counts what groups hold, also those of other coordinators.
 
     >>> coordinator = GroupCoordinator(GroupConfig(initial_rebalance_delay_ms=0), new_uuid=lambda: "1")
     >>> request = JoinRequest(client_id="app", session_timeout_ms=10_000, rebalance_timeout_ms=60_000,
@@ -44,8 +46,10 @@ class GroupCoordinator:
     ('waiter', 'app-1', 1, 'app-1')
     """
 
-    def __init__(self, config: GroupConfig, new_uuid: Callable[[], str]) -> None:
+    def __init__(self, config: GroupConfig, new_uuid: Callable[[], str], memory: GroupMemory | None = None) -> None:
         self._config = config
+        self._memory = memory or GroupMemory()
+        self._held_bytes: dict[str, int] = {}  # of each group, as the memory counts it
         self._new_uuid = new_uuid
         self._groups: dict[str, Group] = {}
         self._empty_since: dict[str, float] = {}
@@ -63,7 +67,7 @@ class GroupCoordinator:
 
         :param empty_for_s: for how long it has had no members, if it has none.
         """
-        group = Group.restore(now, group_id, stored, self._config, self._new_member_id)
+        group = Group.restore(now, group_id, stored, self._config, self._new_member_id, self._memory)
         self._groups[group_id] = group
         if not stored.members:
             self._empty_since[group_id] = now - empty_for_s
@@ -92,7 +96,7 @@ class GroupCoordinator:
             return [Reply(waiter, JoinResult(error, request.member_id))]
         group = self._groups.get(group_id)
         if group is None:
-            group = self._groups[group_id] = Group(group_id, self._config, self._new_member_id)
+            group = self._groups[group_id] = Group(group_id, self._config, self._new_member_id, self._memory)
         replies = group.join(now, waiter, request)
         self._schedule(now, group)
         return replies
@@ -216,6 +220,8 @@ class GroupCoordinator:
         self._is_closed = True
         replies = [reply for group in self._groups.values() for reply in group.kill(error)]
         self._writes.clear()
+        for group_id in list(self._held_bytes):
+            self._count(group_id, 0)
         self._groups.clear()
         self._empty_since.clear()
         self._scheduled.clear()
@@ -252,6 +258,7 @@ class GroupCoordinator:
             # Ids were given out and nobody came back with one: there is nothing to remember.
             self._drop(group.group_id)
             return
+        self._count(group.group_id, group.size_bytes)
         self._writes += group.take_writes()
         deadline = group.next_deadline()
         if group.is_forgettable:
@@ -262,8 +269,20 @@ class GroupCoordinator:
             self._scheduled[group.group_id] = deadline
             heapq.heappush(self._heap, (deadline, group.group_id))
 
+    def _count(self, group_id: str, size: int) -> None:
+        """Let the memory know what a group holds now."""
+        before = self._held_bytes.get(group_id, 0)
+        if size == before:
+            return
+        self._memory.change(size - before)
+        if size:
+            self._held_bytes[group_id] = size
+        else:
+            del self._held_bytes[group_id]
+
     def _drop(self, group_id: str) -> None:
         group = self._groups.pop(group_id)
+        self._count(group_id, 0)
         if group.generation:
             self._writes.append(GroupWrite(group, None))
         self._empty_since.pop(group_id, None)

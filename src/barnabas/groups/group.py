@@ -18,7 +18,7 @@ The rules are those of Apache Kafka's coordinator for classic groups; KIP-62 (re
 (initial rebalance delay), KIP-345 (static members), KIP-389 (maximum size), KIP-394 (member id required),
 KIP-814 (a static leader that comes back). Two things differ: a waiter that is superseded by the same member's
 next request is answered with REBALANCE_IN_PROGRESS, and one whose member is removed with UNKNOWN_MEMBER_ID,
-where Kafka in some cases never answers.
+where Kafka in some cases never answers. And what members hand in is bounded (`barnabas.groups.memory`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from typing import Any
 
 from barnabas.errors import ErrorCode
 from barnabas.groups.member import Member
-from barnabas.groups.requests import UNKNOWN_MEMBER, JoinRequest, LeavingMember, SyncRequest
+from barnabas.groups.memory import GroupMemory
+from barnabas.groups.requests import MEMBER_BYTES, UNKNOWN_MEMBER, JoinRequest, LeavingMember, SyncRequest
 from barnabas.groups.results import (
     GroupDescription,
     GroupState,
@@ -67,9 +68,18 @@ class GroupWrite:
 
 
 class Group:
-    """One group. `new_member_id` makes a unique id from a prefix; it is the only source of randomness."""
+    """One group. `new_member_id` makes a unique id from a prefix; it is the only source of randomness.
 
-    def __init__(self, group_id: str, config: GroupConfig, new_member_id: Callable[[str], str]) -> None:
+    :param memory: counts what all groups hold. The caller tells it what this group holds (`size_bytes`).
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        config: GroupConfig,
+        new_member_id: Callable[[str], str],
+        memory: GroupMemory | None = None,
+    ) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.generation = 0
@@ -77,6 +87,8 @@ class Group:
         self.roster = Roster()
         self._config = config
         self._new_member_id = new_member_id
+        self._memory = memory or GroupMemory()
+        self._pending_bytes = 0
         self._pending: dict[str, float] = {}  # ids given out that have yet to join, with their deadlines
         self._pending_sync: set[str] = set()
         self._join_deadline = NEVER
@@ -94,10 +106,16 @@ class Group:
 
     @classmethod
     def restore(
-        cls, now: float, group_id: str, stored: StoredGroup, config: GroupConfig, new_member_id: Callable[[str], str]
+        cls,
+        now: float,
+        group_id: str,
+        stored: StoredGroup,
+        config: GroupConfig,
+        new_member_id: Callable[[str], str],
+        memory: GroupMemory | None = None,
     ) -> Group:
         """Make a group out of what was stored of it. The sessions of its members begin anew."""
-        group = cls(group_id, config, new_member_id)
+        group = cls(group_id, config, new_member_id, memory)
         group.generation, group.protocol_name = stored.generation, stored.protocol_name
         group.roster.protocol_type = stored.protocol_type
         for each in stored.members:
@@ -168,10 +186,19 @@ class Group:
         self._answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_waiter = waiter
         if member.member_id == self.roster.leader_id and self._assigning is None:
-            for each in self.roster:
-                each.assignment = request.assignments.get(each.member_id, b"")
-            self._assigning = self._store()
+            self._assign(now, request)
         return self._drain()
+
+    def _assign(self, now: float, request: SyncRequest) -> None:
+        """Take what the leader has assigned, and have it stored; if it is too much, the members have to agree anew."""
+        more_bytes = sum(
+            len(request.assignments.get(each.member_id, b"")) - len(each.assignment) for each in self.roster
+        )
+        if self._memory.refusal(self.group_id, self.size_bytes, more_bytes):
+            self._complete_sync(now, ErrorCode.UNKNOWN_SERVER_ERROR)  # as where it is too large for a record
+            return
+        self.roster.assign(request.assignments)
+        self._assigning = self._store()
 
     def heartbeat(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
         """Note that a member lives; REBALANCE_IN_PROGRESS tells it to join the next generation."""
@@ -233,6 +260,11 @@ class Group:
     # -- the group as a whole ------------------------------------------------------------------------------
 
     @property
+    def size_bytes(self) -> int:
+        """What the group holds for its members, and for ids that were given out."""
+        return self.roster.size_bytes + self._pending_bytes
+
+    @property
     def is_forgettable(self) -> bool:
         """Whether nothing would be missed if the group were made anew at its next join."""
         return self.state is GroupState.EMPTY and not self._pending
@@ -248,6 +280,7 @@ class Group:
         self._assigning = None
         self.state = GroupState.DEAD
         self._pending.clear()
+        self._pending_bytes = 0
         self._join_deadline = self._sync_deadline = self._earliest = NEVER
         return self._drain()
 
@@ -272,6 +305,18 @@ class Group:
     # -- joining -------------------------------------------------------------------------------------------
 
     def _join_error(self, request: JoinRequest) -> ErrorCode:
+        return self._membership_error(request) or self._memory_error(request)
+
+    def _memory_error(self, request: JoinRequest) -> ErrorCode:
+        """Return why there is no memory for what the member hands in, or NONE."""
+        member_id = request.member_id
+        if member_id == UNKNOWN_MEMBER and request.group_instance_id is not None:
+            member_id = self.roster.static_member_id(request.group_instance_id) or member_id
+        member = self.roster.get(member_id)
+        more_bytes = request.size_bytes - (0 if member is None else member.request_bytes)
+        return self._memory.refusal(self.group_id, self.size_bytes, more_bytes)
+
+    def _membership_error(self, request: JoinRequest) -> ErrorCode:
         member_id = request.member_id
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -307,12 +352,13 @@ class Group:
                 self._replace_static(now, waiter, replaced, member_id, request)
         elif request.require_member_id:
             self._pending[member_id] = self._deadline(now, request.session_timeout_ms)
+            self._pending_bytes += MEMBER_BYTES + len(member_id)
             self._reply(waiter, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
             self._admit(now, waiter, member_id, request)
 
     def _admit(self, now: float, waiter: Any, member_id: str, request: JoinRequest) -> None:
-        self._pending.pop(member_id, None)
+        self._end_pending(member_id)
         member = Member(member_id, request)
         member.join_waiter = waiter
         # It has no heartbeats yet, and a lost connection is not seen while its join is parked: without this
@@ -395,8 +441,7 @@ class Group:
             self._maybe_complete_join(now)
             return
         if self.state is GroupState.COMPLETING_REBALANCE:
-            for member in self.roster:
-                member.assignment = b""
+            self.roster.assign({})
             self._answer_all_syncs(now, ErrorCode.REBALANCE_IN_PROGRESS)
         self._pending_sync.clear()
         self._sync_deadline = NEVER
@@ -476,12 +521,16 @@ class Group:
 
     def _forget(self, member_id: str) -> None:
         """Remove a member, or an id that was given out, and answer the request that waits for it."""
-        self._pending.pop(member_id, None)
+        self._end_pending(member_id)
         self._pending_sync.discard(member_id)
         if member_id in self.roster:
             member = self.roster.remove(member_id)
             self._answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
             self._answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+
+    def _end_pending(self, member_id: str) -> None:
+        if self._pending.pop(member_id, None) is not None:
+            self._pending_bytes -= MEMBER_BYTES + len(member_id)
 
     def _after_removal(self, now: float, size_before: int) -> None:
         """Rebalance if there are fewer members than before; else a rebalance may have been waiting for an id."""

@@ -28,6 +28,7 @@ class Member:
         "member_id",
         "protocols",
         "rebalance_timeout_ms",
+        "request_bytes",
         "session_deadline",
         "session_timeout_ms",
         "sync_waiter",
@@ -44,6 +45,8 @@ class Member:
         self.sync_waiter: Any = None
         self.session_deadline = float("inf")
         self.protocols: Protocols = request.protocols
+        self.request_bytes = request.size_bytes
+        """What it holds of its last join."""
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.effective_rebalance_timeout_ms
 
@@ -67,8 +70,14 @@ class Member:
     def update(self, request: JoinRequest) -> None:
         """Take over what a later join says."""
         self.protocols = request.protocols
+        self.request_bytes = request.size_bytes
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.effective_rebalance_timeout_ms
+
+    @property
+    def size_bytes(self) -> int:
+        """What its group holds for it."""
+        return self.request_bytes + len(self.assignment)
 
     @property
     def protocol_names(self) -> set[str]:

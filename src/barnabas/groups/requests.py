@@ -16,6 +16,12 @@ Protocols = tuple[tuple[str, bytes], ...]
 """The assignors that a member supports, best liked first, each with the member's metadata for it."""
 
 
+MEMBER_BYTES = 1_024
+"""What a member takes besides the bytes that its client hands in."""
+PROTOCOL_BYTES = 128
+"""The same of a protocol."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
     """Ask to be a member of the group's next generation.
@@ -36,6 +42,13 @@ class JoinRequest:
     client_host: str = ""
     require_member_id: bool = False
     supports_skip_assignment: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """What a group holds for a member that joins so; its id begins with its client id or its instance id."""
+        names = 2 * len(self.client_id) + len(self.client_host) + 2 * len(self.group_instance_id or "")
+        protocols = sum(len(name) + len(metadata) + PROTOCOL_BYTES for name, metadata in self.protocols)
+        return MEMBER_BYTES + names + protocols
 
     @property
     def effective_rebalance_timeout_ms(self) -> int:

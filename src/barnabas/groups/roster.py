@@ -8,7 +8,7 @@ protocol that every member supports, because a join that would break this is ref
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from barnabas.errors import ErrorCode
 from barnabas.groups.member import Member
@@ -24,6 +24,8 @@ class Roster:
         self._support: Counter[str] = Counter()
         self.leader_id: str | None = None
         self.protocol_type = ""
+        self.size_bytes = 0
+        """What all members hold."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -56,11 +58,13 @@ class Roster:
             self.leader_id = member.member_id
         self._members[member.member_id] = member
         self._support.update(member.protocol_names)
+        self.size_bytes += member.size_bytes
 
     def remove(self, member_id: str) -> Member:
         """Take a member out. If it led, the one that has been here longest leads."""
         member = self._members.pop(member_id)
         self._support.subtract(member.protocol_names)
+        self.size_bytes -= member.size_bytes
         if member.group_instance_id is not None:
             del self._static_ids[member.group_instance_id]
         if self.leader_id == member_id:
@@ -70,8 +74,17 @@ class Roster:
     def update(self, member: Member, request: JoinRequest) -> None:
         """Take over what a later join of the same member says."""
         self._support.subtract(member.protocol_names)
+        self.size_bytes -= member.size_bytes
         member.update(request)
+        self.size_bytes += member.size_bytes
         self._support.update(member.protocol_names)
+
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Give each member its assignment; one that is not named gets an empty one."""
+        for member in self:
+            self.size_bytes -= len(member.assignment)
+            member.assignment = assignments.get(member.member_id, b"")
+            self.size_bytes += len(member.assignment)
 
     def rename_static(self, old_member_id: str, new_member_id: str) -> Member:
         """Give a static member another id (it was restarted); it keeps its assignment and its leadership.

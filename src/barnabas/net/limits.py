@@ -91,7 +91,7 @@ class RequestMemory:
         :param go_on: called with `size`, counted by then, when it is this one's turn; not called if there is room now.
         :returns: whether there is room now.
         """
-        line = self._large if self._is_large(size) else self._others
+        line = self._large if self.is_large(size) else self._others
         if not line and self._fits(size):
             self._take(size)
             return True
@@ -111,11 +111,12 @@ class RequestMemory:
                 line.remove(waiter)
                 self._held_in_line -= waiter.held
 
-    def _is_large(self, size: int) -> bool:
+    def is_large(self, size: int) -> bool:
+        """Return whether a request of this size counts as large."""
         return size > self._bytes_max // self.MEDIUM_PARTS
 
     def _fits(self, size: int) -> bool:
-        kept = self._bytes_max // self.KEPT_PARTS if self._is_large(size) else 0
+        kept = self._bytes_max // self.KEPT_PARTS if self.is_large(size) else 0
         used = self.used_bytes - self._held_in_line
         if used + size <= self._bytes_max - kept:
             return True
@@ -143,6 +144,33 @@ class RequestMemory:
             if line and self._fits(line[0].size):
                 return line.popleft()
         return None
+
+
+class WaitingMemory:
+    """The bytes that waiting requests keep, over all connections.
+
+    A request that waits for records, for a group or for replicas may wait for minutes, so its frame leaves
+    `RequestMemory`. The request then counts here, with the bytes that it keeps.
+
+    :param bytes_max: the bound; `PARTS` of them make up the memory for requests under way.
+    """
+
+    PARTS = 4
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+
+    def take(self, size: int) -> bool:
+        """Count `size` more bytes; return False, and count nothing, if they exceed the bound."""
+        if self.used_bytes + size > self.bytes_max:
+            return False
+        self.used_bytes += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Count `size` bytes less."""
+        self.used_bytes -= size
 
 
 class ConnectionCount:

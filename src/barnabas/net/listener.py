@@ -10,7 +10,7 @@ import logging
 import socket
 from functools import partial
 
-from barnabas.net.limits import ConnectionCount, Limits, RequestMemory
+from barnabas.net.limits import ConnectionCount, Limits, RequestMemory, WaitingMemory
 from barnabas.net.server_connection import Handler, Peer, ServerConnection
 from barnabas.net.stream import OpenStream, Stream
 
@@ -32,6 +32,7 @@ class Listener:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.memory = RequestMemory(limits.queued_bytes_max)
+        self.waiting_memory = WaitingMemory(limits.queued_bytes_max // WaitingMemory.PARTS)
         self._count = ConnectionCount(limits)
         self._connections: set[ServerConnection] = set()
         self.is_finishing = False
@@ -147,4 +148,24 @@ class Listener:
         now_s = self.loop.time()
         for connection in list(self._connections):
             connection.check_deadlines(now_s)
+        self._check_unread_answers()
         self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)
+
+    def _check_unread_answers(self) -> None:
+        """End connections whose clients do not take their answers, while those answers fill the memory for requests.
+
+        Connections that have sent nothing since the last look end first, those with the most bytes before others.
+        """
+        unread = [(each.look_at_unread(), each) for each in self._connections]
+        total = sum(look.unread_bytes for look, _ in unread)
+        bytes_max = self.limits.queued_bytes_max
+        if total <= bytes_max:
+            return
+        for look, connection in sorted(unread, key=lambda each: each[0], reverse=True):
+            if total <= bytes_max:
+                return
+            total -= look.unread_bytes
+            connection.close(
+                f"{look.unread_bytes} bytes of its answers are unread, and the unread answers of all connections exceed"
+                f" {bytes_max} bytes (queued.max.request.bytes)"
+            )

@@ -5,6 +5,10 @@ are sent together. The connection is not read while `REQUESTS_WAITING_MAX` reque
 them wait, be it for a request before them or for the client to take its answers; nor while there is no memory for a
 large request. So a client that sends too fast, or does not read, is held up by its own socket.
 
+A request that waits gives back the memory of its frame (`Peer.keep`), and counts with the bytes that it keeps. While a
+request of a connection waits, no large one behind it is read. If others stand in line for memory, a connection that
+holds whole requests which only its own client can set free is ended.
+
 A request that was received whole is carried out whole, whether its client is still there or not. What only
 that client can use, above all waiting for records or for a group, ends with the connection.
 """
@@ -20,7 +24,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from barnabas.addresses import host_port
 from barnabas.errors import BarnabasError
 from barnabas.net.framing import FrameReader
-from barnabas.net.limits import Limits, RequestMemory
+from barnabas.net.limits import Limits, RequestMemory, WaitingMemory
 from barnabas.net.stream import RECEIVE_BYTES, OpenStream
 from barnabas.protocol.codec import Chunk
 from barnabas.protocol.repeats import RepeatedRequests
@@ -37,6 +41,9 @@ SLOWEST_BYTES_PER_S = 64 * 1024
 """A large request that arrives at this rate or faster is not ended for taking long."""
 STALLED_S = 1.0
 """If a request has been slower than that for this long, the memory reserved for it goes to those in line."""
+
+UNREAD_BYTES = 64 * 1024
+"""A client whose unread answers are no larger is never ended for them."""
 
 Frame = bytearray | memoryview
 Answer: TypeAlias = "list[Chunk]"
@@ -72,6 +79,7 @@ class Peer:
         "hang_up",
         "host",
         "is_gone",
+        "keep",
         "local_host",
         "on_gone",
         "on_request_behind",
@@ -100,6 +108,9 @@ class Peer:
         """Sends what is no answer, in a protocol in which a server speaks unasked; set by the connection."""
         self.hang_up: Callable[[str], None] = _cannot
         """Ends the connection, with a line in the log where there is something to say; set by the connection."""
+        self.keep: Callable[[int], bool] = _can_keep
+        """Called once the request that is carried out needs its frame no longer and begins to wait, with the bytes
+        that it keeps. Returns False where waiting requests keep as much as they may; set by the connection."""
         self.give_back: Callable[[Sequence[Frame]], None] = _cannot
         """Lets requests wait again that were taken and not begun, in front of those that wait: until the client has
         taken its answers. To be called before the rest of the answer is there; set by the connection."""
@@ -113,6 +124,19 @@ def _cannot(*_: object) -> None:
     """Stands for what only a connection can do."""
 
 
+def _can_keep(_size: int) -> bool:
+    """Stands for `Peer.keep` where nothing is counted."""
+    return True
+
+
+class Unread(NamedTuple):
+    """The answers that a client has not taken; the greatest one is the first to end."""
+
+    is_stuck: bool
+    """Whether the client has taken nothing since the last look."""
+    unread_bytes: int
+
+
 class Acceptor(Protocol):
     """Who accepted a connection, and what it shares with all others that were accepted."""
 
@@ -120,6 +144,7 @@ class Acceptor(Protocol):
     limits: Limits
     loop: asyncio.AbstractEventLoop
     memory: RequestMemory
+    waiting_memory: WaitingMemory
     is_finishing: bool
     """Whether no further request is to be begun."""
 
@@ -137,6 +162,9 @@ class ServerConnection:
         "_frames",
         "_held_bytes",
         "_in_line",
+        "_in_the_way_since_s",
+        "_is_waiting",
+        "_kept_bytes",
         "_listener",
         "_mark",
         "_partial_since_s",
@@ -145,6 +173,7 @@ class ServerConnection:
         "_reserved",
         "_scheduled",
         "_stream",
+        "_unread",
         "_used_at_s",
         "_waiting_bytes",
     )
@@ -161,12 +190,17 @@ class ServerConnection:
         self._reserved = False  # memory for all of the frame under way
         self._mark = 0.0, 0  # when it was looked last how much had come of it
         self._waiting_bytes = 0  # of `_frames`
-        self._answered_bytes = 0  # of the request that is carried out, while it has to wait
+        self._answered_bytes = 0  # of the request that is carried out, until it begins to wait
+        self._is_waiting = False  # what is carried out, without its frame
+        self._kept_bytes = 0  # of what waits, as the memory for waiting requests counts it
+        self._in_the_way_since_s = 0.0  # 0: it is not
+        self._unread = 0  # bytes of answers at the last look
         self._held_bytes = 0  # of all of them and of the frame under way, as the listener counts it
         self._used_at_s = listener.loop.time()
         self._partial_since_s = 0.0
         self._stream = open_stream(self._on_bytes, self._on_drained, self._on_closed)
         peer.push = self._stream.send
+        peer.keep = self._keep
         peer.give_back = self._give_back
         peer.hang_up = self.close
 
@@ -198,18 +232,48 @@ class ServerConnection:
 
     def check_deadlines(self, now_s: float) -> None:
         """End the connection if it has been silent, or busy with one request, for too long."""
-        if not self._stream.is_open or self._in_line:
+        if not self._stream.is_open:
             return
         limits = self._listener.limits
-        if self._reader.partial:
-            if self._reserved and self._listener.memory.is_waited_for:
-                self._give_back_if_stalled(now_s)
+        is_waited_for = self._listener.memory.is_waited_for
+        if is_waited_for and self._is_in_the_way(now_s):
+            self.close(
+                f"{self._waiting_bytes} bytes of requests stand behind one that only this client can end, while others"
+                " have no memory for theirs"
+            )
+            return
+        if self._in_line:
+            return
+        if self._reserved and is_waited_for:
+            self._give_back_if_stalled(now_s)
+        if self._reader.partial and self._is_waiting and not self._stream.is_reading:
+            self._partial_since_s = now_s  # it is this broker that does not read
+        elif self._reader.partial:
             allowed_s = limits.partial_frame_s_max + self._reader.held_bytes / SLOWEST_BYTES_PER_S
             if now_s - self._partial_since_s > allowed_s:
                 self.close(f"a request did not arrive whole within {allowed_s:.3g} s")
         elif not self._answering and now_s - self._used_at_s > limits.idle_s_max:
             log.debug("closing the connection from %s: silent for %g s", self._peer.address, limits.idle_s_max)
             self._stream.close()
+
+    def look_at_unread(self) -> Unread:
+        """Return how much of its answers the client has not taken, and remember it until the next look."""
+        before, self._unread = self._unread, self._stream.unsent_memory_bytes if self._stream.is_open else 0
+        if self._unread <= UNREAD_BYTES:
+            return Unread(is_stuck=False, unread_bytes=0)
+        return Unread(is_stuck=before >= UNREAD_BYTES and self._unread >= before, unread_bytes=self._unread)
+
+    def _is_in_the_way(self, now_s: float) -> bool:
+        """Whether whole requests have stood for a while behind something that only the client can end: a long poll, or
+        answers that it does not take."""
+        waits_for_client = (self._is_waiting and self._ends_with_client) or (
+            not self._answering and self._stream.unsent_bytes > UNSENT_BYTES_MAX
+        )
+        if self._waiting_bytes <= SMALL_BYTES or not waits_for_client:
+            self._in_the_way_since_s = 0.0
+            return False
+        self._in_the_way_since_s = self._in_the_way_since_s or now_s
+        return now_s - self._in_the_way_since_s >= STALLED_S
 
     def _on_bytes(self, data: memoryview) -> None:
         self._used_at_s = self._listener.loop.time()
@@ -249,6 +313,21 @@ class ServerConnection:
             self._listener.memory.change(difference)
         return held
 
+    def _keep(self, size: int) -> bool:
+        """Let the request that is carried out wait, with `size` bytes instead of its frame."""
+        if self._answering is None:
+            return True
+        waiting_memory = self._listener.waiting_memory
+        waiting_memory.give_back(self._kept_bytes)
+        self._is_waiting = True
+        if fits := waiting_memory.take(size):
+            self._kept_bytes, self._answered_bytes = size, 0
+        else:
+            # It stays in the memory for requests under way, which is bounded in any case.
+            self._kept_bytes, self._answered_bytes = 0, min(size, self._answered_bytes)
+        self._count()
+        return fits
+
     def _read_on_or_wait(self, *, has_memory: bool = False) -> None:
         """Count the bytes that are held, and decide whether to read on.
 
@@ -271,6 +350,8 @@ class ServerConnection:
         if self._reserved or held <= SMALL_BYTES >= self._reader.announced_bytes:
             return True
         memory = self._listener.memory
+        if self._is_waiting and memory.is_large(self._reader.announced_bytes):
+            return False  # it is asked again when the request before this one is answered
         is_large = self._reader.announced_bytes > SMALL_BYTES
         come = self._reader.held_bytes if is_large else 0
         missing = self._reader.announced_bytes - come if is_large else 0
@@ -413,17 +494,23 @@ class ServerConnection:
             self._end_answering()
             raise
         except Exception as error:  # noqa: BLE001 - as above
-            self._answering = None
-            self._answered_bytes = 0
+            self._wait_no_more()
             self._fail(error)
             return
         if answer:
             self._stream.send(answer)
         self._end_answering()
 
-    def _end_answering(self) -> None:
+    def _wait_no_more(self) -> None:
         self._answering = None
         self._answered_bytes = 0
+        if self._is_waiting:
+            self._is_waiting = False
+            self._listener.waiting_memory.give_back(self._kept_bytes)
+            self._kept_bytes = 0
+
+    def _end_answering(self) -> None:
+        self._wait_no_more()
         self._used_at_s = self._listener.loop.time()
         if self._frames:
             self._process()

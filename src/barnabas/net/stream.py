@@ -88,6 +88,8 @@ class ByteStream(Protocol):
     @property
     def unsent_bytes(self) -> int: ...
     @property
+    def unsent_memory_bytes(self) -> int: ...
+    @property
     def is_reading(self) -> bool: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
@@ -157,6 +159,11 @@ class Stream:
     def unsent_bytes(self) -> int:
         """Bytes that the socket has not taken yet."""
         return sum(map(len, self._out)) if self._out else 0
+
+    @property
+    def unsent_memory_bytes(self) -> int:
+        """The unsent bytes that are in memory; file regions are not."""
+        return sum(len(chunk) for chunk in self._out if not isinstance(chunk, FileRegion)) if self._out else 0
 
     @property
     def is_reading(self) -> bool:

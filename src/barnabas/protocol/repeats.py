@@ -31,6 +31,9 @@ PATTERN_BYTES_MAX = 1024
 """A request that is longer than this besides its records is not remembered: the memory is kept as long as the
 connection."""
 
+PATTERNS_BYTES_MAX = 16 * 1024
+"""The same for all requests that one connection has remembered; there may be ten thousand connections."""
+
 _INT32 = struct.Struct(">i")
 _INT64_BYTES = 8
 _KIND_BYTES, _CORRELATION_ID_BYTES = 4, 4
@@ -46,12 +49,12 @@ class RepeatedRequests:
     :param flexible: whether that version is.
     """
 
-    __slots__ = ("_count", "_flexible", "_shapes", "version")
+    __slots__ = ("_bytes", "_count", "_flexible", "_shapes", "version")
 
     def __init__(self, version: int, *, flexible: bool) -> None:
         self.version = version
         self._flexible = flexible
-        self._count = 0
+        self._count = self._bytes = 0
         # By where the length of the record bytes stands: what takes the bytes before it out of a frame, and the
         # requests that begin with them, each with the bytes behind its records.
         self._shapes: dict[int, tuple[_UnpackBefore, dict[_Before, tuple[Any, bytes]]]] = {}
@@ -59,17 +62,21 @@ class RepeatedRequests:
     def learn(self, frame: bytearray | memoryview, span: RecordsSpan, request: object) -> None:
         """Remember a request that was decoded from a frame, and that has record bytes at one place."""
         length_start, _, end = span
-        if length_start + len(frame) - end > PATTERN_BYTES_MAX:
+        size = length_start + len(frame) - end
+        if size > PATTERN_BYTES_MAX:
             return
-        if self._count == PATTERNS_MAX or (length_start not in self._shapes and len(self._shapes) == SHAPES_MAX):
+        is_full = self._count == PATTERNS_MAX or self._bytes + size > PATTERNS_BYTES_MAX
+        if is_full or (length_start not in self._shapes and len(self._shapes) == SHAPES_MAX):
             self._shapes.clear()
-            self._count = 0
+            self._count = self._bytes = 0
         if length_start not in self._shapes:
             head_bytes = length_start - _KIND_BYTES - _CORRELATION_ID_BYTES
             self._shapes[length_start] = struct.Struct(f">{_KIND_BYTES}si{head_bytes}s").unpack_from, {}
         unpack_before, known = self._shapes[length_start]
         kind, _, head = unpack_before(frame)
-        self._count += (kind, head) not in known
+        if (kind, head) not in known:
+            self._count += 1
+            self._bytes += size
         known[kind, head] = request, bytes(frame[end:])
 
     def recognise(self, frame: bytearray | memoryview) -> tuple[Any, memoryview, int] | None:

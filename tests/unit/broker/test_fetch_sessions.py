@@ -170,3 +170,16 @@ def test_sessions_that_follow_too_much_in_all_are_not_opened_and_do_not_grow(mon
         at_once(cache.plan(request(session, 2, {3: 0}), 0.0))
     assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(cache) == 0
+
+
+def test_session_keeps_no_name_that_is_too_long_for_a_topic() -> None:
+    cache = sessions()
+    long_name = request(0, 0, {0: 0})
+    long_name.topics[0].topic = "x" * 250
+    plan = at_once(cache.plan(long_name, 0.0))
+    assert (plan.session, len(plan.wanted), len(cache)) == (None, 1, 0)
+    opened = at_once(at_once(cache.plan(request(0, 0, {0: 0}), 0.0)).respond([data(0)]))
+    long_name.session_id, long_name.session_epoch = opened.session_id, 1
+    with pytest.raises(KafkaError) as refused:
+        at_once(cache.plan(long_name, 1.0))
+    assert (refused.value.code, len(cache)) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)

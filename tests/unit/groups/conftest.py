@@ -22,6 +22,7 @@ from barnabas.groups import (
     SyncRequest,
     SyncResult,
 )
+from barnabas.groups.memory import GroupMemory
 
 GROUP = "clicks-readers"
 
@@ -32,10 +33,10 @@ class Scene:
     What is to be stored is stored at once, in `log`; or, while `disk_is_slow`, when `store` is called.
     """
 
-    def __init__(self, **config: int) -> None:
+    def __init__(self, memory: GroupMemory | None = None, **config: int) -> None:
         uuids, self._waiters = count(1), count(1)
         config.setdefault("initial_rebalance_delay_ms", 0)
-        self.new_coordinator = lambda: GroupCoordinator(GroupConfig(**config), new_uuid=lambda: str(next(uuids)))
+        self.new_coordinator = lambda: GroupCoordinator(GroupConfig(**config), lambda: str(next(uuids)), memory)
         self.coordinator = self.new_coordinator()
         self.now = 0.0
         self.disk_is_slow = False

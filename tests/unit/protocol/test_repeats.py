@@ -28,6 +28,7 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.protocol.repeats import (
     PATTERN_BYTES_MAX,
+    PATTERNS_BYTES_MAX,
     PATTERNS_MAX,
     SHAPES_MAX,
     RepeatedNumbers,
@@ -226,3 +227,12 @@ def test_the_same_answer_is_what_encoding_gives() -> None:
     for version in (2, 8):
         encoded = b"".join(response_frame(response, version, 77))  # type: ignore[arg-type]
         assert same_answer(response, version)(77) == encoded
+
+
+def test_what_a_connection_remembers_is_bounded_in_bytes() -> None:
+    names = [f"{number:03}".ljust(900, "x") for number in range(PATTERNS_MAX)]
+    frames = [frame_of(produce(b"records", name), 9) for name in names]
+    known = learnt(*frames, version=9)
+    remembered = [frame for frame in frames if known.recognise(frame)]
+    assert remembered == frames[-len(remembered) :]
+    assert 0 < sum(map(len, remembered)) <= PATTERNS_BYTES_MAX

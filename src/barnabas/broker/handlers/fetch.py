@@ -16,9 +16,17 @@ A reader that says in which rack it stands (version 11, KIP-392) is told which r
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from barnabas.broker.api import ENTRIES_PER_STEP, LAST_OF_STEP, Context, Steps, serves
+from barnabas.broker.api import (
+    ENTRIES_PER_STEP,
+    LAST_OF_STEP,
+    WAITING_ENTRY_BYTES,
+    Context,
+    Steps,
+    Waiting,
+    serves,
+)
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.partition import Partition
@@ -40,7 +48,7 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.replication.read_replica import read_replica
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from barnabas.broker.fetch_sessions import FetchKey, FetchPlan
     from barnabas.broker.replica import Replica
@@ -48,6 +56,9 @@ if TYPE_CHECKING:
 
 NOBODY_ELSE = -1
 """The replica to read from instead, where there is none."""
+
+KEPT_PER_PARTITION = 4 * WAITING_ENTRY_BYTES
+"""What a long poll without a session keeps for each partition."""
 
 PARTITIONS_PER_PAUSE = 256
 """How many partitions a long poll begins to watch between two pauses."""
@@ -62,8 +73,11 @@ def fetch(
     clock: Clock,
     request: FetchRequest,
     context: Context,
-) -> Steps[FetchResponse | Coroutine[Any, Any, Steps[FetchResponse]]]:
-    """Read at once; if there is too little and no error to report, wait and read again."""
+) -> Steps[FetchResponse | Waiting]:
+    """Read at once; if there is too little and no error to report, wait and read again.
+
+    Where waiting requests keep as much as they may, the answer comes at once, with what there is.
+    """
     try:
         plan = yield from fetch_sessions.plan(request, clock.monotonic())
     except KafkaError as error:
@@ -74,7 +88,20 @@ def fetch(
         return (yield from plan.respond(read.data))
     poll = _LongPoll(turns, request, read)
     yield from poll.begin()
-    return poll.end(plan)
+    kept_bytes = _kept_bytes(request, plan)
+    request.topics, request.forgotten_topics_data = [], []  # the plan has what is read again
+    return Waiting(poll.end(plan), kept_bytes, poll.finish)
+
+
+def _kept_bytes(request: FetchRequest, plan: FetchPlan) -> int:
+    """Return what a long poll keeps: what it reads again, and the names that its answer needs.
+
+    The partitions of a session are the session's own.
+    """
+    count = len(plan.wanted)
+    if plan.session is not None:
+        return WAITING_ENTRY_BYTES * count + len(request.rack_id)
+    return KEPT_PER_PARTITION * count + len(request.rack_id) + sum(len(topic.topic) for topic in request.topics)
 
 
 class _LongPoll:
@@ -108,7 +135,7 @@ class _LongPoll:
                 again = self._read.anew()
                 yield from again.all()
                 if again.is_enough:
-                    self._finish()
+                    self.finish()
                 else:
                     self._on_readable(again.size)
         except BaseException:
@@ -117,7 +144,8 @@ class _LongPoll:
 
     async def end(self, plan: FetchPlan) -> Steps[FetchResponse]:
         """Wait; return the steps of reading again."""
-        timer = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, self._finish)
+        self._read.data = []  # it is read again
+        timer = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, self.finish)
         try:
             await self._enough
             for number, partition in enumerate(self._read.partitions, start=1):
@@ -134,9 +162,10 @@ class _LongPoll:
     def _on_readable(self, size: int) -> None:
         self._missing -= size
         if self._missing <= 0:
-            self._finish()
+            self.finish()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """End the wait."""
         if not self._is_due:
             self._is_due = True
             self._turns.wake(self._enough)

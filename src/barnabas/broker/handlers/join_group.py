@@ -1,13 +1,16 @@
 """JoinGroup, versions 0 to 9: the group decides (`barnabas.groups.group`), this file translates.
 
-The reason that a member may give (version 8) is ignored.
+The reason that a member may give (version 8) is ignored. While a join waits, its group holds the member's metadata, and
+counts it (`barnabas.groups.memory`); the request itself is gone.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.api import Context, Waiting, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.groups.requests import JoinRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -33,7 +36,7 @@ GROUP_DATA_BYTES_MAX = 16 * 1024 * 1024
     entries_max=PROTOCOLS_MAX,
     bytes_max=GROUP_DATA_BYTES_MAX,
 )
-async def join_group(groups: GroupShell, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
+def join_group(groups: GroupShell, request: JoinGroupRequest, context: Context) -> Waiting:
     """Join a group, and wait until its next generation is complete."""
     join = JoinRequest(
         session_timeout_ms=request.session_timeout_ms,
@@ -47,7 +50,14 @@ async def join_group(groups: GroupShell, request: JoinGroupRequest, context: Con
         require_member_id=context.version >= FIRST_VERSION_WITH_REQUIRED_MEMBER_ID,
         supports_skip_assignment=context.version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
     )
-    return _response(await groups.join(request.group_id, join), context.version)
+    joining = groups.join(request.group_id, join)
+    # A join that no group has taken yet waits for the topic of the groups to be made.
+    kept_bytes = 0 if isinstance(joining, asyncio.Future) else join.size_bytes
+    return Waiting(_respond_later(joining, context.version), kept_bytes)
+
+
+async def _respond_later(joining: Awaitable[JoinResult], version: int) -> JoinGroupResponse:
+    return _response(await joining, version)
 
 
 def _response(result: JoinResult, version: int) -> JoinGroupResponse:

@@ -25,6 +25,7 @@ from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.produce_answers import (
     Appended,
+    InLine,
     PackAnswer,
     Waiting,
     acknowledge_later,
@@ -84,7 +85,7 @@ def produce(topics: Topics, requests: Iterable[Received], context: Context) -> S
     appends = _append_all(topics, run, context)
     if any(append.is_waiting for append in appends.by_place.values()):
         responses = asyncio.get_running_loop().create_task(_respond_later(run, appends))
-        return [_one_of(responses, number) for number in range(len(run))]
+        return [InLine(responses, number) for number in range(len(run))]
     return _acknowledged_together(run, appends, context.version) or _respond_to_all(run, appends)
 
 
@@ -296,11 +297,6 @@ async def _respond_later(run: Sequence[Received], appends: _Appends) -> Sequence
     for append in appends.by_place.values():
         await append.wait()
     return _respond_to_all(run, appends)
-
-
-async def _one_of(responses: asyncio.Task[Sequence[Response]], number: int) -> ProduceResponse | bytes | None:
-    response = (await asyncio.shield(responses))[number]
-    return await response if isinstance(response, Awaitable) else response
 
 
 def _respond_to_all(run: Sequence[Received], appends: _Appends) -> Sequence[Response]:

@@ -1,16 +1,22 @@
-"""SyncGroup, versions 0 to 5: the leader's assignment for everybody, each member's own for itself."""
+"""SyncGroup, versions 0 to 5: the leader's assignment for everybody, each member's own for itself.
+
+While a request waits, its group holds the assignments of its members, and counts them; the request itself is gone.
+"""
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
+from collections.abc import Awaitable
+
+from barnabas.broker.api import Context, Waiting, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.handlers.join_group import GROUP_DATA_BYTES_MAX
 from barnabas.groups.requests import SyncRequest
+from barnabas.groups.results import SyncResult
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 @serves(SyncGroupRequest, ends_with_client=True, comes_in_crowds=True, bytes_max=GROUP_DATA_BYTES_MAX)
-async def sync_group(groups: GroupShell, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
+def sync_group(groups: GroupShell, request: SyncGroupRequest, context: Context) -> Waiting:
     """Wait for this member's assignment."""
     sync = SyncRequest(
         member_id=request.member_id,
@@ -20,7 +26,11 @@ async def sync_group(groups: GroupShell, request: SyncGroupRequest, context: Con
         protocol_name=request.protocol_name,
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
-    result = await groups.sync(request.group_id, sync)
+    return Waiting(_respond_later(groups.sync(request.group_id, sync)))
+
+
+async def _respond_later(syncing: Awaitable[SyncResult]) -> SyncGroupResponse:
+    result = await syncing
     return SyncGroupResponse(
         error_code=result.error,
         protocol_type=result.protocol_type,

@@ -88,7 +88,9 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "file_delete_delay_ms": "How long the files of a deleted topic stay, for those who still read them.",
     "socket_request_max_bytes": "The largest request; a larger one ends its connection.",
     "socket_partial_request_timeout_ms": "How long a request may take to arrive; a slower one ends its connection.",
-    "queued_max_request_bytes": "The memory for large requests under way, over all connections.",
+    "queued_max_request_bytes": "The memory for large requests under way, over all connections. What waiting requests"
+    " keep, and what the members of groups hand in, is at most a quarter of it each; one group holds at most a quarter"
+    " of that.",
     "max_connections": "The most connections that may be open.",
     "max_connections_per_ip": "The most connections that may be open from one address.",
     "connections_max_idle_ms": "A connection that is silent for so long is closed.",
