@@ -6,6 +6,9 @@ leaves in the same turn of the event loop. A log that needs longer, for a new se
 meanwhile, and the others go on. So it is with a partition that has trouble of its own: one line says what it is, and it
 is tried again after a pause.
 
+A leader that answers at once with nothing, closes connections, or sends what is no answer is asked more and more rarely
+(`barnabas.net.pacing`), until a fetch brings something again. Damage of one partition makes pauses for that one.
+
 A partition that is to be fetched slowly (`barnabas.broker.throttles`) is left out while its quota is exceeded, and the
 others of this loop wait for nothing.
 """
@@ -24,8 +27,9 @@ from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
 from barnabas.broker.told_together import ToldTogether
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.net.dialer import Connection
+from barnabas.net.pacing import Pacing
 from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
-from barnabas.replication.fetch_state import FetchState, Followed, Limits
+from barnabas.replication.fetch_state import CUTS_FREE, FetchState, Followed, Limits
 from barnabas.replication.truncation import last_epoch, truncation_point
 from barnabas.storage.checkpoints import EpochStart
 
@@ -75,6 +79,10 @@ class FetchLoop:
         self._timeout_s = timeout_s + limits.max_wait_ms / 1000
         self._pause_s = limits.pause_s_max
         self._state: FetchState[Follower] = FetchState(limits)
+        self._pacing = Pacing(self._pause_s)
+        self._has_news = self._has_trouble = False
+        """Whether the answer at hand brought records or moved a log start or high watermark, and whether it made a
+        partition pause."""
         self._log_starts = LogStarts(store_log_starts, self._start_stored, self._pause_s)
         self._followed: dict[Follower, Followed[Follower]] = {}
         self._throttle = throttle
@@ -100,6 +108,7 @@ class FetchLoop:
     def follow(self, follower: Follower) -> None:
         """Fetch for this replica from now on."""
         followed = Followed(follower, follower.topic_id, follower.topic_partition.partition, follower.leader_epoch, 0)
+        followed.furthest_offset = follower.log.log_end_offset
         self._followed[follower] = followed
         self._state.follow(followed)
         if follower.log.lost_from is None:
@@ -140,7 +149,7 @@ class FetchLoop:
         for followed in self._state.resume_due(self._now_s()):
             self._resume(followed)
         self._set_timer()
-        if self._is_closed or not self._followed:
+        if self._is_closed or not self._followed or self._pacing.wait_s(self._now_s()):
             return
         if self._connection is None:
             if self._connecting is None:
@@ -154,8 +163,9 @@ class FetchLoop:
             self._timer.cancel()
             self._timer = None
         due_s = self._state.next_due_s()
-        if due_s is not None and not self._is_closed:
-            delay_s = max(due_s - self._now_s(), 0.0)
+        wait_s = self._pacing.wait_s(self._now_s()) if self._followed else 0.0
+        if (due_s is not None or wait_s) and not self._is_closed:
+            delay_s = wait_s if wait_s or due_s is None else max(due_s - self._now_s(), 0.0)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._go_on_soon)
 
     def _send(self, connection: Connection) -> None:
@@ -163,7 +173,10 @@ class FetchLoop:
         if request is None:
             return
         try:
-            connection.submit(request, partial(self._answered, self._session), timeout_s=self._timeout_s)
+            # The leader may answer sooner where there is more to say, and where a session begins.
+            wait_s = request.max_wait_ms / 1000
+            answered = partial(self._answered, self._session, self._now_s() + wait_s / 2 if wait_s else None)
+            connection.submit(request, answered, timeout_s=self._timeout_s)
             connection.flush()
         except BarnabasError as error:
             self._lose_connection(error)
@@ -183,6 +196,7 @@ class FetchLoop:
     def _lose_connection(self, error: BarnabasError) -> None:
         self._tell(f"the fetches from {self._leader} were interrupted: {error}")
         connection, self._connection = self._connection, None
+        self._pacing.note_futile(self._now_s())
         self._begin_anew()
         if connection is not None:
             connection.close()
@@ -200,7 +214,13 @@ class FetchLoop:
 
     # --- answers ---
 
-    def _answered(self, session: object, response: FetchResponse, error: BarnabasError | None) -> None:
+    def _answered(
+        self, session: object, empty_from_s: float | None, response: FetchResponse, error: BarnabasError | None
+    ) -> None:
+        """Deal with an answer.
+
+        :param empty_from_s: before this time an answer without news is futile; None: it may come at any time.
+        """
         if session is not self._session or self._is_closed:
             return
         if error is not None:
@@ -211,15 +231,32 @@ class FetchLoop:
         except KafkaError as refusal:
             self._refused(refusal)
             return
-        self._is_told = False
         self._is_due = True  # what is sent in the end holds all that this answer brings
+        self._has_news = self._has_trouble = False
         for followed, data in news:
             self._take(followed, data)
+        self._pace(empty_from_s)
         self._go_on()
+
+    def _pace(self, empty_from_s: float | None) -> None:
+        """Ask more rarely after an answer that brought nothing and came at once, and at once after any other."""
+        now_s = 0.0 if self._has_news or empty_from_s is None else self._now_s()
+        if self._has_news or (empty_from_s is not None and now_s >= empty_from_s):
+            self._is_told = False
+            self._pacing.note_progress()
+        # With another request on its way, the leader need not wait with its answer.
+        elif empty_from_s is not None and not self._has_trouble and not self._state.in_flight:
+            self._pacing.note_futile(now_s)
+            if self._pacing.is_slow:
+                self._tell(
+                    f"{self._leader} answers fetches at once and without news;"
+                    f" asking more and more rarely, at least every {self._pause_s:g} s"
+                )
 
     def _refused(self, error: KafkaError) -> None:
         """The leader's broker answers no partition."""
         self._begin_anew()
+        self._pacing.note_futile(self._now_s())
         if error.code in SESSION_LOST:
             self._go_on_soon()
             return
@@ -235,31 +272,40 @@ class FetchLoop:
                 self._take_error(followed, data)
             elif data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
                 epoch = EpochStart(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-                self._do_beside(followed, self._truncate(followed.replica, epoch))
+                self._has_trouble = True
+                self._do_beside(followed, self._truncate(followed.replica, epoch), is_cut=True)
             else:
                 self._append(followed, data)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other partitions go on
+            self._has_trouble = True
             self._trouble(followed, error)
 
     def _append(self, followed: Followed[Follower], data: PartitionData) -> None:
         records = memoryview(data.records or b"")
         if records and self._throttle.note(followed.replica, len(records)):
             followed.brought_s = self._now_s()
+        replica_log = followed.replica.log
+        high_watermark = replica_log.high_watermark
+        moves_start = min(data.log_start_offset, high_watermark) > replica_log.log_start_offset
         waiting = followed.replica.append(records, data.high_watermark, data.log_start_offset)
+        if records or moves_start or replica_log.high_watermark > high_watermark:
+            self._has_news = True
         if waiting is not None:
             self._do_beside(followed, _result_of(waiting))
         else:
             self._is_well(followed)
             if records:
+                self._state.grown(followed, replica_log.log_end_offset)
                 self._resume(followed)
-            elif followed.replica.log.log_start_offset > followed.log_start_offset:
+            elif replica_log.log_start_offset > followed.log_start_offset:
                 # Its own retention was where the leader is now: who waits for that has to be told.
                 self._log_starts.store(followed)
 
     def _take_error(self, followed: Followed[Follower], data: PartitionData) -> None:
+        self._has_trouble = True
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset >= 0:
             # Were the logs the same up to here, the leader would have told where they part.
-            self._do_beside(followed, followed.replica.start_over_at(data.log_start_offset))
+            self._do_beside(followed, followed.replica.start_over_at(data.log_start_offset), is_cut=True)
             return
         self._trouble(followed, KafkaError(data.error_code, f"its leader, {self._leader}, refuses"))
 
@@ -320,24 +366,35 @@ class FetchLoop:
         if self._state.is_followed(followed) and not followed.is_paused:
             self._resume(followed)
 
-    def _do_beside(self, followed: Followed[Follower], work: Coroutine[Any, Any, None]) -> None:
-        """Leave a partition out until work on its log is done."""
+    def _do_beside(
+        self, followed: Followed[Follower], work: Coroutine[Any, Any, None], *, is_cut: bool = False
+    ) -> None:
+        """Leave a partition out until work on its log is done.
+
+        :param is_cut: whether the leader has the log end at another offset.
+        """
         self._state.pause(followed)
-        task = asyncio.get_running_loop().create_task(self._finish(followed, work))
+        task = asyncio.get_running_loop().create_task(self._finish(followed, work, is_cut))
         self._tasks.add(task)  # else nothing would refer to it
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, followed: Followed[Follower], work: Coroutine[Any, Any, None]) -> None:
+    async def _finish(self, followed: Followed[Follower], work: Coroutine[Any, Any, None], is_cut: bool) -> None:
         try:
             await work
         except Exception as error:  # noqa: BLE001 - whatever it is, the other partitions go on
             self._trouble(followed, error)
         else:
+            if is_cut and self._state.cut(followed):
+                self._trouble(followed, BarnabasError(f"{self._leader} has the log cut again and again"))
+                return
+            if not is_cut:
+                self._state.grown(followed, followed.replica.log.log_end_offset)
             self._is_well(followed)
             self._resume(followed)
 
     def _is_well(self, followed: Followed[Follower]) -> None:
-        followed.pause_s = 0.0
+        if followed.cuts <= CUTS_FREE:
+            followed.pause_s = 0.0
         if self._troubles and self._troubles.pop(followed.replica, ""):
             self._together.tell(logging.INFO, f"{self._leader} is followed again", followed.replica.topic_partition)
 

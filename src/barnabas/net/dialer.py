@@ -30,6 +30,7 @@ from barnabas.errors import (
     TimedOutError,
     UnsupportedVersionError,
 )
+from barnabas.net.answer_sizes import FETCH_BYTES_MAX, answer_bytes_max, asked_bytes
 from barnabas.net.framing import FrameReader
 from barnabas.net.stream import OpenStream, Stream
 from barnabas.protocol.codec import Buffer, Chunk
@@ -40,7 +41,8 @@ from barnabas.protocol.pairs import api_name, response_of
 
 T = TypeVar("T")
 
-RESPONSE_BYTES_MAX = 512 * 1024 * 1024
+PLACE_BYTES = 1024 * 1024
+"""Memory for so much more than was asked for may be taken before it has come."""
 CORRELATION_ID_MAX = 0x7FFFFFFF
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -52,7 +54,7 @@ OnAnswer = Callable[[Any, BarnabasError | None], None]
 class _Pending:
     """A request that waits for its answer."""
 
-    __slots__ = ("correlation_id", "due_at_s", "on_answer", "read", "request", "timeout_s", "version")
+    __slots__ = ("asked_bytes", "correlation_id", "due_at_s", "on_answer", "read", "request", "timeout_s", "version")
 
     def __init__(
         self,
@@ -63,7 +65,9 @@ class _Pending:
         due_at_s: float,
         timeout_s: float,
         read: Callable[[Buffer], object | None] | None,
+        asked_bytes: int,
     ) -> None:
+        self.asked_bytes = asked_bytes
         self.correlation_id = correlation_id
         self.request = request
         self.version = version
@@ -204,7 +208,7 @@ class Connection:
         self.on_progress: Callable[[], None] | None = None
         """Called when the answers that came together were all handed out, when what had to wait has left, and at
         the end of the connection. A caller with many requests under way can so react to many events at once."""
-        self._reader = FrameReader(RESPONSE_BYTES_MAX)
+        self._reader = FrameReader(FETCH_BYTES_MAX, self._answer_bytes_max)
         self._stream = open_stream(self._on_bytes, self._progress, self._on_closed)
         self._stream.in_place_receiver = self
 
@@ -293,7 +297,9 @@ class Connection:
         if on_answer is None:
             return
         due_at_s = self._loop.time() + timeout_s
-        self._pending.append(_Pending(self._correlation_id, cls, version, on_answer, due_at_s, timeout_s, read))
+        self._pending.append(
+            _Pending(self._correlation_id, cls, version, on_answer, due_at_s, timeout_s, read, asked_bytes(request))
+        )
         if self._timer is None or due_at_s < self._timer_at_s:
             self._look_again_at(due_at_s)
 
@@ -347,7 +353,15 @@ class Connection:
 
     def vacancy(self) -> memoryview | None:
         """Return where the next bytes of a large answer belong."""
-        return self._reader.vacancy()
+        asked = self._pending[0].asked_bytes if self._pending else 0
+        return self._reader.vacancy(asked + PLACE_BYTES)
+
+    def _answer_bytes_max(self, number: int) -> int:
+        """Return how large the answer may be that comes after `number` others; -1: nobody has asked for it."""
+        if number >= len(self._pending):
+            return -1
+        pending = self._pending[number]
+        return answer_bytes_max(pending.request, pending.asked_bytes)
 
     def filled(self, size: int) -> None:
         """Take note of `size` bytes in the vacancy, and handle the answer if they complete it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 from barnabas.errors import MalformedMessageError
@@ -62,6 +63,8 @@ class FrameReader:
     """Collects the frames of one connection.
 
     :param frame_bytes_max: a larger frame is an error.
+    :param allowed: returns the same for one frame: that which is completed after so many others by the bytes that are
+        fed. It is asked where a frame does not come whole with its size.
 
     >>> reader = FrameReader(100)
     >>> reader.feed(b"\\0\\0\\0\\2ok\\0\\0")
@@ -70,9 +73,10 @@ class FrameReader:
     [bytearray(b'!')]
     """
 
-    __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_place", "_places", "_size")
+    __slots__ = ("_allowed", "_filled", "_frame", "_frame_bytes_max", "_place", "_places", "_size")
 
-    def __init__(self, frame_bytes_max: int) -> None:
+    def __init__(self, frame_bytes_max: int, allowed: Callable[[int], int] | None = None) -> None:
+        self._allowed = allowed
         self._frame_bytes_max = frame_bytes_max
         self._size = -1  # of the frame under way, -1 while its size is incomplete
         self._frame = bytearray()  # the frame under way, or the first bytes of its size
@@ -95,13 +99,16 @@ class FrameReader:
         """The size of the frame under way; 0 while it is not known."""
         return max(self._size, 0)
 
-    def vacancy(self) -> memoryview | None:
+    def vacancy(self, bytes_max: int = VACANCY_FRAME_BYTES_MAX) -> memoryview | None:
         """Return where the next bytes of a large frame under way belong, to receive them without a copy.
 
         Call `fill` with the number of bytes that came. None where no large frame is under way.
+
+        :param bytes_max: for a larger frame, memory grows as the bytes come.
         """
         if self._place is None:
-            if self._size - len(self._frame) < VACANCY_BYTES_MIN or self._size > VACANCY_FRAME_BYTES_MAX:
+            bytes_max = min(bytes_max, VACANCY_FRAME_BYTES_MAX)
+            if self._size - len(self._frame) < VACANCY_BYTES_MIN or self._size > bytes_max:
                 return None
             self._place = self._places.take(self._size)
             self._filled = len(self._frame)
@@ -143,6 +150,7 @@ class FrameReader:
                 self._refuse(size)
             position = begin + size
             if position > end:
+                self._check_allowed(size, len(frames))
                 self._size = size
                 self._frame = bytearray(view[begin:])
                 return frames
@@ -162,6 +170,7 @@ class FrameReader:
             (size,) = _SIZE.unpack_from(self._frame)
             if not 0 <= size <= self._frame_bytes_max:
                 self._refuse(size)
+            self._check_allowed(size, 0)
             self._size = size
             self._frame = bytearray()
         if self._place is not None:
@@ -176,6 +185,11 @@ class FrameReader:
             frames.append(self._frame)
             self._size, self._frame = -1, bytearray()
         return position + taken
+
+    def _check_allowed(self, size: int, number: int) -> None:
+        if self._allowed is not None and size > (allowed := self._allowed(number)):
+            asked = "nothing was asked for" if allowed < 0 else f"at most {allowed} were asked for"
+            raise MalformedMessageError(f"a frame of {size} bytes ({asked})")
 
     def _refuse(self, size: int) -> NoReturn:
         raise MalformedMessageError(f"a frame of {size} bytes (at most {self._frame_bytes_max} are allowed)")

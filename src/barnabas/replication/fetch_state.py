@@ -40,6 +40,9 @@ R = TypeVar("R")
 IN_FLIGHT_MAX = 2
 """Requests that may be on their way: one that waits at the leader, and one that ends its wait."""
 
+CUTS_FREE = 8
+"""So often in a row a log may be cut at once, as leaders with other epochs ask for; then each cut makes a pause."""
+
 BULK_BYTES = 256 * 1024
 """An answer that brings so much is one of many."""
 BULK_BYTES_MIN = 2 * 1024 * 1024
@@ -83,6 +86,12 @@ class Followed(Generic[R]):
     """When records came that count against a quota."""
     asked_in: int = 0
     """The number of the request that has asked for it as it is now; 0: none has."""
+    answered_in: int = 0
+    """The number of the last request whose answer counted for it."""
+    furthest_offset: int = -1
+    """The greatest log end offset so far."""
+    cuts: int = 0
+    """How often the leader had the log cut since it last grew beyond `furthest_offset`."""
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -159,6 +168,16 @@ class FetchState(Generic[R]):
         followed.resumes_at_s = now_s + followed.pause_s
         if self.is_followed(followed):
             self._paused[followed.key] = None
+
+    def grown(self, followed: Followed[R], log_end_offset: int) -> None:
+        """Note that a partition has new records; only beyond all that it ever had they are progress."""
+        if log_end_offset > followed.furthest_offset:
+            followed.furthest_offset, followed.cuts = log_end_offset, 0
+
+    def cut(self, followed: Followed[R]) -> bool:
+        """Note that the leader had the log of a partition cut; return whether that happened too often in a row."""
+        followed.cuts += 1
+        return followed.cuts > CUTS_FREE
 
     def resume_due(self, now_s: float) -> list[Followed[R]]:
         """Return those whose pause has ended: the caller looks where their logs end, and calls `moved`."""
@@ -267,7 +286,9 @@ class FetchState(Generic[R]):
             for data in topic.partitions:
                 self._brought_bytes += len(data.records or b"")
                 followed = self._followed.get((topic.topic_id, data.partition_index))
-                if followed is not None and 0 < followed.asked_in <= number:
+                # An answer counts once for each partition, however often it names the partition.
+                if followed is not None and 0 < followed.asked_in <= number != followed.answered_in:
+                    followed.answered_in = number
                     news.append((followed, data))
         return news
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+import tracemalloc
 
 import pytest
 
 from barnabas.errors import DisconnectedError, TimedOutError, UnsupportedVersionError
+from barnabas.net.answer_sizes import MIB
 from barnabas.net.dialer import Connection, dial
-from barnabas.protocol.frames import read_request_header, response_frame
+from barnabas.protocol.frames import EncodedRequest, read_request_header, response_frame
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 
@@ -215,3 +219,62 @@ def test_what_cannot_be_a_name_of_a_host_is_told_as_such(host):
     with pytest.raises(DisconnectedError, match="cannot connect to") as refused:
         asyncio.run(dial(host, 1))
     assert refused.value.reason
+
+
+@pytest.mark.parametrize(
+    ("request_", "announced"),
+    [
+        (FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=10_000_000, topics=[]), 200 * MIB),
+        (EncodedRequest(FetchRequest, b"", lambda _: None, 10_000_000), 400 * MIB),
+        (FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), 2**31 - 1),
+        (heartbeat(), 101 * MIB),
+        (heartbeat(), -5),
+    ],
+)
+@pytest.mark.parametrize("pieces", [False, True])
+def test_an_answer_much_larger_than_what_was_asked_for_ends_the_connection(request_, announced, pieces):
+    async def test(peer):
+        answered = peer.connection.send_soon(request_, version=4)
+        data = struct.pack(">ii", announced, 2)
+        for part in [data[:2], data[2:]] if pieces else [data]:
+            peer.stream.on_bytes(memoryview(part))
+        assert not peer.stream.is_open
+        with pytest.raises(DisconnectedError, match="frame of"):
+            await answered
+
+    run(test)
+
+
+def test_one_batch_larger_than_what_was_asked_for_is_taken_as_its_bytes_come():
+    async def test(peer):
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1_000, topics=[])
+        peer.connection.submit(request, lambda *_: None, version=12)
+        tracemalloc.start()
+        peer.stream.on_bytes(memoryview(struct.pack(">ii", 50 * MIB, 2)))
+        assert peer.connection.vacancy() is None
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peer.stream.is_open
+        assert most < MIB, "memory grows with the bytes that come"
+
+    run(test)
+
+
+def test_bytes_that_nobody_has_asked_for_end_the_connection():
+    async def test(peer):
+        peer.stream.on_bytes(memoryview(struct.pack(">ii", 500, 2)))
+        assert not peer.stream.is_open
+
+    run(test)
+
+
+def test_the_first_answer_is_small():
+    async def test():
+        peer = Peer()
+        asked = asyncio.create_task(peer.connection.negotiate("1", 10.0))
+        await asyncio.sleep(0)
+        peer.stream.on_bytes(memoryview(struct.pack(">ii", 2 * MIB, 1)))
+        with pytest.raises(DisconnectedError, match="frame of"):
+            await asked
+
+    asyncio.run(test())

@@ -81,7 +81,7 @@ class SteadyFetches:
             part.fetch_offset,
             part.partition_max_bytes,
         )
-        return EncodedRequest(FetchRequest, body, self.read)
+        return EncodedRequest(FetchRequest, body, self.read, whole.max_bytes)
 
     def learn(self, response: FetchResponse) -> None:
         """Make a pattern of an answer that was decoded, if it is a usual one of a topic that has none yet."""
