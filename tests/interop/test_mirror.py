@@ -374,7 +374,7 @@ def test_topic_that_is_made_again_between_two_looks_gets_nothing_of_the_other(
         side.create_topic(name, 1)
         send(a, name, 5_000, 300)
         wait_until(lambda: any(each["event"] == "waiting" for each in mirror.events), mirror.log.read_text)
-        assert mirror.said("waiting")[0]["reason"].endswith("UNKNOWN_TOPIC_ID")
+        assert "UNKNOWN_TOPIC_ID" in mirror.said("waiting")[0]["reason"]
         assert len(stored(b, name)[0]) == (0 if in_target else 100)
         mirror.kill()
     again = run("--topics", name, "--once")

@@ -7,8 +7,8 @@ sent them is dead. Answers are lost, brokers refuse batches and forget producers
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from barnabas.errors import KafkaError
 from barnabas.mirror.errors import ForeignBatchError
+from barnabas.mirror.looking import Ends, Look
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import FRESH_S, Outgoing, PartitionCopy
 from barnabas.mirror.tail import Tail
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, read_header, read_records
-from barnabas.records.header import BatchHeader, stamp
+from barnabas.records.header import stamp
 from barnabas.records.mirror_identity import lineage_of
 from barnabas.storage.producer_state import ProducerStates
 from tests.compacted import Batch, Kept
@@ -87,8 +88,9 @@ class Target:
         self.end = base + header.last_offset_delta + 1
         return base
 
-    def headers(self) -> Iterator[BatchHeader]:
-        return (read_header(batch) for batch in self.batches)
+    def fetch(self, offset: int, count: int) -> bytes:
+        found = [batch for batch in self.batches if read_header(batch).last_offset >= offset]
+        return b"".join(found[:count])
 
     @property
     def values(self) -> list[int]:
@@ -109,13 +111,14 @@ class Mirror:
         if known is None and self.ledger:
             known, origin = self.ledger[-1]
         known = None if known is None else OffsetMap.of(known.runs)
-        tail = Tail(WHERE, LINEAGE, known, origin, 0, self.target.end)
-        headers = list(self.target.headers())
-        if headers and not tail.last(headers[-1]):
-            for header in headers:
-                if header.base_offset >= tail.scan_from:
-                    tail.take(header)
-        tail.end()
+        target, source = Ends(0, self.target.end), Ends(self.source.start, self.source.end)
+        tail = Tail(WHERE, LINEAGE, known, origin, *target)
+        steps = Look(WHERE, tail, source, target).steps()
+        with contextlib.suppress(StopIteration):
+            read = next(steps)
+            while True:
+                log = self.source if read.is_source else self.target
+                read = steps.send(memoryview(log.fetch(read.offset, 2)))
         if tail.offsets is None:
             tail.offsets = OffsetMap(self.source.start, self.target.end)
             self.ledger.append((OffsetMap.of(tail.offsets.runs), None))

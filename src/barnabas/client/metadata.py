@@ -66,6 +66,13 @@ class ClusterView:
         leader = topic.partitions[tp.partition].leader
         return leader if leader in self.brokers else None
 
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """Return the leader epoch of `tp`, or -1 if it is not known."""
+        topic = self.topics.get(tp.topic)
+        if topic is None or not 0 <= tp.partition < len(topic.partitions):
+            return NO_LEADER_EPOCH
+        return topic.partitions[tp.partition].leader_epoch
+
     def partition_count(self, topic: str) -> int | None:
         """Return how many partitions a topic has, or None if the topic is not known."""
         view = self.topics.get(topic)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from barnabas.client.answers import left_out
@@ -23,7 +23,7 @@ REPLICA_ID_CONSUMER = -1
 
 ResponseT = TypeVar("ResponseT")
 
-__all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "ask_leaders", "list_offsets"]
+__all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "ask_leaders", "ends_at_leader", "list_offsets"]
 
 
 async def list_offsets(
@@ -105,6 +105,16 @@ async def _ask_leader(cluster: Cluster, node_id: int, part: Mapping[TopicPartiti
     )
     response: ListOffsetsResponse = await cluster.send(node_id, request)
     return response
+
+
+async def ends_at_leader(
+    cluster: Cluster, node_id: int, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return the log ends that a leader knows; a partition that it answers with an error is left out; one try."""
+    wanted = dict.fromkeys(partitions, LATEST_TIMESTAMP)
+    found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+    _take(await _ask_leader(cluster, node_id, wanted), wanted, found)
+    return {tp: at.offset for tp, at in found.items() if at is not None}
 
 
 def _take(

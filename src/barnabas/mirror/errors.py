@@ -13,7 +13,14 @@ class CircleError(MirrorError):
     """Records would come back to where they were produced: no trouble where two mirrors face each other."""
 
 
-class ForeignBatchError(MirrorError):
+class DivergedError(MirrorError):
+    """The target has records that the source does not confirm: the partition stays stopped until an operator decides.
+
+    The ledger keeps the reason, because the records that prove it may expire in either cluster.
+    """
+
+
+class ForeignBatchError(DivergedError):
     """Somebody else has written into a partition that a mirror fills."""
 
 

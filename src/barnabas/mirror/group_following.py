@@ -81,7 +81,7 @@ class GroupFollowing:
         agreed: dict[str, Mapping[str, Any]] = {}
         conflicts: list[str] = []
         for link in self._links.values():
-            if link.copy.offsets is None:
+            if link.copy.offsets is None or link.diverged is not None:
                 continue
             source, target = theirs.get(link.source), ours.get(link.target)
             mark = self._mark(group, link)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from barnabas.mirror.confirming import SourceBatch
 from barnabas.mirror.offset_map import OffsetMap, Run
 from barnabas.records.mirror_identity import ORIGIN_MAX
 
@@ -67,12 +68,16 @@ class PartitionMark:
     """How far a partition was mirrored, at least, and which offsets stand for which.
 
     :param told_to: the source offset up to which the audit was told; None: it never was.
+    :param last_source: the source batch that was mirrored last; None: not known.
+    :param diverged: why the source does not confirm what the target has; None: it does, as far as is known.
     """
 
     target_topic_id: str
     origin: int | None
     runs: tuple[Run, ...]
     told_to: int | None = None
+    diverged: str | None = None
+    last_source: SourceBatch | None = None
 
     @staticmethod
     def key(target_topic: str, partition: int) -> str:
@@ -87,7 +92,11 @@ class PartitionMark:
     def read(cls, value: object) -> Self:
         """:raises BadEntryError: it is none."""
         fields = _fields(value)
-        topic_id, origin, runs, told_to = (fields.get(name) for name in cls.__slots__)
+        topic_id, origin, runs, told_to, diverged, last = (fields.get(name) for name in cls.__slots__)
+        if not (last is None or _is_run(last)):
+            raise BadEntryError(f"a mark whose last source batch is none: {value!r:.200}")
+        if not (diverged is None or isinstance(diverged, str)):
+            raise BadEntryError(f"a mark whose divergence is no text: {value!r:.200}")
         if not isinstance(topic_id, str) or not all(each is None or _is_offset(each) for each in (origin, told_to)):
             raise BadEntryError(f"a mark without topic or origin: {value!r:.200}")
         if not isinstance(runs, list) or not all(_is_run(run) for run in runs):
@@ -96,7 +105,7 @@ class PartitionMark:
             found = OffsetMap.of([(source, target, count) for source, target, count in runs])
         except ValueError as error:
             raise BadEntryError(f"a mark with runs that cannot be: {error}") from error
-        return cls(topic_id, origin, found.runs, told_to)
+        return cls(topic_id, origin, found.runs, told_to, diverged, None if last is None else SourceBatch(*last))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
+from typing import NamedTuple
 
 from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.partition_copy import PartitionCopy
@@ -29,6 +30,18 @@ class Counts:
     """How often the target's log was read to find out where to go on."""
 
 
+class Term(NamedTuple):
+    """Under which leader, and over which connection to it, a partition was looked at.
+
+    A log loses its end only when its leader changes or restarts. A restart ends the connection, a change raises the
+    epoch. So while the term is the same, the log still has all that the look found there.
+    """
+
+    leader: int
+    epoch: int
+    channel: object
+
+
 @dataclass(slots=True, eq=False)
 class Link:
     """A partition of the source and its mirror."""
@@ -42,6 +55,19 @@ class Link:
     attention: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the target's log has to be read, or the source has not what was asked for."""
     is_out_of_range: bool = False
+    source_term: Term | None = None
+    """Of the last look; None: there was none yet."""
+    target_term: Term | None = None
+    source_epoch: int = -1
+    """The newest leader epoch of the source's batches that the looks and fetches met."""
+    confirmed_end: int | None = None
+    """The target's end when the source confirmed the last batch there; None: it has not yet."""
+    diverged: str | None = None
+    """Why the source does not confirm what the target has; stays until the source does, or the topic is deleted."""
+    base: PartitionMark | None = None
+    """What the ledger had when the partition was looked at first."""
+    is_tried_again: bool = False
+    """Whether a partition that was stopped is to be looked at."""
     stopped: str | None = None
     """Why it is not mirrored, until somebody does something about it."""
     stopped_at_s: float = 0.0
@@ -66,9 +92,21 @@ class Link:
 
     @property
     def lag(self) -> int | None:
-        """How many source offsets are not mirrored yet; None: not known."""
+        """How many source offsets are not mirrored yet; None: not known.
+
+        Zero is a claim that both logs are the same. While the logs differ, or nobody has looked at them in their
+        present terms, the lag is not known.
+        """
         done_to = self.copy.done_to
-        return None if self.source_end is None or done_to is None else max(0, self.source_end - done_to)
+        if self.source_end is None or done_to is None or self.diverged is not None or self.is_out_of_range:
+            return None
+        lag = max(0, self.source_end - done_to)
+        return lag if lag or self.copy.is_placed else None
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether all that the source has was acknowledged by the target."""
+        return self.stopped is None and self.lag == 0 and not (self.copy.has_ready or self.copy.is_waiting)
 
     @property
     def wants_data(self) -> bool:
@@ -79,11 +117,14 @@ class Link:
         """What the ledger should have."""
         offsets, account = self.copy.offsets, self.copy.account
         if offsets is None:
-            return None
+            is_news = self.base is not None and self.diverged is not None
+            return replace(self.base, diverged=self.diverged) if is_news and self.base is not None else None
         told_to = None if account is None else account.told_to
         if told_to is None:  # nobody counts here, or not yet
             told_to = self.told_to
-        return PartitionMark(self.target_topic_id.hex(), self.copy.origin, offsets.runs, told_to)
+        return PartitionMark(
+            self.target_topic_id.hex(), self.copy.origin, offsets.runs, told_to, self.diverged, self.copy.last_source
+        )
 
     def lost(self, why: str) -> None:
         """Something is not as expected: fetch again what was not acknowledged, from where the target's log ends."""
@@ -99,6 +140,12 @@ class Link:
         """Mirror no more of it, until it is tried again."""
         self.copy.forget()
         self.stopped, self.stopped_at_s, self.works = why, now_s, False
+        self.is_tried_again = False
+
+    def try_again(self) -> None:
+        """Look at a partition that was stopped: the obstacle may be gone."""
+        self.is_tried_again = True
+        self.attention.set()
 
     def refuse(self, why: str, now_s: float) -> None:
         """The source does not let it be read."""

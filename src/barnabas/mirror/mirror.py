@@ -27,8 +27,8 @@ from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.mirror.placing import Placing
 from barnabas.mirror.settings_following import SettingsFollowing
 from barnabas.mirror.side import Side
-from barnabas.mirror.source_reading import SourceReading
-from barnabas.mirror.target_writing import TargetWriting
+from barnabas.mirror.source_reading import FETCH_PURPOSE, SourceReading
+from barnabas.mirror.target_writing import PRODUCE_PURPOSE, TargetWriting
 from barnabas.mirror.topic_choice import Choice
 from barnabas.mirror.topic_following import Followed, TopicFollowing
 from barnabas.mirror.topic_settings import SettingsChoice
@@ -95,7 +95,8 @@ class Mirror:
         self._config = config
         self._told = Told(tell)
         self.links: dict[TopicPartition, Link] = {}
-        self._source, self._target = Side("source", config.source), Side("target", config.target)
+        self._source = Side("source", config.source, FETCH_PURPOSE)
+        self._target = Side("target", config.target, PRODUCE_PURPOSE)
         self._upstream = LedgerTopic(self._source, writes=False)
         self._ledger = LedgerTopic(self._target, writes=True)
         self._reading = SourceReading(
@@ -154,6 +155,7 @@ class Mirror:
             (self._tell_audit, config.ledger_s, "audit"),
             (self._write_ledger, config.ledger_s, "ledger"),
             (self._look_at_partitions, LOOK_S, "partitions"),
+            (self._check_resting, config.refresh_s, "resting partitions"),
             *([(self._groups.round, config.groups_s, "groups")] if config.groups else []),
         ]
         self._tasks = [asyncio.create_task(self._again(*each)) for each in rounds]
@@ -251,8 +253,7 @@ class Mirror:
                 link.copy.account = account
                 link.look_again()  # so that it is known where the account begins
             if link.stopped is not None and SYSTEM_CLOCK.monotonic() - link.stopped_at_s >= STOPPED_AGAIN_S:
-                link.stopped = None
-                link.attention.set()
+                link.try_again()
 
     def _account_of(self, topic: Followed, partition: int) -> PartitionAccount | None:
         """Return where a partition is to be counted; None: nobody audits, or compaction deletes on purpose."""
@@ -303,7 +304,13 @@ class Mirror:
             if self._target.cluster.view.leader(link.target) is None:
                 link.missed("target: no leader")
                 self._target.cluster.want_refresh()
+            terms = self._source.term(link.source), self._target.term(link.target)
+            if link.is_at_rest and terms != (link.source_term, link.target_term):
+                link.look_again()  # a log may have lost its end, and without traffic nothing else shows it
         self._check_none_waits()
+
+    async def _check_resting(self) -> None:
+        await self._placing.check_resting(list(self.links.values()))
 
     def _check_none_waits(self) -> None:
         if (reason := why_waiting(self.links.values())) is not None:

@@ -24,6 +24,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from barnabas.mirror.account import Counted, PartitionAccount, counted_of
+from barnabas.mirror.confirming import SourceBatch
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.rewriting import Piece, piece_of
 from barnabas.model import TopicPartition
@@ -56,6 +57,8 @@ class Outgoing:
     """Of its stretch."""
     counted: Counted | None = None
     """For the account."""
+    source: SourceBatch | None = None
+    """The batch that it was made of."""
 
 
 class PartitionCopy:
@@ -72,6 +75,8 @@ class PartitionCopy:
         """What is acknowledged; None: not known yet."""
         self.origin: int | None = None
         """Of the stretch in which that ends."""
+        self.last_source: SourceBatch | None = None
+        """The source batch that was acknowledged last, where that is known."""
         self.position = 0
         """The source offset to be fetched next."""
         self.is_placed = False
@@ -174,7 +179,7 @@ class PartitionCopy:
             piece = piece_of(view, place, header, self.expected, self.where)
             if piece is not None:
                 counted = None if self.account is None else self._counted(view[place : place + header.size], header)
-                self._make_ready(piece, counted)
+                self._make_ready(piece, counted, SourceBatch(header.base_offset, next_offset, header.crc))
                 taken += 1
             if next_offset > self.position:  # noqa: PLR1730 - max() takes longer
                 self.position = next_offset
@@ -195,7 +200,7 @@ class PartitionCopy:
                 self.account.count(counted)
         self.position = max(self.position, header.next_offset)
 
-    def _make_ready(self, piece: Piece, counted: Counted | None) -> None:
+    def _make_ready(self, piece: Piece, counted: Counted | None, source: SourceBatch) -> None:
         origin, first = self._end_origin, piece.source_next - piece.records
         sequence = self._end_sequence
         goes_on = origin is not None and first - origin == sequence and fits_stretch(sequence, piece.records)
@@ -216,6 +221,7 @@ class PartitionCopy:
                 self._end_target,
                 not goes_on,
                 counted,
+                source,
             )
         )
         self._ready_bytes += size
@@ -261,6 +267,7 @@ class PartitionCopy:
         self._in_flight_bytes -= sent.size
         self.offsets.add(sent.source_next, sent.count, sent.source_first)
         self.origin = sent.origin
+        self.last_source = sent.source
         if self.account is not None and sent.counted is not None:
             self.account.count(sent.counted)
         self._is_confirmed = True

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterable
 
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError
-from barnabas.mirror.errors import MirrorError
+from barnabas.mirror.confirming import SourceBatch
+from barnabas.mirror.errors import DivergedError, MirrorError
 from barnabas.mirror.events import Told
 from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.ledger_topic import LedgerTopic
 from barnabas.mirror.link import Link
+from barnabas.mirror.looking import Ends, Look, Steps
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.side import Side
 from barnabas.mirror.source_reading import OnStopped
 from barnabas.mirror.tail import Tail
-from barnabas.records.header import BatchHeader, iter_headers
 
 SCAN_BYTES = 4 * 1024 * 1024
 AT_ONCE = 16
 """So many partitions are looked at at the same time."""
+CONFIRMED_AT_ONCE = 20
+"""In each round so many partitions have their last batch compared, so that a thousand busy ones cost little."""
+CONFIRM_S = 5.0
+"""A comparison that takes longer is left for a later round."""
+
+log = logging.getLogger(__name__)
 
 
 class Placing:
@@ -56,26 +65,28 @@ class Placing:
                 link.lost(str(error))
 
     async def _attend(self, link: Link) -> None:
-        if link.stopped is not None:
+        if link.stopped is not None and not link.is_tried_again:
             return
+        if link.is_out_of_range or not link.copy.is_placed:
+            await self.place(link)  # where an offset is gone, another mirror may have gone on before
         if link.is_out_of_range:
-            await self._realign(link)
-        if not link.copy.is_placed:
-            await self.place(link)
+            await self._skip_deleted(link)
+        link.stopped, link.is_tried_again = None, False
 
     async def place(self, link: Link) -> None:
-        """Read the end of the target's log, and go on from there.
+        """Read the end of the target's log, have the source confirm it, and go on from there.
 
-        :raises ForeignBatchError: somebody else has written there.
+        :raises DivergedError: the source does not confirm what the target has.
         """
         asked_at_s = self._clock.monotonic()
-        tail = await self._tail(link)
+        source_term = await self._source.begin_term(link.source)
+        target_term = await self._target.begin_term(link.target)
+        tail, look, source = await self._look(link)
         offsets = tail.offsets
         is_new = offsets is None
         if offsets is None:
-            start, _ = await self._source.ends(link.source)
             _, end = await self._target.ends(link.target)
-            offsets = OffsetMap(start, end)
+            offsets = OffsetMap(source.start, end)
         begins = self._begin_account(link, offsets)
         if is_new or begins:
             first = PartitionMark(link.target_topic_id.hex(), tail.origin, offsets.runs, link.told_to)
@@ -85,7 +96,87 @@ class Placing:
         if tail.remark:
             self._told.once(str(link.source), "remark", reason=tail.remark)
         link.copy.place(offsets, tail.origin, asked_at_s, await self._count_from(link, offsets))
+        link.copy.last_source = look.last_source
+        link.source_term, link.target_term = source_term, target_term
+        link.source_epoch = max(look.source_epoch, source_term.epoch)
+        link.confirmed_end = offsets.target_end
         link.counts.replaced += 1
+
+    async def check_resting(self, links: Iterable[Link]) -> None:
+        """Look at partitions without traffic: the target's logs may have lost their ends, or have got others.
+
+        The last batch is compared as well, once after each time that records came, and in turns: a batch that carries
+        the identity of the next one keeps the mirror's own from being stored, and is answered like that one.
+        """
+        resting = {link.target: (link, _target_end(link)) for link in links if link.is_at_rest}
+        found = await self._target.log_ends(resting)
+        for where, (link, end) in resting.items():
+            if where in found and found[where] != end and link.is_at_rest and _target_end(link) == end:
+                link.look_again()
+        unconfirmed = [link for link, end in resting.values() if link.is_at_rest and link.confirmed_end != end]
+        for link in unconfirmed[:CONFIRMED_AT_ONCE]:
+            await self._confirm(link)
+
+    async def _confirm(self, link: Link) -> None:
+        """Have the source confirm the last batch of the target while nothing goes on."""
+        end = _target_end(link)
+        try:
+            async with asyncio.timeout(CONFIRM_S):
+                await self._look(link)
+        except DivergedError:
+            link.look_again()  # `place` meets the same, and stops the partition
+        except (BarnabasError, TimeoutError) as error:
+            log.debug("%s: the last batch cannot be compared now: %s", link.source, error)
+            return
+        if link.is_at_rest and _target_end(link) == end:
+            link.confirmed_end = end
+
+    async def _look(self, link: Link) -> tuple[Tail, Look, Ends]:
+        """Look at the partition in both clusters.
+
+        :raises DivergedError: the source does not confirm what the target has, or did not, and no longer can.
+        """
+        offsets, origin = self._known(link)
+        target = Ends(*await self._target.ends(link.target))
+        source = Ends(*await self._source.ends(link.source))
+        tail = Tail(link.target, link.copy.lineage, offsets, origin, *target)
+        look = Look(link.target, tail, source, target, self._last_source(link))
+        try:
+            await self._run(link, look.steps(), source, target)
+            _check_proof(link, look)
+        except DivergedError as error:
+            # Offsets are asked for by name: the topic may be another one by now.
+            await self._source.check_topic(link.source.topic, link.source_topic_id)
+            await self._target.check_topic(link.target.topic, link.target_topic_id)
+            await self._note_divergence(link, str(error))
+            raise
+        link.diverged = None
+        return tail, look, source
+
+    async def _run(self, link: Link, steps: Steps, source: Ends, target: Ends) -> None:
+        try:
+            read = next(steps)
+            while True:
+                if read.is_source:
+                    data = await self._source.fetch(link.source, read.offset, SCAN_BYTES, source.end)
+                else:
+                    data = await self._target.fetch(link.target, read.offset, SCAN_BYTES, target.end)
+                read = steps.send(data)
+        except StopIteration:
+            return
+
+    async def _note_divergence(self, link: Link, reason: str) -> None:
+        """Write the reason into the ledger: the next mirror must not forget it."""
+        link.diverged = reason
+        mark = link.mark
+        if mark is None or mark == link.written:
+            return
+        try:
+            await self._ledger.write({PartitionMark.key(*link.target): mark.value()})
+        except BarnabasError as error:
+            log.debug("ledger: %s: %s; the next round writes it", link.source, error)
+        else:
+            link.written = mark
 
     def _begin_account(self, link: Link, offsets: OffsetMap) -> bool:
         """Have the account go on where it was told last; return whether it begins just now."""
@@ -116,65 +207,47 @@ class Placing:
             return None  # the source has lost its end, which is told as soon as more is asked for
         return max(start, account.counted_to)
 
-    async def _tail(self, link: Link) -> Tail:
-        offsets, origin = self._known(link)
-        start, end = await self._target.ends(link.target)
-        tail = Tail(link.target, link.copy.lineage, offsets, origin, start, end)
-        if start < end:
-            header = await self._last_header(link, end)
-            if header is None or not tail.last(header):
-                await self._scan(link, tail, end)
-        tail.end()
-        return tail
-
     def _known(self, link: Link) -> tuple[OffsetMap | None, int | None]:
         """Return the map as it was acknowledged here, or as the ledger has it: a copy that may be changed."""
         if link.copy.offsets is not None:
             return OffsetMap.of(link.copy.offsets.runs), link.copy.origin
-        mark = self._mark(link)
-        return (None, None) if mark is None else (OffsetMap.of(mark.runs), mark.origin)
+        mark = link.base = self._mark(link)
+        if mark is None:
+            return None, None
+        link.diverged = link.diverged or mark.diverged
+        return OffsetMap.of(mark.runs), mark.origin
+
+    def _last_source(self, link: Link) -> SourceBatch | None:
+        if link.copy.offsets is not None:
+            return link.copy.last_source
+        return None if link.base is None else link.base.last_source
 
     def _mark(self, link: Link) -> PartitionMark | None:
         mark = self._ledger.find(PartitionMark, PartitionMark.key(*link.target))
         return mark if mark is not None and mark.target_topic_id == link.target_topic_id.hex() else None
 
-    async def _last_header(self, link: Link, end: int) -> BatchHeader | None:
-        found = None
-        data = await self._target.fetch(link.target, end - 1, SCAN_BYTES, end)
-        for _, header in iter_headers(data, partial_ok=True):
-            if header.next_offset <= end:
-                found = header
-        return found
-
-    async def _scan(self, link: Link, tail: Tail, end: int) -> None:
-        offset = tail.scan_from
-        while offset < end:
-            reached = offset
-            data = await self._target.fetch(link.target, offset, SCAN_BYTES, end)
-            for _, header in iter_headers(data, partial_ok=True):
-                if header.next_offset <= end and header.base_offset >= offset:
-                    tail.take(header)
-                reached = max(reached, header.next_offset)
-            if reached == offset:
-                return  # nothing is left there: compaction took it
-            offset = reached
-
-    async def _realign(self, link: Link) -> None:
-        """The source has not the offset that was asked for."""
-        start, end = await self._source.ends(link.source)
-        if link.copy.is_placed:
-            if link.copy.expected > end:
-                raise MirrorError(
-                    f"{link.source}: the source ends at offset {end}, and {link.copy.expected} is to be read next: it"
-                    " has lost records that were mirrored; delete the topic in the target to have it mirrored anew"
-                )
-            await self.place(link)  # another mirror may have gone on before that was gone
-            missing = link.copy.skip_to(start)
-            if missing:
-                link.counts.source_missing += missing
-                self._told.once(
-                    str(link.source),
-                    "remark",
-                    reason=f"{missing} offsets before {start} were deleted in the source before they were mirrored",
-                )
+    async def _skip_deleted(self, link: Link) -> None:
+        """Go on where the source's log starts, if that is behind the offset that was asked for."""
+        start, _ = await self._source.ends(link.source)
+        missing = link.copy.skip_to(start)
+        if missing:
+            link.counts.source_missing += missing
+            self._told.once(
+                str(link.source),
+                "remark",
+                reason=f"{missing} offsets before {start} were deleted in the source before they were mirrored",
+            )
         link.is_out_of_range = False
+
+
+def _check_proof(link: Link, look: Look) -> None:
+    """Check that a partition which diverged is the source's again: silence is no proof.
+
+    :raises DivergedError: the source no longer has the records that could prove it.
+    """
+    if link.diverged is not None and not look.is_confirmed:
+        raise DivergedError(link.diverged)
+
+
+def _target_end(link: Link) -> int | None:
+    return None if link.copy.offsets is None else link.copy.offsets.target_end

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from barnabas.client.answers import left_out
 from barnabas.client.cluster import FETCH_VERSION_MAX, Cluster
 from barnabas.client.config import AdminConfig, make_config
 from barnabas.client.dialing import dial_with
-from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ends_at_leader, list_offsets
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
+from barnabas.errors import BarnabasError, ConfigurationError, ErrorCode, KafkaError
+from barnabas.mirror.link import Term
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.protocol.types import ZERO_UUID
 
 TAIL_WAIT_MS = 500
+
+log = logging.getLogger(__name__)
 
 
 class Side:
@@ -25,10 +30,12 @@ class Side:
 
     :param name: `source` or `target`, for messages.
     :param settings: of its clients, under Kafka's names; where the brokers are is among them.
+    :param purpose: of the connections that carry the mirrored records, whose loss ends a term.
     """
 
-    def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, settings: Mapping[str, Any], purpose: str) -> None:
         self.name = name
+        self.purpose = purpose
         self.settings = settings
         self.config = make_config(AdminConfig, dict(settings), {})
         self.cluster = Cluster(self.config, dial=dial_with(self.config), clock=SYSTEM_CLOCK, random=random.random)
@@ -65,6 +72,52 @@ class Side:
             found.append(at.offset)
         return found[0], found[1]
 
+    def term(self, where: TopicPartition) -> Term | None:
+        """Return the present term of a partition; None: it has no leader, or there is no connection to it."""
+        leader = self.cluster.view.leader(where)
+        channel = None if leader is None else self.cluster.open_channel(leader, self.purpose)
+        if leader is None or channel is None:
+            return None
+        return Term(leader, self.cluster.view.leader_epoch(where), channel)
+
+    async def begin_term(self, where: TopicPartition) -> Term:
+        """Return the present term of a partition, with a new connection if there is none.
+
+        :raises KafkaError: LEADER_NOT_AVAILABLE.
+        """
+        leader = self.cluster.view.leader(where)
+        if leader is None:
+            raise self._no_leader(where)
+        channel = await self.cluster.channel_to(leader, self.purpose)
+        return Term(leader, self.cluster.view.leader_epoch(where), channel)
+
+    def _no_leader(self, where: TopicPartition) -> KafkaError:
+        self.cluster.want_refresh()
+        return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
+
+    async def check_topic(self, topic: str, topic_id: bytes) -> None:
+        """Check that a topic still has an id; in clusters without ids every topic passes.
+
+        :raises KafkaError: UNKNOWN_TOPIC_ID: it was deleted, and may have been made again.
+        """
+        (view,) = await self.cluster.describe([topic])
+        if topic_id not in (ZERO_UUID, view.topic_id):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, subject=f"topic {topic!r} of the {self.name}")
+
+    async def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where logs end now; what a leader does not tell is left out; one try."""
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for where in partitions:
+            if (leader := self.cluster.view.leader(where)) is not None:
+                by_leader.setdefault(leader, []).append(where)
+        found: dict[TopicPartition, int] = {}
+        for leader, led in by_leader.items():
+            try:
+                found |= await ends_at_leader(self.cluster, leader, led)
+            except BarnabasError as error:
+                log.debug("%s broker %d: log ends: %s", self.name, leader, error)
+        return found
+
     async def fetch(self, where: TopicPartition, offset: int, bytes_max: int, end: int) -> memoryview:
         """Return batches from `offset` on, which may be none where there is nothing; one try.
 
@@ -74,8 +127,7 @@ class Side:
         """
         leader = self.cluster.view.leader(where)
         if leader is None:
-            self.cluster.want_refresh()
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
+            raise self._no_leader(where)
         part = FetchPartition(partition=where.partition, fetch_offset=offset, partition_max_bytes=bytes_max)
         request = FetchRequest(
             max_wait_ms=TAIL_WAIT_MS,

@@ -15,11 +15,13 @@ from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.mirror.broker_tasks import BrokerTasks
 from barnabas.mirror.errors import MirrorError
-from barnabas.mirror.link import Link
+from barnabas.mirror.link import Link, Term
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.protocol.types import ZERO_UUID
+from barnabas.records import iter_headers
 
+FETCH_PURPOSE = "mirror-fetch"
 FETCH_BYTES = 8 * 1024 * 1024
 PARTITION_BYTES = 2 * 1024 * 1024
 MAX_WAIT_MS = 500
@@ -82,6 +84,13 @@ class SourceReading:
         if sum(link.copy.held_bytes for link in self._links.values()) >= HELD_BYTES_MAX:
             return False
         led = [link for link in self._links.values() if view.leader(link.source) == broker]
+        if not led:
+            return False
+        channel = await self._cluster.channel_to(broker, FETCH_PURPOSE)
+        for each in led:
+            term = Term(broker, view.leader_epoch(each.source), channel)
+            if each.copy.is_placed and each.source_term != term:
+                each.look_again()  # the log may have lost its end since the last look
         now_s = self._clock.monotonic()
         wanting = [link for link in led if link.wants_data and now_s - link.refused_at_s >= REFUSED_S]
         if not wanting:
@@ -94,18 +103,17 @@ class SourceReading:
         are_full = len(asked) < len([link for link in led if link.stopped is None])
         offsets = {link.source: (link, link.copy.position) for link in asked}
         names = {link.source_topic_id: link.source.topic for link in asked}
-        response: FetchResponse = await self._cluster.send(
-            broker,
+        response: FetchResponse = await self._cluster.ask(
+            channel,
             _request(offsets.values(), FULL_WAIT_MS if are_full else MAX_WAIT_MS),
-            purpose="mirror-fetch",
             version_max=FETCH_VERSION_MAX if ZERO_UUID in names else VERSION_WITH_IDS,
         )
         for topic in response.responses:
-            for each in topic.partitions:
-                tp = TopicPartition(topic.topic or names.get(topic.topic_id, ""), each.partition_index)
+            for answer in topic.partitions:
+                tp = TopicPartition(topic.topic or names.get(topic.topic_id, ""), answer.partition_index)
                 link, asked_for = offsets.get(tp, (None, 0))
                 if link is not None and self._links.get(tp) is link:
-                    self._take(link, each, asked_for)
+                    self._take(link, answer, asked_for)
         self._on_ready()
         return True
 
@@ -127,6 +135,13 @@ class SourceReading:
                 self._has_all(link)
             return
         try:
+            _, first = next(iter_headers(answer.records, partial_ok=True), (0, None))
+            if first is not None and first.leader_epoch > link.source_epoch and link.copy.is_placed:
+                # A new leader wrote the batch, and may have truncated the log before that.
+                link.source_epoch = first.leader_epoch
+                link.look_again()
+                self._cluster.want_refresh()
+                return
             link.copy.take(answer.records, asked_for)
         except MirrorError as error:
             self._on_stopped(link, error)

@@ -6,7 +6,8 @@ says counts. The answer does not depend on how many mirrors write, or wrote: eac
 
 from __future__ import annotations
 
-from barnabas.mirror.errors import ForeignBatchError, MirrorError
+from barnabas.mirror.confirming import Claim, remedy
+from barnabas.mirror.errors import DivergedError, ForeignBatchError
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.model import TopicPartition
 from barnabas.records.header import BatchHeader
@@ -48,48 +49,49 @@ class Tail:
         return max(self.offsets.target_end, self._log_start)
 
     @property
-    def is_known(self) -> bool:
-        """Whether nothing has to be read."""
-        return self._log_end == self._log_start or (
-            self.offsets is not None and self._log_end == self.offsets.target_end
-        )
+    def ends_in_map(self) -> bool:
+        """Whether the log ends where the map ends, or before: then the last batch may settle the look."""
+        return self.offsets is not None and self._log_end <= self.offsets.target_end
 
-    def last(self, header: BatchHeader) -> bool:
-        """Take the last batch of the log; return whether all is known by it.
-
-        Within a stretch each record moves both offsets by one. So where the last batch is of the stretch in which the
-        map ends, and as far on in the source as in the target, nobody else's record is between the two.
+    def last(self, header: BatchHeader) -> Claim | None:
+        """Take the last batch of a log that ends in the map; None: the map does not fit, and all has to be scanned.
 
         :raises ForeignBatchError: somebody else wrote it.
         """
+        assert self.offsets is not None
         found = provenance_of(self._lineage, header)
         if found is None:
             raise self._foreign(header)
+        if not self._fits_map(header, found):
+            self.offsets = None  # what is there now is not what was there
+            self._is_cut = False
+            return None
         if self._is_cut:
-            return self._cut_to(header, found)
-        if self.offsets is None or found.origin != self.origin:
-            return False
-        ahead = found.source_next - self.offsets.source_end
-        if ahead < 0 or ahead != header.next_offset - self.offsets.target_end:
-            return False
-        self.offsets.add(found.source_next, ahead)
-        return True
+            # The leader was elected uncleanly, or lost its disk.
+            lost = self.offsets.target_end - header.next_offset
+            self.remark = (
+                f"{self._where}: the target lost {lost} records from offset {header.next_offset} on;"
+                " the mirror sends them again"
+            )
+            self._is_cut = False
+            self.offsets.rewind(found.source_next, header.next_offset)
+            self.origin = found.origin
+        return Claim(found.source_next - header.last_offset_delta - 1, found.source_next)
 
-    def _cut_to(self, header: BatchHeader, found: Provenance) -> bool:
-        """The log ends earlier than it ended before: its leader was elected uncleanly, or lost its disk."""
+    def _fits_map(self, header: BatchHeader, found: Provenance) -> bool:
+        """Return whether the map allows a batch where it is. Both directions of a map never answer too far on."""
         assert self.offsets is not None
-        lost = self.offsets.target_end - header.next_offset
-        self.remark = f"{self._where}: the target has lost {lost} records from offset {header.next_offset} on"
-        self._is_cut = False
-        if self.offsets.to_target(found.source_next) != header.next_offset:
-            self.offsets = None  # what is there now is not what was there: all of it has to be looked at
-            return False
-        self.offsets.rewind(found.source_next, header.next_offset)
-        self.origin = found.origin
-        return True
+        if header.next_offset == self.offsets.target_end:
+            return found.source_next == self.offsets.source_end and self.origin in (None, found.origin)
+        return (
+            self.offsets.to_target(found.source_next) <= header.next_offset
+            and self.offsets.to_source(header.next_offset) <= found.source_next
+        )
 
-    def take(self, header: BatchHeader) -> None:
-        """Take the next batch of the log, in their order from `scan_from` on.
+    def take(self, header: BatchHeader) -> Claim:
+        """Take the next batch of the log, in their order from `scan_from` on; return what it claims.
+
+        A batch right behind the one before it also claims that the source has nothing between the two.
 
         :raises ForeignBatchError: somebody else wrote it.
         """
@@ -97,22 +99,25 @@ class Tail:
         if found is None:
             raise self._foreign(header)
         count = header.last_offset_delta + 1
+        source_from = found.source_next - count
         if self.offsets is None:
             self.offsets = OffsetMap(0, header.base_offset)
             self.origin = found.origin  # what was before it, nobody knows
         elif header.base_offset == self.offsets.target_end:
             self._check_follows(header, found)
+            source_from = self.offsets.source_end
         if header.base_offset > self.offsets.target_end:  # compaction or retention took what was between
             self.offsets.jump(self.offsets.source_end, header.base_offset)
         self.offsets.add(found.source_next, count)
         self.origin = found.origin
+        return Claim(source_from, found.source_next)
 
     def _check_follows(self, header: BatchHeader, found: Provenance) -> None:
         """Check a batch that lies right behind the one before it.
 
         A stretch begins with sequence 0; any other number goes on where the batch before has ended.
 
-        :raises MirrorError: records are there twice, or are missing.
+        :raises DivergedError: records are there twice, or are missing.
         """
         assert self.offsets is not None
         first = found.source_next - header.last_offset_delta - 1
@@ -122,13 +127,13 @@ class Tail:
             what = f"records from source offset {self.offsets.source_end} to {first} are missing"
         else:
             return
-        raise MirrorError(
-            f"{self._where}: at target offset {header.base_offset} {what}; delete the topic in the target to have it"
-            " mirrored anew"
-        )
+        raise DivergedError(f"{self._where}: at target offset {header.base_offset} {what}; {remedy(self._where)}")
 
     def end(self) -> None:
-        """All was taken. What remains unknown is what retention took before anybody looked."""
+        """All was taken.
+
+        :raises DivergedError: records are gone that nobody has seen.
+        """
         if self.offsets is None:
             return
         if self._is_cut:
@@ -140,13 +145,13 @@ class Tail:
             return
         unseen = self._log_end - self.offsets.target_end
         if unseen > 0:
-            self.remark = f"{self._where}: the target has {unseen} records no longer that the ledger did not know yet"
-            self.offsets.jump(self.offsets.source_end + unseen, self._log_end)
-            self.origin = None
+            raise DivergedError(
+                f"{self._where}: the target deleted {unseen} records from offset {self.offsets.target_end} on before"
+                f" the ledger covered them, so nothing proves that the source has them; {remedy(self._where)}"
+            )
 
     def _foreign(self, header: BatchHeader) -> ForeignBatchError:
         return ForeignBatchError(
             f"{self._where}: somebody else wrote offset {header.base_offset} (producer {header.producer_id});"
-            " a mirror must be the only one to write there: write elsewhere, and delete the topic in the target"
-            " to have it mirrored anew"
+            f" a mirror must be the only one to write there; {remedy(self._where)}"
         )

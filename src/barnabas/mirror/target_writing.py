@@ -16,7 +16,7 @@ from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.mirror.broker_tasks import BrokerTasks
 from barnabas.mirror.errors import MirrorError
-from barnabas.mirror.link import Link
+from barnabas.mirror.link import Link, Term
 from barnabas.mirror.partition_copy import Outgoing
 from barnabas.mirror.source_reading import OTHER_TOPIC, Links, OnStopped, OnWell
 from barnabas.model import Acks
@@ -29,6 +29,7 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.protocol.types import ZERO_UUID
 
+PRODUCE_PURPOSE = "mirror-produce"
 REQUEST_BYTES = 1024 * 1024
 """A request ends with the batch that makes it larger than this."""
 REQUESTS_PER_TURN = 16
@@ -94,7 +95,11 @@ class TargetWriting:
         self._turn += 1
         first = self._turn % len(led)  # each is the first now and then, for a request has no room for all
         led = led[first:] + led[:first]
-        channel = await self._cluster.channel_to(broker, "mirror-produce")
+        channel = await self._cluster.channel_to(broker, PRODUCE_PURPOSE)
+        for link in led:
+            term = Term(broker, self._cluster.view.leader_epoch(link.target), channel)
+            if link.copy.is_placed and link.target_term != term:
+                link.look_again()  # the log may have lost its end since the last look
         has_ids = all(link.target_topic_id != ZERO_UUID for link in led)
         version = min(channel.version_for(ProduceRequest), VERSION_WITH_IDS if has_ids else PRODUCE_VERSION_MAX)
         timeout_s = TIMEOUT_MS / 1000 + MARGIN_S

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.mirror.confirming import SourceBatch
 from barnabas.mirror.ledger import BadEntryError, GroupMark, PartitionMark, decode, encode
 
-MARK = PartitionMark("id", 100, ((100, 0, 5), (110, 5, 2)))
+MARK = PartitionMark(
+    "id", 100, ((100, 0, 5), (110, 5, 2)), diverged="the source lost records", last_source=SourceBatch(110, 112, 7)
+)
 
 
 def test_marks_are_read_as_they_were_written() -> None:
@@ -29,6 +32,9 @@ def test_marks_are_read_as_they_were_written() -> None:
         {"origin": -1},
         {"origin": 1 << 70},
         {"origin": True},
+        {"diverged": 5},
+        {"last_source": [1, 2]},
+        {"last_source": [1, 2, -3]},
     ],
 )
 def test_mark_that_no_mirror_wrote_is_refused(more: dict[str, object]) -> None:

@@ -38,3 +38,17 @@ def test_how_far_an_earlier_mirror_has_told_stays_in_the_ledger_until_the_accoun
     each.copy.account.begin(40)
     each.copy.account.told_to = 60
     assert each.mark.told_to == 60
+
+
+def test_lag_is_not_known_while_the_logs_differ_or_were_not_looked_at() -> None:
+    each = link(0)
+    each.copy.place(OffsetMap(7, 0), None, 0.0)
+    each.source_end = 7
+    assert (each.lag, each.is_at_rest) == (0, True)
+    each.look_again()
+    assert (each.lag, each.is_at_rest) == (None, False)
+    each.copy.place(OffsetMap(7, 0), None, 0.0)
+    each.diverged = "the source has another record"
+    assert each.lag is None
+    assert each.mark is not None
+    assert each.mark.diverged == "the source has another record"

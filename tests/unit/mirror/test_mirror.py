@@ -13,7 +13,7 @@ from barnabas.clock import ManualClock
 from barnabas.errors import TimedOutError
 from barnabas.mirror import account, mirror
 from barnabas.mirror.account import PartitionAccount, TopicAccount
-from barnabas.mirror.link import TRIES_TOLD, Link
+from barnabas.mirror.link import TRIES_TOLD, Link, Term
 from barnabas.mirror.mirror import AUDIT_PATIENCE_S, Mirror, MirrorConfig
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
@@ -116,16 +116,22 @@ def test_partition_is_counted_behind_the_mirror_only_where_the_audit_is_not_put_
     async def target_ends(_where: TopicPartition) -> tuple[int, int]:
         return 5, 5
 
+    async def term(_where: TopicPartition) -> Term:
+        return Term(1, 0, None)
+
     async def placed_again() -> None:
         made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lambda _event: None)
         monkeypatch.setattr(made._source, "ends", source_ends)
         monkeypatch.setattr(made._target, "ends", target_ends)
+        monkeypatch.setattr(made._source, "begin_term", term)
+        monkeypatch.setattr(made._target, "begin_term", term)
         link = audited_link()
         assert link.copy.account is not None
         bring(link, 0, 2)
         link.copy.account.topic.is_put_off = True
         bring(link, 2, 3)
         link.copy.account.topic.is_put_off = is_put_off
+        link.copy.last_source = None  # the source has no records here that could be compared
         link.lost("another leader")
         await made._placing.place(link)
         assert link.copy.position == (5 if is_put_off else 2)

@@ -10,21 +10,26 @@ import pytest
 
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode
-from barnabas.mirror.link import TRIES_TOLD, Link, why_waiting
+from barnabas.mirror.link import TRIES_TOLD, Link, Term, why_waiting
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.mirror.source_reading import REFUSED_S, SourceReading
 from barnabas.model import TopicPartition
 from barnabas.protocol.types import ZERO_UUID
-from barnabas.records import BatchBuilder
+from barnabas.records import BatchBuilder, stamp
 
 TOPIC_ID = b"i" * 16
+CHANNEL = "a connection"
+TERM = Term(1, 0, CHANNEL)
 
 
 class Recording:
     """A cluster of one broker, which notes what it was asked for."""
 
-    view = SimpleNamespace(leader=lambda _where: 1)
+    view = SimpleNamespace(leader=lambda _where: 1, leader_epoch=lambda _where: 0)
+
+    async def channel_to(self, _broker: int, _purpose: str) -> str:
+        return CHANNEL
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
@@ -32,7 +37,7 @@ class Recording:
         self.answer: Any = None
         """To each partition; None: none."""
 
-    async def send(self, _broker: int, request: Any, *, version_max: int, **_more: Any) -> Any:
+    async def ask(self, _channel: str, request: Any, *, version_max: int, **_more: Any) -> Any:
         self.asked.append([part.partition for topic in request.topics for part in topic.partitions])
         self.topics += [(topic.topic, topic.topic_id, version_max) for topic in request.topics]
         if self.answer is None:
@@ -50,7 +55,7 @@ def link(partition: int, topic_id: bytes = TOPIC_ID) -> Link:
     where = TopicPartition("clicks", partition)
     copy = PartitionCopy(where, 1)
     copy.place(OffsetMap(0, 0), None, 0.0)
-    return Link(where, where, b"id", copy, topic_id)
+    return Link(where, where, b"id", copy, topic_id, source_term=TERM, source_epoch=0)
 
 
 def answer(high_watermark: int = 0, error: ErrorCode = ErrorCode.NONE, records: bytes = b"") -> Any:
@@ -125,3 +130,25 @@ def test_partition_that_was_stopped_is_well_when_nothing_is_left_to_be_sent() ->
     assert bench.well == [bench.link]
     bench.round(answer(0))
     assert bench.well == [bench.link], "told once"
+
+
+def test_partition_is_looked_at_again_before_it_is_read_over_another_connection() -> None:
+    bench = Bench()
+    bench.link.source_term = Term(1, 0, "the connection before a restart")
+    assert not bench.round(answer(5)), "nothing is asked for"
+    assert bench.link.attention.is_set()
+    assert not bench.link.copy.is_placed
+
+
+def test_batch_of_a_later_leader_is_not_taken_before_the_partition_is_looked_at() -> None:
+    bench = Bench()
+    builder = BatchBuilder()
+    builder.append(0, b"k", b"v")
+    batch = builder.build()
+    stamp(batch, 0, 0, 3)
+    bench.round(answer(1, records=bytes(batch)))
+    assert bench.link.attention.is_set()
+    assert not bench.link.copy.is_placed
+    bench.link.copy.place(OffsetMap(0, 0), None, 0.0)
+    bench.round(answer(1, records=bytes(batch)))
+    assert bench.link.copy.position == 1

@@ -11,7 +11,7 @@ import pytest
 from barnabas.clock import ManualClock
 from barnabas.errors import DisconnectedError, ErrorCode
 from barnabas.mirror.errors import MirrorError
-from barnabas.mirror.link import Link
+from barnabas.mirror.link import Link, Term
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import KNOWN_S, PartitionCopy
 from barnabas.mirror.target_writing import TargetWriting
@@ -26,7 +26,7 @@ TARGET_ID = b"t" * 16
 class Target:
     """A cluster of one broker, which is there or away, and keeps what it is sent."""
 
-    view = SimpleNamespace(leader=lambda _where: 1)
+    view = SimpleNamespace(leader=lambda _where: 1, leader_epoch=lambda _where: 0)
 
     def __init__(self) -> None:
         self.is_away = False
@@ -73,7 +73,7 @@ class Bench:
         self.cluster: Any = Target()
         self.clock = ManualClock()
         self.copy = PartitionCopy(WHERE, 1)
-        self.link = Link(WHERE, WHERE, TARGET_ID, self.copy)
+        self.link = Link(WHERE, WHERE, TARGET_ID, self.copy, target_term=Term(1, 0, self.cluster))
         self.stopped: list[MirrorError] = []
         self.well: list[Link] = []
         self.writing = TargetWriting(
@@ -131,3 +131,11 @@ def test_partition_is_well_again_when_a_batch_got_through_and_not_before() -> No
     assert bench.well == [bench.link]
     bench.round()
     assert bench.cluster.sent
+
+
+def test_partition_is_looked_at_again_before_anything_is_sent_over_another_connection() -> None:
+    bench = Bench()
+    bench.link.target_term = Term(1, 0, "the connection before a restart")
+    bench.round()
+    assert bench.cluster.sent == []
+    assert bench.link.attention.is_set()
