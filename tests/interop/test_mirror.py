@@ -14,6 +14,7 @@ import pytest
 import barnabas
 from barnabas.client.range_reader import RangeReader
 from barnabas.errors import BarnabasError
+from barnabas.model import OffsetAndMetadata
 from barnabas.records import iter_headers
 from tests.conftest import BrokerProcess
 from tests.interop.conftest import COMPACTS_SOON
@@ -195,13 +196,17 @@ def test_offsets_that_were_deleted_before_are_told_and_the_map_is_right(pair: Pa
         assert stored(a, "begins") == stored(b, "begins")
         send(a, "begins", 1_000, 500)
         admin.delete_records({("begins", 0): 1_400})
-        mirror = once(run, "--topics", "begins", "--groups", "begins-group")
+        mirror = run("--topics", "begins", "--groups", "begins-group", "--once")
+        assert mirror.wait() == 1, "not all was mirrored"
         assert "400 offsets before 1400 were deleted" in mirror.said("remark")[0]["reason"]
+        assert mirror.said("ended")[0]["missing"] == 400
         assert len(stored(b, "begins")[0]) == 323
-        admin.set_group_offsets("begins-group", {("begins", 0): 1_450})
+        admin.set_group_offsets("begins-group", {("begins", 0): OffsetAndMetadata(1_450, "kept")})
         mirror = run("--topics", "begins", "--groups", "begins-group")
         place = ("begins", 0)
         wait_until(lambda: _offset(there, "begins-group", place) == 273, mirror.log.read_text)
+        (committed,) = there.group_offsets("begins-group").values()
+        assert committed.metadata == "kept"
         assert mirror.stop() == 0
 
 

@@ -164,6 +164,7 @@ class _Output:
         self._before = now_s, sums
         if self._as_json:
             told = {"event": "status", "partitions": sums.partitions, "stopped": sums.stopped}
+            told |= {"missing": sums.missing} if sums.missing else {}
             refused = {"refused_settings": list(refused_settings)} if refused_settings else {}
             self.tell({**told, "records": sums.records, "bytes": sums.bytes, "lag": sums.lag, **refused})
             return
@@ -171,6 +172,8 @@ class _Output:
         text = f"{sums.records:,} records mirrored, {rate / 1e6:.1f} MB/s, lag {lag}, {sums.partitions} partitions"
         if sums.stopped:
             text += f", {sums.stopped} stopped"
+        if sums.missing:
+            text += f", {sums.missing:,} offsets deleted before they were mirrored"
         if refused_settings:
             text += f", {len(refused_settings)} settings refused"
         if self._is_live:
@@ -208,19 +211,34 @@ async def _mirror(config: MirrorConfig, output: _Output, metrics_port: int | Non
     watching: asyncio.Task[None] | None = None
     try:
         with serving_metrics(metrics_port, mirror.metrics) as server:
-            await mirror.start()
-            place = {} if server is None else {"metrics": f"http://127.0.0.1:{server.server_port}/metrics"}
-            output.tell({"about": "mirror", "event": "ready", **place})
-            watching = asyncio.create_task(_watch(mirror, output, stop, once=once))
-            await mirror.run_until(stop)
+            if await _starts(mirror, stop):
+                place = {} if server is None else {"metrics": f"http://127.0.0.1:{server.server_port}/metrics"}
+                output.tell({"about": "mirror", "event": "ready", **place})
+                watching = asyncio.create_task(_watch(mirror, output, stop, once=once))
+                await mirror.run_until(stop)
     finally:
         if watching is not None:
             watching.cancel()
         await mirror.stop()
         output.end_line()
     sums = mirror.final
-    output.tell({"about": "mirror", "event": "ended", "records": sums.records, "lag": sums.lag})
-    return EXIT_STOPPED if sums.stopped or mirror.standing else 0
+    missing = {"missing": sums.missing} if sums.missing else {}
+    output.tell({"about": "mirror", "event": "ended", "records": sums.records, "lag": sums.lag, **missing})
+    return EXIT_STOPPED if sums.stopped or sums.missing or mirror.standing else 0
+
+
+async def _starts(mirror: Mirror, stop: asyncio.Event) -> bool:
+    """Start, which waits for clusters that are away; return False where the mirror is to end before that is done."""
+    tasks = [asyncio.create_task(mirror.start()), asyncio.create_task(stop.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            await tasks[0]
+        return tasks[0].done()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _watch(mirror: Mirror, output: _Output, stop: asyncio.Event, *, once: bool) -> None:

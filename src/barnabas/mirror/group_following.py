@@ -10,7 +10,7 @@ from barnabas.client.admin.groups import list_groups
 from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError
 from barnabas.mirror.events import Told
-from barnabas.mirror.group_moves import Conflict, Move, decide
+from barnabas.mirror.group_moves import Conflict, Metadata, Move, decide, metadata_to_follow
 from barnabas.mirror.ledger import GroupMark
 from barnabas.mirror.ledger_topic import LedgerTopic
 from barnabas.mirror.link import Link
@@ -45,6 +45,8 @@ class GroupFollowing:
         self._links = links
         self._told = told
         self._turn = asyncio.Lock()
+        self._metadata: dict[tuple[str, TopicPartition], Metadata] = {}
+        """As it was at the last look, by group and partition of the source."""
         self.commits = 0
         """Offsets that were committed, in either cluster."""
 
@@ -77,7 +79,7 @@ class GroupFollowing:
     async def _follow(self, group: str) -> None:
         theirs = await committed_offsets(self._source.cluster, group, None)
         ours = await committed_offsets(self._target.cluster, group, None)
-        moves: list[tuple[Link, Move]] = []
+        moves: list[tuple[Link, Move, str]] = []
         agreed: dict[str, Mapping[str, Any]] = {}
         conflicts: list[str] = []
         for link in self._links.values():
@@ -86,8 +88,11 @@ class GroupFollowing:
             source, target = theirs.get(link.source), ours.get(link.target)
             mark = self._mark(group, link)
             found = decide(source and source.offset, target and target.offset, mark, link.copy.offsets)
+            if source is not None and target is not None and not isinstance(found, Move | Conflict):
+                found = self._move_of_metadata(group, link, source, target, found or mark) or found
             if isinstance(found, Move):
-                moves.append((link, found))
+                follows = target if found.commit_target is None else source
+                moves.append((link, found, "" if follows is None else follows.metadata))
             elif isinstance(found, Conflict):
                 conflicts.append(str(link.source))
             elif found is not None and found != mark:
@@ -104,16 +109,30 @@ class GroupFollowing:
     def _mark(self, group: str, link: Link) -> GroupMark | None:
         return self._ledger.find(GroupMark, GroupMark.key(group, *link.target))
 
-    async def _commit(self, group: str, moves: list[tuple[Link, Move]], *, to_source: bool) -> bool:
+    def _move_of_metadata(
+        self, group: str, link: Link, source: OffsetAndMetadata, target: OffsetAndMetadata, mark: GroupMark | None
+    ) -> Move | None:
+        """Return the move that brings metadata to the other cluster where the group committed nothing else new."""
+        now = source.metadata, target.metadata
+        seen = self._metadata.get((group, link.source))
+        self._metadata[group, link.source] = now
+        metadata = metadata_to_follow(now, seen)
+        if metadata is None or mark is None:
+            return None
+        if metadata == source.metadata:
+            return Move(mark, None, target.offset, mark)
+        return Move(mark, source.offset, None, mark)
+
+    async def _commit(self, group: str, moves: list[tuple[Link, Move, str]], *, to_source: bool) -> bool:
         """Commit what has moved in the other cluster; return whether the group has members here that forbid it."""
         side = self._source if to_source else self._target
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         before, after = dict[str, Mapping[str, Any]](), dict[str, Mapping[str, Any]]()
-        for link, move in moves:
+        for link, move, metadata in moves:
             offset = move.commit_source if to_source else move.commit_target
             if offset is None:
                 continue
-            offsets[link.source if to_source else link.target] = OffsetAndMetadata(offset)
+            offsets[link.source if to_source else link.target] = OffsetAndMetadata(offset, metadata)
             key = GroupMark.key(group, *link.target)
             if move.mark != self._mark(group, link):
                 before[key] = move.mark.value()
@@ -122,7 +141,7 @@ class GroupFollowing:
             return False
         await self._ledger.write(before)
         try:
-            await commit_offsets(side.cluster, group, offsets)
+            await self._commit_to(side, group, offsets)
         except KafkaError as error:
             if error.code not in HAS_MEMBERS:
                 raise
@@ -132,3 +151,15 @@ class GroupFollowing:
         await self._ledger.write(after)
         self.commits += len(offsets)
         return False
+
+    async def _commit_to(self, side: Side, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        try:
+            await commit_offsets(side.cluster, group, offsets)
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_METADATA_TOO_LARGE:
+                raise
+            reason = f"the {side.name} refuses metadata that long (offset.metadata.max.bytes); offsets go on without it"
+            self._told.left_out(f"metadata of group {group}", reason)
+            await commit_offsets(
+                side.cluster, group, {tp: OffsetAndMetadata(each.offset) for tp, each in offsets.items()}
+            )

@@ -62,6 +62,30 @@ def _several(offsets: tuple[int, ...]) -> tuple[int, ...]:
 
 Decision = Move | Conflict | GroupMark | None
 
+Metadata = tuple[str, str]
+"""What was committed with the offsets in source and target."""
+
+
+def metadata_to_follow(now: Metadata, seen: Metadata | None) -> str | None:
+    """Return the metadata that the other side gets as well, where no offset moves; None: nothing changes.
+
+    :param seen: the metadata at the look before; None: this is the first one.
+
+    >>> metadata_to_follow(("new", "old"), ("old", "old")), metadata_to_follow(("old", "new"), ("old", "old"))
+    ('new', 'new')
+    >>> metadata_to_follow(("a", "b"), ("c", "d")), metadata_to_follow(("a", "b"), None)
+    (None, None)
+    """
+    source, target = now
+    if source == target:
+        return None
+    if seen is None:  # of two that differ an empty one is that of a mirror of an earlier release
+        return None if source and target else source or target
+    has_moved = (source != seen[0], target != seen[1])
+    if has_moved == (True, False):
+        return source
+    return target if has_moved == (False, True) else None
+
 
 def decide(source: int | None, target: int | None, mark: GroupMark | None, offsets: OffsetMap) -> Decision:
     """Return what to do: a move, a mark to be written because both sides agree already, or nothing.

@@ -25,6 +25,8 @@ class Sums:
     stopped: int
     records: int
     bytes: int
+    missing: int
+    """Source offsets that were deleted before they were mirrored."""
     lag: int | None
     """Source offsets that are not mirrored yet; None: not known of all partitions."""
 
@@ -38,6 +40,7 @@ class Sums:
             sum(link.stopped is not None for link in known),
             sum(link.counts.records for link in known),
             sum(link.counts.bytes for link in known),
+            sum(link.counts.source_missing for link in known),
             None if None in lags else sum(lag for lag in lags if lag is not None),
         )
 

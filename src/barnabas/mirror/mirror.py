@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from barnabas.client.event_sender import AUDIT_TOPIC
@@ -139,16 +139,15 @@ class Mirror:
     # --- its life ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Reach both clusters, and begin.
+        """Reach both clusters, waiting for one that is away, and begin.
 
-        :raises TimedOutError: one of them does not answer.
         :raises ConfigurationError: they are the same.
         """
-        await self._source.start()
-        await self._target.start()
+        await self._wait_for(self._source.start, "source")
+        await self._wait_for(self._target.start, "target")
         if self._source.id == self._target.id:
             raise ConfigurationError(f"source and target are the same cluster ({self._source.id})")
-        await self._ledger.create()
+        await self._wait_for(self._ledger.create, "ledger")
         config = self._config
         rounds = [
             (self._topics.round, config.refresh_s, "topics"),
@@ -160,6 +159,20 @@ class Mirror:
         ]
         self._tasks = [asyncio.create_task(self._again(*each)) for each in rounds]
         self._tasks += [asyncio.create_task(self._reading.run()), asyncio.create_task(self._writing.run())]
+
+    async def _wait_for(self, step: Callable[[], Awaitable[None]], about: str) -> None:
+        """Do a step of the start as soon as the cluster lets it be done."""
+        while True:
+            try:
+                await step()
+            except BarnabasError as error:
+                if not error.retriable:
+                    raise
+                self._told.state(about, "waiting", str(error))
+                await asyncio.sleep(AGAIN_S)
+            else:
+                self._told.over(about)
+                return
 
     async def run_until(self, stop: asyncio.Event) -> None:
         """Mirror until told to stop; a bug in one of the parts ends all of it.
@@ -354,7 +367,8 @@ class Mirror:
     @property
     def sums(self) -> Sums:
         """What was done, and what is left."""
-        return Sums.of(self.links.values())
+        found = Sums.of(self.links.values())
+        return found if self._topics.rounds else replace(found, lag=None)
 
     @property
     def standing(self) -> Mapping[str, str]:

@@ -21,6 +21,8 @@ from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from barnabas.protocol.types import ZERO_UUID
 
 TAIL_WAIT_MS = 500
+ANSWER_S = 5.0
+"""A cluster that has not answered for so long is away, and is waited for."""
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +46,12 @@ class Side:
         self._fresh: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Learn of the cluster, and go on doing so.
+        """Learn of the cluster, and go on doing so; may be called again after a failure.
 
-        :raises TimedOutError: no broker answers.
+        :raises TimedOutError: no broker answers now.
         :raises ConfigurationError: the cluster has no id.
         """
-        await self.cluster.retrying(self.cluster.refresh, what=f"the {self.name} does not answer")
+        await self.cluster.retrying(self.cluster.refresh, what=f"the {self.name} does not answer", timeout_s=ANSWER_S)
         self.id = self.cluster.view.cluster_id or ""
         if not self.id:
             raise ConfigurationError(f"the {self.name} cluster tells no id; without one circles cannot be seen")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.errors import TimedOutError
+from barnabas.errors import BarnabasError, ConfigurationError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
 from barnabas.mirror import account, mirror
 from barnabas.mirror.account import PartitionAccount, TopicAccount
 from barnabas.mirror.link import TRIES_TOLD, Link, Term
@@ -174,3 +174,64 @@ def test_what_is_left_undone_in_the_end_is_told(monkeypatch: pytest.MonkeyPatch)
 
     assert asyncio.run(ended()).standing == {"audit": "nobody answers"}
     assert lines == [{"about": "audit", "event": "left undone", "reason": "nobody answers"}]
+
+
+def test_mirror_waits_for_a_cluster_that_is_away_when_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[Any] = []
+    failures: dict[str, list[BarnabasError]] = {
+        "source": [DisconnectedError("nobody at a:1")] * 3,
+        "target": [TimedOutError("no answer of b:1")],
+        "ledger": [KafkaError(ErrorCode.NOT_CONTROLLER)],
+    }
+
+    async def nothing(*_given: object) -> None:
+        await asyncio.sleep(0)
+
+    async def started() -> None:
+        made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lines.append)
+
+        def fails(name: str) -> Any:
+            async def step() -> None:
+                if failures[name]:
+                    raise failures[name].pop()
+
+            return step
+
+        monkeypatch.setattr(mirror, "AGAIN_S", 0.0)
+        for name, step in (("source", made._source), ("target", made._target)):
+            monkeypatch.setattr(step, "start", fails(name))
+            step.id = name
+        monkeypatch.setattr(made._ledger, "create", fails("ledger"))
+        monkeypatch.setattr(made, "_again", nothing)
+        monkeypatch.setattr(made._reading, "run", nothing)
+        monkeypatch.setattr(made._writing, "run", nothing)
+        await made.start()
+        assert made.sums.lag is None, "no topic was looked at yet"
+        await made.stop()
+
+    asyncio.run(started())
+    assert [(each["about"], each["event"]) for each in lines] == [
+        ("source", "waiting"),
+        ("source", "well again"),
+        ("target", "waiting"),
+        ("target", "well again"),
+        ("ledger", "waiting"),
+        ("ledger", "well again"),
+    ]
+
+
+def test_clusters_that_are_one_are_refused_and_not_waited_for() -> None:
+    async def started() -> None:
+        made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lambda _event: None)
+
+        async def refused() -> None:
+            raise ConfigurationError("no id")
+
+        made._source.start = refused  # type: ignore[method-assign]
+        try:
+            await made.start()
+        finally:
+            await made.stop()
+
+    with pytest.raises(ConfigurationError):
+        asyncio.run(started())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,14 @@ from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaEr
 from barnabas.mirror import group_following
 from barnabas.mirror.events import Event, Told
 from barnabas.mirror.group_following import GroupFollowing
+from barnabas.mirror.link import Link
+from barnabas.mirror.offset_map import OffsetMap
+from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.mirror.topic_choice import Choice
 from barnabas.mirror.topic_following import TopicFollowing
+from barnabas.model import OffsetAndMetadata, TopicPartition
 
+CLICKS = TopicPartition("clicks", 0)
 LATE = TimedOutError("no leader")
 Fails = dict[str, BarnabasError]
 
@@ -91,3 +97,78 @@ def test_group_that_cannot_be_followed_is_told_and_the_others_are_followed(monke
     ]
     del fails["b"]
     asyncio.run(made.round())
+
+
+class Groups:
+    """A group that has committed in two clusters, of which the second has a limit for metadata."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.committed = {"source": {CLICKS: OffsetAndMetadata(50, "s")}, "target": dict[Any, OffsetAndMetadata]()}
+        self.metadata_max = 100
+        self.events: list[Event] = []
+        self.entries: dict[str, Any] = {}
+        self.begin()
+        monkeypatch.setattr(group_following, "list_groups", self._groups)
+        monkeypatch.setattr(group_following, "committed_offsets", self._offsets)
+        monkeypatch.setattr(group_following, "commit_offsets", self._commit)
+
+    def begin(self) -> None:
+        copy = PartitionCopy(CLICKS, 5)
+        copy.place(OffsetMap.of([(0, 0, 100)]), None, 0.0)
+        links = {CLICKS: Link(CLICKS, CLICKS, b"id", copy)}
+        sides: list[Any] = [SimpleNamespace(name=name, cluster=name) for name in ("source", "target")]
+        ledger: Any = self
+        self.following = GroupFollowing(*sides, ledger, Choice([".*"]), links, Told(self.events.append))
+
+    def round(self) -> tuple[OffsetAndMetadata, OffsetAndMetadata]:
+        asyncio.run(self.following.round())
+        return self.committed["source"][CLICKS], self.committed["target"][CLICKS]
+
+    def find(self, kind: Any, key: str) -> Any:
+        return kind.read(self.entries[key]) if key in self.entries else None
+
+    async def write(self, entries: dict[str, Any]) -> None:
+        self.entries |= json.loads(json.dumps(entries))
+
+    async def _groups(self, _cluster: str) -> list[Any]:
+        return [SimpleNamespace(group="g")]
+
+    async def _offsets(self, cluster: str, _group: str, _partitions: object) -> dict[Any, OffsetAndMetadata]:
+        return dict(self.committed[cluster])
+
+    async def _commit(self, cluster: str, _group: str, offsets: dict[Any, OffsetAndMetadata]) -> None:
+        if any(len(each.metadata) > self.metadata_max for each in offsets.values()):
+            raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        self.committed[cluster] |= offsets
+
+
+def test_metadata_of_commits_follows_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Groups(monkeypatch)
+    assert world.round() == (OffsetAndMetadata(50, "s"), OffsetAndMetadata(50, "s"))
+    world.committed["target"][CLICKS] = OffsetAndMetadata(60, "t")
+    assert world.round() == (OffsetAndMetadata(60, "t"), OffsetAndMetadata(60, "t"))
+
+
+@pytest.mark.parametrize("moved", ["source", "target"])
+def test_metadata_follows_where_the_offset_stays(monkeypatch: pytest.MonkeyPatch, moved: str) -> None:
+    world = Groups(monkeypatch)
+    world.round()
+    world.round()
+    world.committed[moved][CLICKS] = OffsetAndMetadata(50, "later")
+    assert world.round() == (OffsetAndMetadata(50, "later"), OffsetAndMetadata(50, "later"))
+
+
+def test_metadata_that_an_earlier_release_has_dropped_is_brought(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Groups(monkeypatch)
+    world.round()
+    world.committed["target"][CLICKS] = OffsetAndMetadata(50)
+    world.begin()
+    assert world.round() == (OffsetAndMetadata(50, "s"), OffsetAndMetadata(50, "s"))
+
+
+def test_metadata_that_is_too_long_for_a_cluster_keeps_no_offset_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Groups(monkeypatch)
+    world.metadata_max = 0
+    for _ in range(3):
+        assert world.round() == (OffsetAndMetadata(50, "s"), OffsetAndMetadata(50))
+    assert [each["event"] for each in world.events] == ["left out"]
