@@ -222,8 +222,9 @@ async def _mirror(config: MirrorConfig, output: _Output, metrics_port: int | Non
         await mirror.stop()
         output.end_line()
     sums = mirror.final
-    missing = {"missing": sums.missing} if sums.missing else {}
-    output.tell({"about": "mirror", "event": "ended", "records": sums.records, "lag": sums.lag, **missing})
+    troubles = {"stopped": sums.stopped, "missing": sums.missing}
+    more = {name: count for name, count in troubles.items() if count}
+    output.tell({"about": "mirror", "event": "ended", "records": sums.records, "lag": sums.lag, **more})
     return EXIT_STOPPED if sums.stopped or sums.missing or mirror.standing else 0
 
 

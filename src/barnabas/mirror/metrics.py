@@ -28,13 +28,13 @@ class Sums:
     missing: int
     """Source offsets that were deleted before they were mirrored."""
     lag: int | None
-    """Source offsets that are not mirrored yet; None: not known of all partitions."""
+    """Source offsets that are not mirrored yet, also of stopped partitions; None: not known of all partitions."""
 
     @classmethod
     def of(cls, links: Iterable[Link]) -> Sums:
         """Return the sums of these partitions."""
         known = list(links)
-        lags = [link.lag for link in known if link.stopped is None]
+        lags = [link.lag for link in known]
         return cls(
             len(known),
             sum(link.stopped is not None for link in known),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -201,6 +202,9 @@ class Mirror:
             (self._write_ledger, "ledger"),
         ):
             await self._last(step, name, due_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(due_s):
+                await self._ask_for_lag()
         self.final = self.sums
         for topic in {tp.topic for tp in self.links}:
             self._on_gone(topic)
@@ -322,7 +326,15 @@ class Mirror:
                 link.look_again()  # a log may have lost its end, and without traffic nothing else shows it
         self._check_none_waits()
 
+    async def _ask_for_lag(self) -> None:
+        """Ask the source how far stopped partitions have fallen behind, which are not fetched from it."""
+        stopped = {link.source: link for link in self.links.values() if link.stopped is not None}
+        if stopped:
+            for tp, end in (await self._source.log_ends(stopped)).items():
+                stopped[tp].source_end = end
+
     async def _check_resting(self) -> None:
+        await self._ask_for_lag()
         await self._placing.check_resting(list(self.links.values()))
 
     def _check_none_waits(self) -> None:

@@ -60,6 +60,19 @@ class Outgoing:
     source: SourceBatch | None = None
     """The batch that it was made of."""
 
+    @property
+    def source_offsets(self) -> str:
+        """The source offsets of its records, for messages."""
+        last = self.source_next - 1
+        first = self.source_first if self.source is None or self.source_first is not None else self.source.base_offset
+        if first is None:
+            return f"source offsets up to {last}"
+        return f"source offset {last}" if first == last else f"source offsets {first} to {last}"
+
+    def source_offset_of(self, index: int) -> int | None:
+        """Return the source offset of a record by its index in the batch; None: it is not known."""
+        return None if self.source_first is None or not 0 <= index < self.count else self.source_first + index
+
 
 class PartitionCopy:
     """The state of one partition that is mirrored.

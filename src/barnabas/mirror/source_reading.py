@@ -146,7 +146,7 @@ class SourceReading:
         except MirrorError as error:
             self._on_stopped(link, error)
         except BarnabasError as error:  # damaged on its way, or on the source's disk
-            link.lost(f"source: {error}")
+            link.lost(f"source, offset {link.copy.position}: {error}")
 
     def _has_all(self, link: Link) -> None:
         """Nothing is left to be sent: whatever was the matter is over."""

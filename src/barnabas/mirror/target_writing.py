@@ -160,7 +160,7 @@ class TargetWriting:
 
     def _take(self, link: Link, outgoing: Outgoing, answer: PartitionProduceResponse | None, now_s: float) -> None:
         if answer is None or answer.error_code:
-            self._refused(link, answer)
+            self._refused(link, outgoing, answer)
         elif link.copy.acknowledged(outgoing, answer.base_offset, now_s):
             counts = link.counts
             counts.records += outgoing.count
@@ -173,15 +173,25 @@ class TargetWriting:
         else:
             link.lost(f"target: offset {answer.base_offset} where {outgoing.target_offset} was expected")
 
-    def _refused(self, link: Link, answer: PartitionProduceResponse | None) -> None:
+    def _refused(self, link: Link, outgoing: Outgoing, answer: PartitionProduceResponse | None) -> None:
         code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else ErrorCode.of(answer.error_code)
         if answer is not None and code in PERMANENT:
-            reason = answer.error_message or code.name
-            self._on_stopped(link, MirrorError(f"{link.target}: the target refuses a batch: {reason}"))
+            self._on_stopped(link, MirrorError(f"{link.source}: {_refusal(outgoing, answer)}"))
             return
         if code in STALE_METADATA or code in OTHER_TOPIC:
             self._cluster.want_refresh(is_stale=True)
-        link.lost(f"target: {code.name}")
+        link.lost(f"target: {code.name} ({outgoing.source_offsets})")
+
+
+def _refusal(outgoing: Outgoing, answer: PartitionProduceResponse) -> str:
+    """Return what the target does not take, by its source offsets, and why."""
+    where, reason = outgoing.source_offsets, answer.error_message or ErrorCode.of(answer.error_code).name
+    if answer.record_errors:
+        record = answer.record_errors[0]
+        reason = record.batch_index_error_message or reason
+        offset = outgoing.source_offset_of(record.batch_index)
+        where = where if offset is None else f"source offset {offset}"
+    return f"the target refuses {where}: {reason}"
 
 
 def _request(sent: list[Sent]) -> ProduceRequest:

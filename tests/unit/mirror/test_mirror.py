@@ -235,3 +235,25 @@ def test_clusters_that_are_one_are_refused_and_not_waited_for() -> None:
 
     with pytest.raises(ConfigurationError):
         asyncio.run(started())
+
+
+def test_source_is_asked_how_far_stopped_partitions_are_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def log_ends(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        assert list(partitions) == [CLICKS]
+        return {CLICKS: 50}
+
+    async def ended() -> Mirror:
+        made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lambda _event: None)
+        monkeypatch.setattr(made._source, "log_ends", log_ends)
+        made._topics.rounds = 1
+        for partition, is_stopped in ((0, True), (1, False)):
+            tp = TopicPartition("clicks", partition)
+            copy = PartitionCopy(tp, 5)
+            copy.place(OffsetMap(10, 10), None, 0.0)
+            link = made.links[tp] = Link(tp, tp, b"id", copy, source_end=12)
+            if is_stopped:
+                link.give_up("no", 0.0)
+        await made.stop()
+        return made
+
+    assert asyncio.run(ended()).final.lag == 42

@@ -16,8 +16,10 @@ from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import KNOWN_S, PartitionCopy
 from barnabas.mirror.target_writing import TargetWriting
 from barnabas.model import TopicPartition
-from barnabas.records import BatchBuilder
+from barnabas.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
+from barnabas.records import BatchBuilder, Compression
 from barnabas.records.header import stamp
+from tests.compacted import Batch, Kept
 
 WHERE = TopicPartition("clicks", 0)
 TARGET_ID = b"t" * 16
@@ -49,11 +51,11 @@ class Target:
     def want_refresh(self, **_more: object) -> None:
         """Leaders are known here."""
 
-    def answer(self, error: ErrorCode = ErrorCode.NONE) -> None:
+    def answer(self, error: ErrorCode = ErrorCode.NONE, **more: Any) -> None:
         """Answer what was sent first."""
         request, on_answer, _version = self.sent.pop(0)
         (topic,) = request.topic_data
-        part = SimpleNamespace(index=0, error_code=error, base_offset=0, error_message=None)
+        part = PartitionProduceResponse(index=0, error_code=error, base_offset=0, **more)
         responses = [SimpleNamespace(name="", topic_id=topic.topic_id, partition_responses=[part])]
         on_answer(SimpleNamespace(responses=responses), None)
 
@@ -139,3 +141,42 @@ def test_partition_is_looked_at_again_before_anything_is_sent_over_another_conne
     bench.round()
     assert bench.cluster.sent == []
     assert bench.link.attention.is_set()
+
+
+@pytest.mark.parametrize(
+    ("index", "text", "reason"),
+    [
+        (2, "no key", "clicks-0: the target refuses source offset 42: no key"),
+        (2, None, "clicks-0: the target refuses source offset 42: rejected"),
+        (7, "no key", "clicks-0: the target refuses source offsets 40 to 42: no key"),
+        (-1, "no key", "clicks-0: the target refuses source offsets 40 to 42: no key"),
+        (None, None, "clicks-0: the target refuses source offsets 40 to 42: rejected"),
+    ],
+)
+def test_what_the_target_refuses_is_named_by_its_offset_in_the_source(
+    index: int | None, text: str | None, reason: str
+) -> None:
+    bench = Bench()
+    bench.copy.place(OffsetMap(40, 7), None, bench.clock.monotonic())
+    builder = BatchBuilder()
+    for _ in range(3):
+        builder.append(0, None, b"v")
+    batch = builder.build()
+    stamp(batch, 0, 40, 0)
+    bench.copy.take(bytes(batch), 40)
+    bench.round()
+    errors = [] if index is None else [BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)]
+    bench.cluster.answer(ErrorCode.INVALID_RECORD, record_errors=errors, error_message="rejected")
+    assert [str(each) for each in bench.stopped] == [reason]
+
+
+def test_batch_with_holes_that_the_target_refuses_is_named_by_its_range_in_the_source() -> None:
+    bench = Bench()
+    bench.copy.place(OffsetMap(10, 0), None, bench.clock.monotonic())
+    kept = [Kept(10, 1, b"a", b"10"), Kept(15, 3, b"c", b"15")]
+    bench.copy.take(Batch(10, 17, kept, Compression.NONE).encode(), 10)
+    bench.round()
+    bench.cluster.answer(ErrorCode.INVALID_TIMESTAMP, record_errors=[BatchIndexAndErrorMessage(batch_index=1)])
+    assert [str(each) for each in bench.stopped] == [
+        "clicks-0: the target refuses source offsets 10 to 17: INVALID_TIMESTAMP"
+    ]
