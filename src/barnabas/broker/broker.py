@@ -57,6 +57,7 @@ from barnabas.net.listener import Listener
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.file_names import LOCK
 from barnabas.storage.filesystem import make_folder_to_stay
+from barnabas.storage.folder_identity import known_cluster_id
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.reserve import Reserve
 from barnabas.storage.segment_list import OpenSegments
@@ -187,7 +188,12 @@ class Broker:
         stopping.callback(self._threads.close_tree)
         self.identity = Identity(
             self.config.broker_id,
-            await self._in_tree_thread(registry.prepare, tree, _cluster_id_of(self._around.chance.new_id())),
+            await self._in_tree_thread(
+                registry.prepare,
+                tree,
+                _cluster_id_of(self._around.chance.new_id()),
+                known_cluster_id(self._around.filesystem, self.config.folders),
+            ),
             self.config.advertised_host or self.config.host,
             self.config.advertised_port or self.port,
             self.config.rack,

@@ -19,7 +19,7 @@ from barnabas.coordination.values import PartitionState
 from barnabas.log_lines import about
 from barnabas.model import TopicPartition
 from barnabas.replication.claiming import Claim, claim, waited_for, why_offline
-from barnabas.replication.lost_memory import doubt, tell, who_has_most, withdraw
+from barnabas.replication.lost_memory import doubt, recover, tell, who_has_most, withdraw
 from barnabas.storage.checkpoints import EpochStart
 
 PAUSE_S = 0.3
@@ -116,7 +116,7 @@ class Claims:
             info = self._picture.partition(where)
             if info is None:
                 continue
-            change = self._to_tell(where, info)
+            change = self._to_tell(where, info) or self._to_mend(where, info)
             found = None if change is not None else self._claim_of(where, info, now_s, offline)
             if found is not None:
                 change = self._take(where, info, found, losses)
@@ -201,6 +201,20 @@ class Claims:
             return None
         self.forget([where])
         return next_state(where, self._picture.topics[where.topic], told)
+
+    def _to_mend(self, where: TopicPartition, info: PartitionInfo) -> StateChange | None:
+        """Return what is to be written where a stranger wrote a partition's state."""
+        state, why = info.state, ""
+        leads = self._picture.leads_in_this_life(self._broker_id, where, state)
+        if where in self._picture.disbelieved and leads:
+            why = "somebody wrote a state that no broker can write; writing the state of this leader again"
+        elif not leads and (recovered := recover(info.replicas, state)) is not None:
+            state, why = recovered, "somebody wrote a state without replicas; all replicas report the records they have"
+        if not why:
+            return None
+        log.error("%s: %s", where, why)
+        self.forget([where])
+        return next_state(where, self._picture.topics[where.topic], state)
 
     def _claim_of(
         self, where: TopicPartition, info: PartitionInfo, now_s: float, offline: dict[TopicPartition, str]

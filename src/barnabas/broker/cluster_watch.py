@@ -65,14 +65,14 @@ class ClusterWatch:
         self._loop = asyncio.get_running_loop()
         self._is_due = asyncio.Event()
         self._due = {paths.BROKER_IDS, paths.CHANGES}
-        self._seen: int | None = None
-        """The number of the last change that was read, -1 if there was none; None: everything has to be read."""
+        self._seen: frozenset[int] | None = None
+        """The numbers of the changes that were read; None: everything has to be read."""
+        self._folder = 0
+        """When the node was created whose children the changes are: another one has other changes under old names."""
         self._session = self._known_session = 0
         """Counts the sessions; and the latest of them of which everything was taken over."""
         self._told = ""
         self._brokers: Mapping[int, LiveBroker] = {}
-        self._damaged: set[str] = set()
-        """What was told of registrations that cannot be understood."""
         self._unpurged = 0
 
     def read_everything(self) -> News:
@@ -80,12 +80,13 @@ class ClusterWatch:
 
         Changes that are made meanwhile are read again afterwards.
         """
-        seen = max(changes.numbers_of(self._tree.children(paths.CHANGES)), default=-1)
+        registry.ensure_roots(self._tree)
+        folder, seen = self._created_at(), frozenset(changes.numbers_of(self._tree.children(paths.CHANGES)))
         brokers = self._read_brokers()
         topics: dict[str, TopicInfo | NodeError | None] = dict(registry.each_topic(self._tree))
         is_new_session = self._session != self._known_session
         news = News(brokers, is_everything=True, is_new_session=is_new_session, topics=topics)
-        self._seen = seen
+        self._seen, self._folder = seen, folder
         return news
 
     def begin_anew(self) -> None:
@@ -136,26 +137,32 @@ class ClusterWatch:
         return news
 
     def _read_brokers(self, watch: Watch | None = None) -> Mapping[int, LiveBroker]:
-        damaged: list[NodeError] = []
-        self._brokers = registry.read_brokers(self._tree, watch, self._brokers, damaged)
-        told = {str(error) for error in damaged}
-        if new := sorted(told - self._damaged):
-            log.warning("these registrations are passed over: %s", "; ".join(new))
-        self._damaged = told
+        try:
+            self._brokers = registry.read_brokers(self._tree, watch, self._brokers)
+        except NoNodeError:
+            registry.ensure_roots(self._tree)  # somebody deleted it; each broker will register again
+            self._brokers = registry.read_brokers(self._tree, watch, self._brokers)
         return self._brokers
 
     def _read_changes(self) -> News:
-        numbers = changes.numbers_of(self._tree.children(paths.CHANGES, self._on_event))
-        seen = self._seen
-        unseen = [] if seen is None else [number for number in numbers if number > seen]
+        try:
+            numbers = changes.numbers_of(self._tree.children(paths.CHANGES, self._on_event))
+        except NoNodeError:
+            registry.ensure_roots(self._tree)
+            numbers, self._seen = changes.numbers_of(self._tree.children(paths.CHANGES, self._on_event)), None
+        unseen = None if self._seen is None else changes.unseen_of(numbers, self._seen)
         # A new session may have begun while something else was read.
-        if (
-            seen is None
-            or self._session != self._known_session
-            or unseen != list(range(seen + 1, seen + 1 + len(unseen)))
-        ):
+        if unseen is None or self._session != self._known_session or self._created_at() != self._folder:
             return self.read_everything()
-        return self._read_unseen(unseen)
+        news = self._read_unseen(unseen)
+        if unseen and not news.is_everything:
+            # Without a new one, those before stay known: the newest of them may be purged before the next one comes.
+            self._seen = frozenset(numbers)
+        return news
+
+    def _created_at(self) -> int:
+        stat = self._tree.exists(paths.CHANGES)
+        return 0 if stat is None else stat.created_at
 
     def _read_unseen(self, numbers: list[int]) -> News:
         news = News()
@@ -173,8 +180,6 @@ class ClusterWatch:
                 news.topics[name] = registry.read_topic(self._tree, name)
             except NodeError as error:
                 news.topics[name] = error
-        if numbers:
-            self._seen = numbers[-1]
         self._unpurged += len(numbers)
         return news
 

@@ -26,12 +26,19 @@ from barnabas.broker.removals import Removals
 from barnabas.broker.replica import ON_ANY_THREAD, Replica
 from barnabas.broker.roles import Roles
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.settings.topic_config import TopicConfig, is_unclean_election_allowed, topic_config
+from barnabas.broker.settings.topic_config import (
+    KEEP_RECORDS,
+    TopicConfig,
+    is_unclean_election_allowed,
+    topic_config,
+    usable_settings,
+)
 from barnabas.broker.topic_lookup import Topic, TopicLookup
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.coordination import registry
+from barnabas.coordination import configs, paths, registry
 from barnabas.coordination.changes import StateChange
+from barnabas.coordination.fields import BadNodeError
 from barnabas.coordination.registry import TopicInfo
 from barnabas.coordination.tree import NodeError, Tree
 from barnabas.coordination.values import NO_LEADER
@@ -77,6 +84,8 @@ class HostedTopics(TopicLookup):
         self.on_moving: Callable[[], None] = lambda: None
         """Called when something is news of partitions, and some are on their way to other brokers."""
         self._damaged: dict[str, BarnabasError] = {}
+        self._told_damaged: dict[str, str] = {}
+        """The reasons that were logged why topics cannot be understood."""
         self._unread: set[str] = set()
         """Topics that could not be understood when this broker began its life, and were not since."""
         self._lost_memory = False
@@ -102,10 +111,11 @@ class HostedTopics(TopicLookup):
         topic_ids = {info.topic_id for info in topics.values()}
         await self.deletions.make_room(topic_ids, news.topics.keys() - topics.keys())
         await self.removals.make_room(topics, news.topics.keys() - topics.keys())
-        for name, info in news.topics.items():
+        for name, info in _oldest_first(news.topics):
             if (topic := self._understood(name, info)) is not None:
                 self.picture.put_topic(topic[0])
                 self._keep(await self._restore(*topic))
+        self._told_damaged = {name: str(reason) for name, reason in self._damaged.items()}
         for name, reason in self._damaged.items():
             told = "topic %s is not served: %s; its folders stay as they are; mend it and start again"
             log.error(told, name, reason, extra=about(name))
@@ -162,10 +172,25 @@ class HostedTopics(TopicLookup):
         try:
             if isinstance(info, NodeError):
                 raise info
-            return None if info is None else (info, topic_config(self._config, info.config))
+            return None if info is None else self._with_usable_config(info)
         except (NodeError, KafkaError) as error:
             self._damaged[name] = error
             return None
+
+    def _with_usable_config(self, info: TopicInfo) -> tuple[TopicInfo, TopicConfig]:
+        """Return a topic with those of its settings that it can have.
+
+        :raises BadNodeError: another topic has its id; perhaps somebody copied the node of that one.
+        """
+        path, known = paths.topic_config(info.name), self._by_id.get(info.topic_id)
+        if known is not None and known.name != info.name:
+            raise BadNodeError(paths.topic(info.name), f"topic {known.name} has the same id")
+        settings = info.config
+        if info.has_unreadable_config:
+            settings = dict(KEEP_RECORDS if known is None else known.settings)
+        usable, problems = usable_settings(self._config, settings)
+        configs.report_settings(self._tree, path, problems)
+        return replace(info, config=usable, has_unreadable_config=False), topic_config(self._config, usable)
 
     async def _restore(self, info: TopicInfo, config: TopicConfig) -> Topic:
         own = [number for number, each in enumerate(info.partitions) if self._config.broker_id in each.replicas]
@@ -191,7 +216,7 @@ class HostedTopics(TopicLookup):
         if news.is_new_session:
             self._begin_life(news)
         came = None if news.brokers is None else self.picture.put_brokers(news.brokers)
-        names = list(news.topics)
+        names = [name for name, _ in _oldest_first(news.topics)]
         if news.is_everything:
             self._may_have_missed = True
             names += [name for name in self._by_name if name not in news.topics]
@@ -220,11 +245,14 @@ class HostedTopics(TopicLookup):
         understood = self._understood(name, info)
         if understood is None:
             if name in self._damaged:
-                log.error("topic %s stays as it was: %s", name, self._damaged[name], extra=about(name))
+                if self._told_damaged.get(name) != str(self._damaged[name]):
+                    log.error("topic %s stays as it was: %s", name, self._damaged[name], extra=about(name))
+                self._told_damaged[name] = str(self._damaged[name])
             elif known is not None:
                 await self._drop(known)
             return []
         info, config = understood
+        self._told_damaged.pop(name, None)
         if known is not None and known.id != info.topic_id:
             await self._drop(known)
         if name in self._unread:
@@ -412,7 +440,9 @@ class HostedTopics(TopicLookup):
         :returns: the partitions, by topic, of which that is news: their replicas do not have their roles yet.
         """
         versions = {
-            each.where.topic: self.picture.topics[each.where.topic].version for each in wanted if self._adds(each)
+            each.where.topic: self.picture.topics[each.where.topic].version
+            for each in wanted
+            if self._adds(each) or self._names_strangers(each) or each.where in self.picture.disbelieved
         }
         written = await self._in_tree_thread(registry.write_partition_states, self._tree, wanted, versions)
         changed = set(written)
@@ -425,6 +455,11 @@ class HostedTopics(TopicLookup):
     def _adds(self, change: StateChange) -> bool:
         info = self.picture.partition(change.where)
         return info is not None and not {*change.state.isr, change.state.leader} <= {*info.state.isr, NO_LEADER}
+
+    def _names_strangers(self, change: StateChange) -> bool:
+        """Whether the state that is known names brokers that are no replicas; or the replicas are others meanwhile."""
+        info = self.picture.partition(change.where)
+        return info is not None and not {*info.state.isr, info.state.leader} <= {*info.replicas, NO_LEADER}
 
     async def read_broker_epochs(self, broker_ids: Iterable[int]) -> dict[int, int]:
         """Return the epochs that brokers have in the tree now, of those that live there.
@@ -537,3 +572,8 @@ class HostedTopics(TopicLookup):
             await replica.delete_old_records()
             await asyncio.sleep(0)
         await self.store_log_starts()
+
+
+def _oldest_first(topics: Mapping[str, TopicInfo | NodeError | None]) -> list[tuple[str, TopicInfo | NodeError | None]]:
+    """Return topics in the order of their creation: a node that somebody copied comes after the topic itself."""
+    return sorted(topics.items(), key=lambda each: each[1].created_at if isinstance(each[1], TopicInfo) else 0)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.settings.topic_config import topic_config
+from barnabas.broker.settings.topic_config import KEEP_RECORDS, topic_config, usable_settings
 from barnabas.coordination import registry
 from barnabas.coordination.tree import NodeError, Tree
-from barnabas.errors import KafkaError
 from barnabas.storage.log_config import LogConfig
 
 
@@ -19,7 +16,9 @@ def log_configs(tree: Tree, config: BrokerConfig) -> dict[str, LogConfig]:
     """
     configs = {}
     for name, info in registry.each_topic(tree):
-        if not isinstance(info, NodeError) and info.config:
-            with suppress(KafkaError):
-                configs[name] = topic_config(config, info.config).log
+        if isinstance(info, NodeError):
+            continue
+        settings = KEEP_RECORDS if info.has_unreadable_config else usable_settings(config, info.config)[0]
+        if settings:
+            configs[name] = topic_config(config, settings).log
     return configs

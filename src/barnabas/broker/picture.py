@@ -3,6 +3,9 @@
 Pure: what was read of the tree comes in, what changed by it comes out. The same fact may come twice, by the broker's
 own write and by the others' telling (`barnabas.coordination.changes`), and an older one after a newer one: the versions
 of the nodes tell.
+
+The tree is untrusted. A state that no broker can have written after the known one is not believed. The known state
+stays, with the version of the node, so that the next write of a broker replaces what a stranger wrote.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ class Picture:
         """The partitions whose replicas are being changed."""
         self._moving_of: dict[str, list[TopicPartition]] = {}
         """The same by topic."""
+        self.disbelieved: set[TopicPartition] = set()
+        """The partitions whose nodes have states that are not believed."""
         self._earlier: dict[tuple[bytes, int], int] = {}
         """By topic's id and partition: a topic that is deleted and made again begins with epoch 0 once more."""
 
@@ -53,9 +58,13 @@ class Picture:
 
     def begin_life_with(self, broker_id: int, topic: TopicInfo) -> None:
         """Do the same for a topic that could not be read when this broker registered."""
-        for number, each in enumerate(topic.partitions):
-            if each.state.leader == broker_id:
-                self._earlier[topic.topic_id, number] = each.state.leader_epoch
+        known = self.topics.get(topic.name)
+        both = [topic, known] if known is not None and known.topic_id == topic.topic_id else [topic]
+        for info in both:
+            for number, each in enumerate(info.partitions):
+                if each.state.leader == broker_id:
+                    earlier = self._earlier.get((topic.topic_id, number), NO_LEADER_EPOCH)
+                    self._earlier[topic.topic_id, number] = max(earlier, each.state.leader_epoch)
 
     def leads_in_this_life(self, broker_id: int, where: TopicPartition, state: PartitionState) -> bool:
         """Whether the state makes this broker the leader, in an epoch that began after it had registered.
@@ -125,6 +134,7 @@ class Picture:
         """Take over a topic as it was read; return whether that is news. Newer states and replicas are kept."""
         known = self.topics.get(info.name)
         if known is not None and known.topic_id == info.topic_id:
+            info = replace(info, partitions=tuple(self._believed(info.name, known.partitions, info.partitions)))
             older, newer = (info, known) if known.version > info.version else (known, info)
             states = dict(enumerate(older.partitions))
             partitions = tuple(_newer(each, states.get(number, each)) for number, each in enumerate(newer.partitions))
@@ -141,9 +151,28 @@ class Picture:
         self.topics[info.name] = info
         return info != known
 
+    def _believed(
+        self, name: str, known: tuple[PartitionInfo, ...], found: tuple[PartitionInfo, ...]
+    ) -> Iterable[PartitionInfo]:
+        for number, each in enumerate(found):
+            if number < len(known) and each.version >= known[number].version:
+                state = self._believe(TopicPartition(name, number), known[number].state, each.state, each.replicas)
+                yield each if state == each.state else replace(each, state=state)
+            else:
+                yield each
+
+    def _believe(
+        self, where: TopicPartition, known: PartitionState, found: PartitionState, replicas: tuple[int, ...]
+    ) -> PartitionState:
+        """Return the state that counts where another one than the known one was read."""
+        is_believed = _can_follow(known, found) and {found.leader, *found.isr} <= {NO_LEADER, *replicas}
+        (self.disbelieved.discard if is_believed else self.disbelieved.add)(where)
+        return found if is_believed else known
+
     def remove_topic(self, name: str) -> bool:
         """Forget a topic; return whether it was known."""
         self._forget_moving(name)
+        self.disbelieved = {each for each in self.disbelieved if each.topic != name}
         return self.topics.pop(name, None) is not None
 
     def _forget_moving(self, name: str) -> None:
@@ -169,11 +198,20 @@ class Picture:
             number = change.where.partition
             # A partition that is not known yet is read with its topic.
             if number < len(partitions) and change.version > partitions[number].version:
-                partitions[number] = replace(partitions[number], state=change.state, version=change.version)
+                known = partitions[number]
+                state = self._believe(change.where, known.state, change.state, known.replicas)
+                partitions[number] = replace(known, state=state, version=change.version)
                 changed.append(number)
         if changed:
             self.topics[name] = replace(topic, partitions=tuple(partitions))
         return changed
+
+
+def _can_follow(known: PartitionState, found: PartitionState) -> bool:
+    """Return whether brokers can have written a state after the known one: epochs grow, and each has one leader."""
+    if found.leader_epoch != known.leader_epoch:
+        return found.leader_epoch > known.leader_epoch
+    return found.leader in {known.leader, NO_LEADER}
 
 
 def _newer(replicas_of: PartitionInfo, other: PartitionInfo) -> PartitionInfo:

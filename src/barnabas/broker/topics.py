@@ -33,7 +33,7 @@ from barnabas.broker.placement import (
 )
 from barnabas.broker.replica import ON_ANY_THREAD
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.settings.topic_config import topic_config
+from barnabas.broker.settings.topic_config import topic_config, usable_settings
 from barnabas.broker.topic_lookup import Topic
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.tree_thread import InTreeThread
@@ -291,7 +291,7 @@ class Topics(HostedTopics):
 
         async def configure(topic: Topic) -> None:
             def changed(settings: Mapping[str, str]) -> Mapping[str, str]:
-                settings = change(settings)
+                settings = change(usable_settings(self._config, settings)[0])
                 topic_config(self._config, settings)
                 return settings
 

@@ -5,26 +5,45 @@ is that of the changes. Of partition states it tells all there is to know, so th
 reads. A broker watches this one folder, however many partitions there are (ZooKeeper's watches fire once, and have to
 be set for each node).
 
-Numbers have no gaps. Who finds one was away for too long, and reads everything anew.
+Brokers create these nodes with numbers that follow one another. A broker that finds a gap, or a number far ahead,
+missed changes, or a stranger created a node; it reads the whole state again. Names that brokers do not create are
+ignored. ZooKeeper's numbers are signed and have 32 bits: the one after 2147483647 is -2147483648.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from barnabas.coordination import paths
-from barnabas.coordination.tree import Create, Delete, NodeError, NoNodeError, Tree
-from barnabas.coordination.values import BadNodeError, PartitionState, decode_remnants, encode_remnants
+from barnabas.coordination.fields import (
+    INT32_MAX,
+    BadNodeError,
+    BadValueError,
+    Fields,
+    broker_ids,
+    is_topic_name,
+    shown,
+    texts,
+    topic_names,
+    whole_number,
+)
+from barnabas.coordination.tree import Create, Delete, NoNodeError, NotEmptyError, Tree
+from barnabas.coordination.values import PartitionState, checked_state, decode_topic_id, encode_remnants
 from barnabas.model import TopicPartition
 
 KEPT_MS = 300_000
 """So long a change stays, by the tree's own clock: several times as long as any session that does not hear of it."""
 
 _DELETED_AT_ONCE = 500
+
+_NAME = re.compile("c-(-?[0-9]{9,10})")
+_CIRCLE = 2**32
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,56 +95,111 @@ def decode_change(path: str, data: bytes) -> Change:
 
     :raises BadNodeError: it cannot be understood.
     """
+    fields = Fields(path, data)
     try:
-        fields = json.loads(data)
         return Change(
-            topics=tuple(map(str, fields.get("topics", ()))),
-            states=tuple(_decode_states(fields.get("states", {}))),
-            brokers=tuple(map(int, fields.get("brokers", ()))),
-            settings=tuple(map(str, fields.get("settings", ()))),
+            topics=topic_names(fields.value("topics", [])),
+            states=tuple(_decode_states(fields.mapping("states", {}))),
+            brokers=broker_ids(fields.value("brokers", [])),
+            settings=texts(fields.value("settings", []), "paths"),
         )
-    except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise BadNodeError(path, repr(error)) from error
+    except BadValueError as error:
+        raise BadNodeError(path, str(error)) from error
 
 
 def numbers_of(names: Iterable[str]) -> list[int]:
-    """Return the numbers of changes, ascending, from the names of their nodes."""
-    ends = (name.rpartition("-")[2] for name in names)
-    return sorted(int(end) for end in ends if end.isascii() and end.isdigit())
+    """Return the numbers of changes, from the names of their nodes, without names that brokers do not create.
+
+    Ascending in general. A number that the sequence reaches by its overflow comes after those before it.
+    """
+    numbers = sorted(number for name in names if (number := _number_of(name)) is not None)
+    # The widest gap of the circle is where the sequence begins.
+    gaps = [(number - before) % _CIRCLE for before, number in zip(numbers[-1:] + numbers, numbers, strict=False)]
+    first = gaps.index(max(gaps)) if gaps else 0
+    return numbers[first:] + numbers[:first]
+
+
+def _number_of(name: str) -> int | None:
+    number = int(match[1]) if (match := _NAME.fullmatch(name)) else None
+    return number if number is not None and -_CIRCLE // 2 <= number < _CIRCLE // 2 and name == _name(number) else None
+
+
+def _name(number: int) -> str:
+    return f"c-{number:010d}"
+
+
+def before(number: int) -> int:
+    """Return the number of the change before another.
+
+    >>> before(7), before(-(2**31))
+    (6, 2147483647)
+    """
+    return (number - 1 + _CIRCLE // 2) % _CIRCLE - _CIRCLE // 2
+
+
+def unseen_of(numbers: list[int], seen: Collection[int]) -> list[int] | None:
+    """Return the numbers that were not seen; None if there are changes between that cannot be read any more.
+
+    :param numbers: of the changes that there are.
+    :param seen: the numbers that a broker has seen; nothing is known of those before them.
+    """
+    unseen = [number for number in numbers if number not in seen]
+    if unseen and before(unseen[0]) not in seen and not (not seen and unseen[0] == 0):
+        return None
+    if any(before(number) != last for last, number in itertools.pairwise(unseen)):
+        return None
+    return unseen
 
 
 def path_of(number: int) -> str:
     """Return the path of a change's node."""
-    return f"{paths.CHANGE}{number:010d}"
+    return f"{paths.CHANGES}/{_name(number)}"
 
 
 def purge_changes(tree: Tree) -> int:
     """Delete changes that everybody has had time to see; return how many.
 
-    Their age is told by the newest of them, so that no two clocks are compared.
+    Their age is told by the newest of them, so that no two clocks are compared. A node that a stranger created may have
+    any number; so the newest is looked for at the end of each sequence of numbers.
     """
     numbers = numbers_of(tree.children(paths.CHANGES))
-    newest = tree.exists(path_of(numbers[-1])) if numbers else None
-    if newest is None:
-        return 0
-    old = []
-    for number in numbers[:-1]:
-        stat = tree.exists(path_of(number))
-        if stat is not None and stat.created_ms > newest.created_ms - KEPT_MS:
-            break
-        old.append(number)
-    for start in range(0, len(old), _DELETED_AT_ONCE):
-        _delete(tree, old[start : start + _DELETED_AT_ONCE])
-    return len(old)
+    there = set(numbers)
+    ends = there - {before(number) for number in numbers}
+    newest_ms = max((_created_ms(tree, number) or 0 for number in ends), default=0)
+    old: list[int] = []
+    is_young = False
+    for number in numbers:
+        if is_young and before(number) in there:
+            continue
+        created_ms = _created_ms(tree, number)
+        is_young = created_ms is not None and created_ms > newest_ms - KEPT_MS
+        if not is_young and created_ms is not None:
+            old.append(number)
+    return sum(_delete(tree, old[start : start + _DELETED_AT_ONCE]) for start in range(0, len(old), _DELETED_AT_ONCE))
 
 
-def _delete(tree: Tree, numbers: list[int]) -> None:
+def _created_ms(tree: Tree, number: int) -> int | None:
+    stat = tree.exists(path_of(number))
+    return None if stat is None else stat.created_ms
+
+
+def _delete(tree: Tree, numbers: list[int]) -> int:
     try:
         tree.multi([Delete(path_of(number)) for number in numbers])
     except NoNodeError:
-        return  # another broker is at it
-    except NodeError as error:
-        raise BadNodeError(error.path, "it has children") from error
+        return 0  # another broker is at it
+    except NotEmptyError:
+        return sum(_delete_alone(tree, number) for number in numbers)
+    return len(numbers)
+
+
+def _delete_alone(tree: Tree, number: int) -> int:
+    """Delete one; a node below which a stranger created others stays."""
+    try:
+        tree.delete(path_of(number))
+    except (NoNodeError, NotEmptyError):
+        return 0
+    return 1
 
 
 def _encode_states(changes: Iterable[StateChange]) -> Mapping[str, Any]:
@@ -142,11 +216,17 @@ def _encode_states(changes: Iterable[StateChange]) -> Mapping[str, Any]:
 
 
 def _decode_states(topics: Mapping[str, Any]) -> Iterable[StateChange]:
+    """:raises BadValueError: it is something else than `_encode_states` makes."""
     for topic, entry in topics.items():
-        topic_id = base64.urlsafe_b64decode(entry["id"])
-        for number, leader, epoch, isr, version, *lost in entry["partitions"]:
-            if int(number) < 0:
-                raise ValueError(f"partition {number} of {topic}")
-            remnants = decode_remnants(lost[0]) if lost else ()
-            state = PartitionState(int(leader), int(epoch), tuple(map(int, isr)), remnants)
-            yield StateChange(TopicPartition(topic, int(number)), topic_id, state, int(version))
+        if not is_topic_name(topic):
+            raise BadValueError(f"{shown(topic)} is no name of a topic")
+        if not isinstance(entry, dict) or not isinstance(entry.get("partitions"), list):
+            raise BadValueError(f"topic {topic}: {shown(entry)} does not contain states")
+        topic_id = decode_topic_id(entry.get("id"))
+        for each in entry["partitions"]:
+            if not isinstance(each, list) or not 5 <= len(each) <= 6:
+                raise BadValueError(f"topic {topic}: {shown(each)} is no state of a partition")
+            number, leader, epoch, isr, version, *lost = each
+            where = TopicPartition(topic, whole_number(number, 0, INT32_MAX))
+            state = checked_state(leader, epoch, isr, *lost)
+            yield StateChange(where, topic_id, state, whole_number(version, 0, INT32_MAX))

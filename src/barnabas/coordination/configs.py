@@ -8,10 +8,12 @@ topic (`registry`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from barnabas.coordination import paths
+from barnabas.coordination.bad_nodes import names_of, report
 from barnabas.coordination.changes import Change, tell
+from barnabas.coordination.fields import SHOWN_CHARACTERS_MAX, BadNodeError
 from barnabas.coordination.subtrees import ensure_paths
 from barnabas.coordination.tree import (
     BadVersionError,
@@ -24,10 +26,12 @@ from barnabas.coordination.tree import (
     Set,
     Tree,
 )
-from barnabas.coordination.values import BadNodeError, decode_config, decode_topic, encode_config
+from barnabas.coordination.values import decode_config, decode_topic, encode_config
 
 ATTEMPTS = 100
 """Each change that somebody else makes meanwhile costs one."""
+
+SETTINGS_NAMED_MAX = 5
 
 Settings = Mapping[str, str]
 
@@ -35,8 +39,8 @@ Changed = Callable[[Settings], Settings]
 """Given what is configured, returns what is to be; may be called more than once."""
 
 
-def read_topic_config(tree: Tree, name: str) -> dict[str, str]:
-    """Return what is configured for a topic, beside the broker's defaults."""
+def read_topic_config(tree: Tree, name: str) -> dict[str, str] | None:
+    """Return what is configured for a topic, beside the broker's defaults; None if that cannot be understood."""
     return _read_config(tree, paths.topic_config(name))
 
 
@@ -60,8 +64,11 @@ def change_topic_config(
     return _change(tree, paths.topic_config(name), changed, Change(topics=(name,)), known, check)
 
 
-def read_broker_config(tree: Tree, name: str) -> dict[str, str]:
-    """Return what is configured for a broker, beside its file and flags; for all brokers, where the name is empty."""
+def read_broker_config(tree: Tree, name: str) -> dict[str, str] | None:
+    """Return what is configured for a broker, beside its file and flags; for all brokers, where the name is empty.
+
+    None if that cannot be understood.
+    """
     return _read_config(tree, paths.broker_config(name))
 
 
@@ -75,12 +82,14 @@ def change_broker_config(tree: Tree, name: str, changed: Changed, known: Setting
 
 
 def read_group_configs(tree: Tree) -> dict[str, dict[str, str]]:
-    """Return what is configured for groups, by group."""
+    """Return what is configured for groups, by group; without those of which it cannot be understood."""
     try:
-        names = tree.children(paths.GROUP_CONFIGS)
+        parts = tree.children(paths.GROUP_CONFIGS)
     except NoNodeError:
         return {}
-    return {name: _read_config(tree, paths.group_config(name)) for name in map(paths.decode_name, names)}
+    names = names_of(tree, paths.GROUP_CONFIGS, parts)
+    found = {name: _read_config(tree, paths.group_config(name)) for name in names}
+    return {name: config for name, config in found.items() if config is not None}
 
 
 def change_group_config(tree: Tree, group_id: str, changed: Changed, known: Settings | None = None) -> dict[str, str]:
@@ -92,11 +101,28 @@ def change_group_config(tree: Tree, group_id: str, changed: Changed, known: Sett
     return _change(tree, path, changed, Change(settings=(path,)), known, keeps_empty=False)
 
 
-def _read_config(tree: Tree, path: str) -> dict[str, str]:
+def _read_config(tree: Tree, path: str) -> dict[str, str] | None:
     try:
-        return decode_config(path, tree.get(path).data)
+        return settings_in(tree, path, tree.get(path).data)
     except NoNodeError:
         return {}
+
+
+def settings_in(tree: Tree, path: str, data: bytes) -> dict[str, str] | None:
+    """Return the settings in a node; report a node that cannot be understood, and return None."""
+    try:
+        return decode_config(path, data)
+    except BadNodeError as error:
+        report(tree, [error], "ignoring the settings in")
+        return None
+
+
+def report_settings(tree: Tree, path: str, problems: Sequence[str]) -> None:
+    """Report the settings in a node that its topic, group or broker cannot have."""
+    if problems:
+        told = "; ".join(each[: 3 * SHOWN_CHARACTERS_MAX] for each in problems[:SETTINGS_NAMED_MAX])
+        more = f"; and {len(problems) - SETTINGS_NAMED_MAX} more" if len(problems) > SETTINGS_NAMED_MAX else ""
+        report(tree, [BadNodeError(path, told + more)], "ignoring some settings in")
 
 
 def _change(

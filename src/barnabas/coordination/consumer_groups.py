@@ -7,10 +7,13 @@ consumers' nodes, which it refuses while there are any. The paper, 3.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 
 from barnabas.coordination import offsets as committed
 from barnabas.coordination import paths
+from barnabas.coordination.bad_nodes import names_of
+from barnabas.coordination.fields import BadNodeError
 from barnabas.coordination.subtrees import ensure_paths, multi_in_parts, put_all
 from barnabas.coordination.tree import (
     Create,
@@ -49,12 +52,16 @@ def consumers_of(tree: Tree, group: str) -> list[ConsumerOfGroup] | None:
     if tree.exists(path) is None:
         return None
     topics: dict[str, tuple[str, ...]] = {}
-    for node_path, node in tree.subtree(paths.group_members(group)).items():
-        topics[paths.decode_name(node_path.rsplit("/", 1)[1])] = _topics(node_path, node)
+    folder = paths.group_members(group)
+    for node_path, node in tree.subtree(folder).items():
+        for name in names_of(tree, folder, [node_path.removeprefix(f"{folder}/")]):
+            topics[name] = _topics(node_path, node)
     owned: dict[str, list[TopicPartition]] = {}
     for node_path, node in tree.subtree(paths.group_owners(group)).items():
         if node.stat.owner:
-            owned.setdefault(node.data.decode(), []).append(paths.partition_of_offset(node_path))
+            with suppress(BadNodeError):  # a stranger's
+                partition = paths.partition_of_offset(node_path)
+                owned.setdefault(node.data.decode(errors="replace"), []).append(partition)
     return [
         ConsumerOfGroup(each, topics.get(each, ()), tuple(sorted(owned.get(each, ()))))
         for each in sorted(topics.keys() | owned.keys())

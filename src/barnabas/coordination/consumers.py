@@ -12,7 +12,9 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from barnabas.coordination import paths
-from barnabas.coordination.offsets import Offsets
+from barnabas.coordination.bad_nodes import names_of, report
+from barnabas.coordination.fields import BadNodeError
+from barnabas.coordination.offsets import Offsets, readable_offsets
 from barnabas.coordination.subtrees import ensure_paths, in_parts, put_all
 from barnabas.coordination.tree import (
     Create,
@@ -25,7 +27,7 @@ from barnabas.coordination.tree import (
     Watch,
     parent_of,
 )
-from barnabas.coordination.values import decode_consumer, decode_offset, decode_topic, encode_consumer, encode_offset
+from barnabas.coordination.values import decode_consumer, decode_topic, encode_consumer, encode_offset
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 
@@ -88,7 +90,8 @@ class ConsumerRegistry:
                 wanted = decode_consumer(path, node.data)
             except NodeError:
                 wanted = frozenset()
-            subscriptions[paths.decode_name(path.rsplit("/", 1)[1])] = wanted
+            for name in names_of(self._tree, folder, [path.removeprefix(f"{folder}/")]):
+                subscriptions[name] = wanted
         counts = {topic: self._partition_count(topic) for topic in topics}
         return Members(subscriptions, {topic: count for topic, count in counts.items() if count})
 
@@ -97,6 +100,9 @@ class ConsumerRegistry:
         while True:
             try:
                 return len(decode_topic(path, self._tree.get(path, self._watch).data).replicas)
+            except BadNodeError as error:
+                report(self._tree, [error], "consuming nothing of the topic in")
+                return 0
             except NoNodeError:
                 if self._tree.exists(path, self._watch) is None:
                     return 0
@@ -156,4 +162,5 @@ class ConsumerRegistry:
         """Return what the group has committed; partitions for which it has not are left out."""
         where = {paths.group_offset(self._group, tp): tp for tp in partitions}
         nodes = self._tree.get_all(list(where))
-        return {where[path]: decode_offset(path, node.data).offset for path, node in nodes.items()}
+        found = readable_offsets(self._tree, nodes)
+        return {where[path]: committed.offset for path, committed in found.items()}

@@ -14,10 +14,12 @@ was before the topic goes, since that changes the note. A broker's own part in a
 
 from __future__ import annotations
 
-import logging
+import re
 from collections.abc import Iterable, Mapping
 
 from barnabas.coordination import paths
+from barnabas.coordination.bad_nodes import report
+from barnabas.coordination.fields import BadNodeError
 from barnabas.coordination.subtrees import ensure_paths
 from barnabas.coordination.tree import (
     BadVersionError,
@@ -31,9 +33,9 @@ from barnabas.coordination.tree import (
     Set,
     Tree,
 )
-from barnabas.coordination.values import BadNodeError, Deletion, decode_deletion, decode_topic, encode_deletion
+from barnabas.coordination.values import Deletion, decode_deletion, decode_topic, encode_deletion
 
-log = logging.getLogger(__name__)
+_TOPIC_ID = re.compile("[0-9a-f]{32}")
 
 
 def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]) -> Set | None:
@@ -110,7 +112,7 @@ def forget_deletion_not_begun(tree: Tree, topic_id: bytes) -> None:
             if decode_topic(topic_path, topic_data).topic_id != topic_id:
                 return
             tree.multi([Check(topic_path, topic_stat.version), Delete(path, stat.version)])
-        except NoNodeError:
+        except (NoNodeError, BadNodeError):
             return
         except BadVersionError:
             continue  # the note or the topic has just been changed
@@ -129,7 +131,7 @@ def end_deletion(tree: Tree, topic_id: bytes, broker_id: int) -> None:
         try:
             data, stat = tree.get(path)
             tree.multi([_without(broker_id, path, decode_deletion(path, data), stat.version)])
-        except NoNodeError:
+        except (NoNodeError, BadNodeError):
             return
         except BadVersionError:
             continue  # another broker is done as well
@@ -179,9 +181,14 @@ def read_deletions(tree: Tree) -> dict[bytes, Deletion]:
     A note that cannot be understood is passed over: then nothing is removed.
     """
     found = {}
+    bad: list[NodeError] = []
     for path, node in tree.subtree(paths.DELETED_TOPIC_IDS).items():
+        name = path.removeprefix(f"{paths.DELETED_TOPIC_IDS}/")
         try:
-            found[bytes.fromhex(path.rpartition("/")[2])] = decode_deletion(path, node.data)
-        except (BadNodeError, ValueError) as error:
-            log.warning("the note %s of a deletion is passed over: %s", path, error)
+            if not _TOPIC_ID.fullmatch(name):
+                raise BadNodeError(path, "its name is no topic id")  # noqa: TRY301 - one place reports both
+            found[bytes.fromhex(name)] = decode_deletion(path, node.data)
+        except BadNodeError as error:
+            bad.append(error)
+    report(tree, bad, "skipping the note of a deletion")
     return found

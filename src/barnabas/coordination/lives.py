@@ -6,15 +6,14 @@ goes; what cannot be understood counts as missing.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 
 from barnabas.coordination import paths
+from barnabas.coordination.bad_nodes import report
+from barnabas.coordination.fields import BadNodeError
 from barnabas.coordination.tree import BadVersionError, NodeExistsError, NoNodeError, Tree
-from barnabas.coordination.values import BadNodeError, decode_life, encode_life
+from barnabas.coordination.values import decode_life, encode_life
 from barnabas.model import LifeMark
-
-log = logging.getLogger(__name__)
 
 
 def read_lives(tree: Tree, directory_ids: Collection[str]) -> dict[str, LifeMark]:
@@ -31,7 +30,7 @@ def read_lives(tree: Tree, directory_ids: Collection[str]) -> dict[str, LifeMark
         try:
             lives[directory_id] = decode_life(path, found[path].data)
         except BadNodeError as error:
-            log.warning("cannot read the life counter of a log directory: %s; it counts as missing", error)
+            report(tree, [error], "taking as missing the life counter in")
     return lives
 
 

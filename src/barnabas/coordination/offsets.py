@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas.coordination import paths
+from barnabas.coordination.bad_nodes import names_of, report
+from barnabas.coordination.fields import BadNodeError
 from barnabas.coordination.subtrees import delete_recursive, put_all
-from barnabas.coordination.tree import NoNodeError, Tree
+from barnabas.coordination.tree import NodeData, NodeError, NoNodeError, Tree
 from barnabas.coordination.values import CommittedOffset, decode_offset, encode_offset
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
@@ -65,19 +67,38 @@ def read_offsets(tree: Tree, group_id: str) -> dict[TopicPartition, OffsetAndMet
 
 def read_committed_offsets(tree: Tree, group_id: str) -> dict[TopicPartition, CommittedOffset]:
     """Return all offsets that a group has committed, with the time of each commit."""
-    below = tree.subtree(paths.group_offsets(group_id))
-    return {
-        paths.partition_of_offset(path): decode_offset(path, node.data)
-        for path, node in below.items()
-        if node.data  # a topic's node holds nothing
-    }
+    folder = paths.group_offsets(group_id)
+    depth = folder.count("/") + 2  # a topic's node holds nothing
+    below = {path: node for path, node in tree.subtree(folder).items() if path.count("/") == depth}
+    found = {}
+    bad: list[NodeError] = []
+    for path, committed in readable_offsets(tree, below).items():
+        try:
+            found[paths.partition_of_offset(path)] = committed
+        except BadNodeError as error:
+            bad.append(error)
+    report(tree, bad, "skipping the committed offset in")
+    return found
+
+
+def readable_offsets(tree: Tree, nodes: Mapping[str, NodeData]) -> dict[str, CommittedOffset]:
+    """Return the committed offsets in nodes, by path; report and leave out those that cannot be understood."""
+    found = {}
+    bad: list[NodeError] = []
+    for path, node in nodes.items():
+        try:
+            found[path] = decode_offset(path, node.data)
+        except BadNodeError as error:
+            bad.append(error)
+    report(tree, bad, "skipping the committed offset in")
+    return found
 
 
 def groups_with_offsets(tree: Tree) -> list[str]:
     """Return the ids of all groups that have a node, sorted; they may have committed nothing yet."""
     if tree.exists(paths.CONSUMERS) is None:
         return []
-    return sorted(paths.decode_name(name) for name in tree.children(paths.CONSUMERS))
+    return sorted(names_of(tree, paths.CONSUMERS, tree.children(paths.CONSUMERS)))
 
 
 def delete_group(tree: Tree, group_id: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from barnabas.coordination.fields import INT32_MAX, BadNodeError, BadValueError, shown, whole_number
 from barnabas.model import TopicPartition
 
 BROKERS = "/brokers"
@@ -58,12 +59,20 @@ def decode_name(part: str) -> str:
 
     >>> decode_name("a%2Fb")
     'a/b'
+
+    :raises BadNodeError: it made no such part; a stranger created the node.
     """
-    if "%" not in part:
+    if _SAFE.fullmatch(part):
         return part
+    try:
+        name = _ENCODED.sub(lambda match: bytes([int(match[1], 16)]), part.encode()).decode("utf-8", "surrogatepass")
+    except UnicodeError:
+        name = part
     if part == _EMPTY:
         return ""
-    return _ENCODED.sub(lambda match: bytes([int(match[1], 16)]), part.encode()).decode("utf-8", "surrogatepass")
+    if encode_name(name) != part:
+        raise BadNodeError(shown(part), "brokers and consumers write no such name")
+    return name
 
 
 def deleted_topic_id(topic_id: bytes) -> str:
@@ -160,6 +169,12 @@ def group_offset(group_id: str, topic_partition: TopicPartition) -> str:
 
 
 def partition_of_offset(path: str) -> TopicPartition:
-    """Return the partition whose path was made by `group_offset`, or by `group_owner`."""
+    """Return the partition whose path was made by `group_offset`, or by `group_owner`.
+
+    :raises BadNodeError: none of them made it.
+    """
     name, number = path.rsplit("/", 2)[1:]
-    return TopicPartition(decode_name(name), int(number))
+    try:
+        return TopicPartition(decode_name(name), whole_number(number, 0, INT32_MAX))
+    except BadValueError as error:
+        raise BadNodeError(path, str(error)) from error

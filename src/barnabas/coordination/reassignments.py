@@ -14,7 +14,7 @@ so. Nothing is deleted that is not named.
 from __future__ import annotations
 
 import json
-import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -22,13 +22,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.coordination import paths
+from barnabas.coordination.bad_nodes import report
 from barnabas.coordination.changes import Change, StateChange, tell
 from barnabas.coordination.deletion_notes import guards_by_notes
+from barnabas.coordination.fields import (
+    INT32_MAX,
+    BadNodeError,
+    BadValueError,
+    Fields,
+    is_topic_name,
+    shown,
+    whole_number,
+)
 from barnabas.coordination.subtrees import ensure_paths, in_parts
 from barnabas.coordination.tree import (
     BadVersionError,
     Create,
     Delete,
+    NodeError,
     NodeExistsError,
     NoNodeError,
     Operation,
@@ -49,7 +60,7 @@ from barnabas.model import TopicPartition
 ENDED_AT_ONCE = 250
 """Reassignments that are ended in one step: each writes a state and names some brokers."""
 
-log = logging.getLogger(__name__)
+_REMOVAL = re.compile("(?P<topic_id>[0-9a-f]{32})-(?P<partition>[0-9]{1,10})-[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,16 +199,27 @@ def read_removals(tree: Tree, broker_id: int) -> list[Removal]:
     A note that cannot be understood is passed over: then nothing is deleted.
     """
     found = []
+    bad: list[NodeError] = []
     own = sorted(path for path in _noted(tree) if path.rpartition("-")[2] == str(broker_id))
     for path, node in tree.get_all(own).items() if own else ():
-        topic_id, _, rest = path.rpartition("/")[2].partition("-")
-        partition, _, _ = rest.partition("-")
         try:
-            name = json.loads(node.data)["name"]
-            found.append(Removal(bytes.fromhex(topic_id), TopicPartition(str(name), int(partition))))
-        except (KeyError, RecursionError, TypeError, ValueError) as error:
-            log.warning("the note %s of a replica that is to be deleted is passed over: %r", path, error)
+            found.append(_removal(path, node.data))
+        except BadNodeError as error:
+            bad.append(error)
+    report(tree, bad, "skipping the note of a removed replica")
     return found
+
+
+def _removal(path: str, data: bytes) -> Removal:
+    match = _REMOVAL.fullmatch(path.rpartition("/")[2])
+    name = Fields(path, data).string("name")
+    if match is None or not is_topic_name(name):
+        raise BadNodeError(path, f"it names no replica of topic {shown(name)}")
+    try:
+        partition = whole_number(match["partition"], 0, INT32_MAX)
+    except BadValueError as error:
+        raise BadNodeError(path, str(error)) from error
+    return Removal(bytes.fromhex(match["topic_id"]), TopicPartition(name, partition))
 
 
 def is_removal_noted(tree: Tree, topic_id: bytes, partition: int, broker_id: int) -> bool:

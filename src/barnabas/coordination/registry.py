@@ -14,8 +14,11 @@ from dataclasses import dataclass, field, replace
 
 from barnabas.addresses import host_port
 from barnabas.coordination import paths
+from barnabas.coordination.bad_nodes import names_of, report
 from barnabas.coordination.changes import Change, StateChange, tell
+from barnabas.coordination.configs import settings_in
 from barnabas.coordination.deletion_notes import check_topic, guards, guards_by_notes
+from barnabas.coordination.fields import BadNodeError, is_topic_name
 from barnabas.coordination.large_topics import (
     PARTITIONS_AT_ONCE,
     create_in_steps,
@@ -42,7 +45,7 @@ from barnabas.coordination.tree import (
 )
 from barnabas.coordination.values import (
     NO_LEADER,
-    BadNodeError,
+    UNREADABLE,
     BrokerRegistration,
     LiveBroker,
     PartitionState,
@@ -50,7 +53,6 @@ from barnabas.coordination.values import (
     TopicAssignment,
     decode_broker,
     decode_cluster_id,
-    decode_config,
     decode_partition_state,
     decode_producer_id_block_end,
     decode_topic,
@@ -62,7 +64,7 @@ from barnabas.coordination.values import (
     encode_topic,
 )
 from barnabas.errors import CoordinationError
-from barnabas.model import TopicPartition
+from barnabas.model import NO_PRODUCER_ID, TopicPartition
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
 """How many producer ids a broker takes at a time, as in Kafka."""
@@ -104,6 +106,7 @@ class TopicInfo:
     """All that the tree knows of a topic; `partitions` by partition number.
 
     :param version: of the topic's node, which has the replicas.
+    :param has_unreadable_config: whether it is not known what is configured for the topic.
     """
 
     name: str
@@ -111,27 +114,50 @@ class TopicInfo:
     partitions: tuple[PartitionInfo, ...]
     config: dict[str, str] = field(default_factory=dict)
     version: int = 0
+    has_unreadable_config: bool = False
+    created_at: int = field(default=0, compare=False)
+    """When the topic's node was created, as `Stat.created_at` counts; 0 where that was not read."""
 
 
 # -- the cluster and its brokers ---------------------------------------------------------------------------
 
 
-def prepare(tree: Tree, new_cluster_id: str) -> str:
+def prepare(tree: Tree, new_cluster_id: str, known_cluster_id: str | None = None) -> str:
     """Create the nodes under which all else stands, if they are missing, and return the cluster's id.
 
     A new id survives a loss of power before it is returned: the logs' folder bears it from then on.
 
     :param new_cluster_id: becomes the cluster's id if it has none yet.
+    :param known_cluster_id: the id in the broker's data folder. It becomes the cluster's id where the node was damaged,
+        or was deleted from a tree that has topics. In an empty tree it does not: the broker may have a wrong address.
     :raises NewerFormatError: a newer release has written what stands there.
     """
+    ensure_roots(tree)
+    while True:
+        new = known_cluster_id if known_cluster_id and tree.children(paths.TOPICS) else new_cluster_id
+        try:
+            tree.create(paths.CLUSTER_ID, encode_cluster_id(new), make_parents=True)
+            break
+        except NodeExistsError:
+            data, stat = tree.get(paths.CLUSTER_ID)
+        try:
+            return decode_cluster_id(paths.CLUSTER_ID, data)
+        except BadNodeError as error:
+            report(tree, [error], "writing the cluster's id again to")
+        new = known_cluster_id or new_cluster_id
+        try:
+            tree.set(paths.CLUSTER_ID, encode_cluster_id(new), stat.version)
+            break
+        except (BadVersionError, NoNodeError):
+            continue  # another broker was faster
+    tree.flush()
+    return new
+
+
+def ensure_roots(tree: Tree) -> None:
+    """Create the nodes under which all else stands, where somebody deleted them."""
     ensure_paths(tree, [paths.BROKER_IDS, paths.TOPICS, paths.CHANGES, paths.TOPIC_CONFIGS, paths.CONSUMERS])
     ensure_paths(tree, [paths.REMOVED_REPLICAS])
-    try:
-        tree.create(paths.CLUSTER_ID, encode_cluster_id(new_cluster_id), make_parents=True)
-    except NodeExistsError:
-        return decode_cluster_id(paths.CLUSTER_ID, tree.get(paths.CLUSTER_ID).data)
-    tree.flush()
-    return new_cluster_id
 
 
 def register_broker(tree: Tree, broker: BrokerRegistration) -> int:
@@ -142,6 +168,7 @@ def register_broker(tree: Tree, broker: BrokerRegistration) -> int:
 
     :raises NodeExistsError: another broker with this id is alive.
     """
+    ensure_paths(tree, [paths.BROKER_IDS, paths.CHANGES])
     path, data = paths.broker(broker.id), encode_broker(broker)
     change = tell(Change(brokers=(broker.id,)))
     create = Create(path, data, ephemeral=True)
@@ -184,16 +211,15 @@ def read_brokers(
     tree: Tree,
     watch: Watch | None = None,
     known: Mapping[int, LiveBroker] = _NONE,
-    damaged: list[NodeError] | None = None,
 ) -> dict[int, LiveBroker]:
     """Return the brokers that are alive, by id. The watch fires when one comes or goes.
 
-    A registration that cannot be understood is passed over, unless it could be when it was read last.
+    A registration that cannot be understood is reported and skipped, unless it could be when it was read last.
 
     :param known: what was read last.
-    :param damaged: to which the errors are added of those that cannot be understood.
     """
     brokers = {}
+    damaged: list[NodeError] = []
     for name in tree.children(paths.BROKER_IDS, watch):
         path = f"{paths.BROKER_IDS}/{name}"
         try:
@@ -202,13 +228,13 @@ def read_brokers(
         except NoNodeError:
             continue  # it has just gone
         except BadNodeError as error:
-            if damaged is not None:
-                damaged.append(error)
+            damaged.append(error)
             before = next((each for each in known.values() if each.created_at == stat.created_at), None)
             if before is not None:
                 brokers[before.registration.id] = before
             continue
         brokers[registration.id] = LiveBroker.of(registration, stat.created_at)
+    report(tree, damaged)
     return dict(sorted(brokers.items()))
 
 
@@ -387,9 +413,17 @@ def read_topics(tree: Tree, watch: Watch | None = None) -> dict[str, TopicInfo]:
 def each_topic(tree: Tree, watch: Watch | None = None) -> Iterator[tuple[str, TopicInfo | NodeError]]:
     """Yield the names of all topics and what the tree knows of each; or, of a topic whose nodes cannot be understood,
     why not. A few at a time: there may be ten thousand partitions."""
-    names = [paths.decode_name(name) for name in tree.children(paths.TOPICS, watch)]
+    names = _topic_names(tree, tree.children(paths.TOPICS, watch))
     for start in range(0, len(names), TOPICS_AT_ONCE):
         yield from _read_topics(tree, names[start : start + TOPICS_AT_ONCE])
+
+
+def _topic_names(tree: Tree, parts: Iterable[str]) -> list[str]:
+    """Return the names of topics, without names that no topic can have."""
+    names = names_of(tree, paths.TOPICS, parts)
+    strange = [name for name in names if not is_topic_name(name)]
+    report(tree, [BadNodeError(paths.topic(name), "no topic can have its name") for name in strange])
+    return [name for name in names if is_topic_name(name)]
 
 
 def read_topic(tree: Tree, name: str) -> TopicInfo | None:
@@ -443,13 +477,18 @@ def read_partition_state(
 
 
 def read_partition_states(tree: Tree, wanted: Iterable[StateChange]) -> list[StateChange]:
-    """Return, as they are now, the states of the partitions that these changes name; without those that are gone."""
+    """Return, as they are now, the states of the partitions that these changes name; without those that are gone.
+
+    A state that cannot be understood is `UNREADABLE`, so that it does not keep the others from being read.
+    """
     found = []
     for each in wanted:
+        path = paths.partition_state(each.where)
         try:
-            state, version = read_partition_state(tree, each.where)
+            data, stat = tree.get(path)
         except NoNodeError:
             continue
+        state, version = _state_of(tree, path, data), stat.version
         found.append(StateChange(each.where, each.topic_id, state, version))
     return found
 
@@ -547,13 +586,22 @@ def take_producer_ids(tree: Tree, broker_id: int, size: int = PRODUCER_ID_BLOCK_
                 tree.create(path, encode_producer_id_block(broker_id, 0, size - 1))
             else:
                 data, stat = tree.get(path)
-                start = decode_producer_id_block_end(path, data) + 1
+                start = _block_end(tree, path, data) + 1
                 tree.set(path, encode_producer_id_block(broker_id, start, start + size - 1), stat.version)
         except (BadVersionError, NodeExistsError, NoNodeError):
             continue  # another broker took a block in between
         tree.flush()
         return range(start, start + size)
     raise CoordinationError(f"{path}: others were faster {attempts} times; is a broker asking without end?")
+
+
+def _block_end(tree: Tree, path: str, data: bytes) -> int:
+    """Return the highest producer id that was given out; -1, as where the node is missing, if it does not say so."""
+    try:
+        return decode_producer_id_block_end(path, data)
+    except BadNodeError as error:
+        report(tree, [error], "writing a new producer id block to")
+        return NO_PRODUCER_ID
 
 
 # -- inside ------------------------------------------------------------------------------------------------
@@ -580,7 +628,7 @@ def _topic_info(
     if not assignment.replicas:
         return None
     try:
-        return _put_together(name, assignment, nodes)
+        return _put_together(tree, name, assignment, nodes)
     except NoNodeError as error:
         before, now = nodes[paths.topic(name)].stat, tree.exists(paths.topic(name))
         is_as_it_was = now is not None and (now.created_at, now.version) == (before.created_at, before.version)
@@ -589,15 +637,27 @@ def _topic_info(
         return error
 
 
-def _put_together(name: str, assignment: TopicAssignment, nodes: Mapping[str, NodeData]) -> TopicInfo:
+def _put_together(tree: Tree, name: str, assignment: TopicAssignment, nodes: Mapping[str, NodeData]) -> TopicInfo:
     partitions = []
     for number, path in enumerate(_state_paths(name, assignment)):
         if path not in nodes:
             raise NoNodeError(path, f"topic {name!r} has lost the state of a partition")
         data, stat = nodes[path]
         replicas, adding, removing = assignment.replica_set(number)
-        partitions.append(PartitionInfo(replicas, decode_partition_state(path, data), stat.version, adding, removing))
+        partitions.append(PartitionInfo(replicas, _state_of(tree, path, data), stat.version, adding, removing))
     config = paths.topic_config(name)
-    settings = decode_config(config, nodes[config].data) if config in nodes else {}
-    version = nodes[paths.topic(name)].stat.version
-    return TopicInfo(name, assignment.topic_id, tuple(partitions), settings, version)
+    settings = settings_in(tree, config, nodes[config].data) if config in nodes else {}
+    stat = nodes[paths.topic(name)].stat
+    unreadable = settings is None
+    return TopicInfo(
+        name, assignment.topic_id, tuple(partitions), settings or {}, stat.version, unreadable, stat.created_at
+    )
+
+
+def _state_of(tree: Tree, path: str, data: bytes) -> PartitionState:
+    """Return a partition's state; report one that cannot be understood, and return `UNREADABLE`."""
+    try:
+        return decode_partition_state(path, data)
+    except BadNodeError as error:
+        report(tree, [error], "ignoring the state in")
+        return UNREADABLE

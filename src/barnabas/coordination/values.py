@@ -9,28 +9,48 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from barnabas.addresses import host_port
+from barnabas.coordination.fields import (
+    BROKER_ID_MAX,
+    EPOCH_MAX,
+    INT32_MAX,
+    INT64_MAX,
+    BadNodeError,
+    BadValueError,
+    Fields,
+    broker_ids,
+    host,
+    is_text,
+    is_topic_name,
+    port,
+    shown,
+    whole_number,
+)
 from barnabas.coordination.tree import NodeError
-from barnabas.model import LIFE_MAX, NO_LEADER_EPOCH, NO_OFFSET, LifeMark, OffsetAndMetadata
+from barnabas.model import LIFE_MAX, NO_LEADER_EPOCH, NO_OFFSET, NO_PRODUCER_ID, LifeMark, OffsetAndMetadata
 
-_TOPIC_ID_BYTES = 16
 _GONE = -2
+_TOPIC_ID = re.compile("[A-Za-z0-9_-]{21}[AQgw](==)?")
+_CLUSTER_ID = re.compile(r"[!-~]{1,255}")
+_BARE_NUMBER = re.compile(rb"[0-9]{1,19}")
+
+PRODUCER_ID_MAX = 2**62
+"""The highest producer id that a broker believes the tree to have given out; as many are left above it."""
+SETTING_NAME_BYTES_MAX = 249
+"""Longer names are no settings'."""
+FORMAT_MAX = 1_000
+"""What is above is no format of a later release."""
 
 NO_LEADER = -1
 """The leader of a partition that has none."""
 
 BROKER_EPOCH_MAX = 2**63 - 1
 """A fetch request has 64 signed bits for the broker epoch."""
-
-
-class BadNodeError(NodeError):
-    """What stands in a node is not what Barnabas or Kafka write there."""
-
-    reason = "the node's value cannot be understood"
 
 
 class NewerFormatError(NodeError):
@@ -141,6 +161,10 @@ class PartitionState:
     lost_memory: tuple[Remnant, ...] = ()
 
 
+UNREADABLE = PartitionState(NO_LEADER, NO_LEADER_EPOCH, ())
+"""Stands for a state that no broker writes; its epoch is below that of each other state."""
+
+
 class ReplicaSet(NamedTuple):
     """The brokers that hold a partition, the preferred leader first; and, while they are being changed, which of them
     are new and which are to go (KIP-455). One that is new, and is not wanted any more, is both.
@@ -242,36 +266,33 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
 
 def decode_broker(path: str, data: bytes) -> BrokerRegistration:
     """Read what `/brokers/ids/<id>` holds; the id stands in the path alone."""
-    fields = _Fields(path, data)
+    fields = Fields(path, data)
     name = path.rsplit("/", 1)[1]
-    if not (name.isascii() and name.isdigit()):
-        raise BadNodeError(path, f"a broker's id is a number, not {name!r}")
-    replication_host, replication_port = _replication_endpoint(path, fields)
-    epoch = fields.integer("epoch", 0)
-    if not 0 <= epoch <= BROKER_EPOCH_MAX:
-        raise BadNodeError(path, f"its broker epoch {epoch} is not a positive number of 63 bits")
-    return BrokerRegistration(
-        int(name),
-        fields.string("host"),
-        fields.integer("port"),
-        fields.integer("timestamp"),
-        replication_host,
-        replication_port,
-        fields.optional_string("rack"),
-        fields.string("folder_id", ""),
-        is_leaving=fields.boolean("is_leaving"),
-        release=fields.string("release", ""),
-        epoch=epoch,
-    )
+    try:
+        broker_id = whole_number(name, 0, BROKER_ID_MAX)
+        replication_host, replication_port = _replication_endpoint(fields)
+        return BrokerRegistration(
+            broker_id,
+            host(fields.value("host")),
+            port(fields.value("port")),
+            fields.integer("timestamp", -INT64_MAX, INT64_MAX),
+            replication_host,
+            replication_port,
+            fields.optional_string("rack"),
+            fields.string("folder_id", ""),
+            is_leaving=fields.boolean("is_leaving"),
+            release=fields.string("release", ""),
+            epoch=fields.integer("epoch", 0, BROKER_EPOCH_MAX, 0),
+        )
+    except BadValueError as error:
+        raise BadNodeError(path, str(error)) from error
 
 
-def _replication_endpoint(path: str, fields: _Fields) -> tuple[str, int]:
+def _replication_endpoint(fields: Fields) -> tuple[str, int]:
     for endpoint in fields.sequence("endpoints", ()):
         if isinstance(endpoint, str) and endpoint.startswith("REPLICATION://"):
-            host, _, port = endpoint.removeprefix("REPLICATION://").rpartition(":")
-            if not (port.isascii() and port.isdigit()):
-                raise BadNodeError(path, f"its endpoint {endpoint!r} has no port")
-            return host.removeprefix("[").removesuffix("]"), int(port)
+            name, _, number = endpoint.removeprefix("REPLICATION://").rpartition(":")
+            return host(name.removeprefix("[").removesuffix("]")), port(number)
     return "", 0
 
 
@@ -289,24 +310,48 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 
 
 def decode_topic(path: str, data: bytes) -> TopicAssignment:
-    """Read what `/brokers/topics/<topic>` holds."""
-    fields = _Fields(path, data)
+    """Read what `/brokers/topics/<topic>` holds; of a topic that is being made or deleted that is no partition."""
+    fields = Fields(path, data)
     partitions = fields.mapping("partitions")
     try:
-        replicas = tuple(_brokers(partitions[str(index)]) for index in range(len(partitions)))
-        topic_id = base64.urlsafe_b64decode(fields.string("topic_id") + "==")
+        replicas = tuple(_replicas(partitions.get(str(index))) for index in range(len(partitions)))
+        topic_id = decode_topic_id(fields.string("topic_id"))
         adding, removing = (_replicas_by_number(fields, name) for name in ("adding_replicas", "removing_replicas"))
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadNodeError(path, repr(error)) from error
-    if len(topic_id) != _TOPIC_ID_BYTES:
-        raise BadNodeError(path, f"a topic id of {len(topic_id)} bytes")
-    return TopicAssignment(topic_id, replicas, adding, removing)
+        found = TopicAssignment(topic_id, replicas, adding, removing)
+        for number in adding.keys() | removing.keys():
+            _check_move(found.replica_set(number) if number < len(replicas) else ReplicaSet(()))
+    except BadValueError as error:
+        raise BadNodeError(path, str(error)) from error
+    return found
 
 
-def _replicas_by_number(fields: _Fields, name: str) -> dict[int, tuple[int, ...]]:
+def _replicas(found: object) -> tuple[int, ...]:
+    if not (replicas := broker_ids(found)):
+        raise BadValueError("a partition has no replicas")
+    return replicas
+
+
+def decode_topic_id(found: object) -> bytes:
+    """Return the id of a topic.
+
+    :raises BadValueError: it is none.
+    """
+    if not isinstance(found, str) or not _TOPIC_ID.fullmatch(found):
+        raise BadValueError(f"{shown(found)} is no topic id")
+    return base64.urlsafe_b64decode(found.rstrip("=") + "==")
+
+
+def _replicas_by_number(fields: Fields, name: str) -> dict[int, tuple[int, ...]]:
     """Read what a topic's node says of partitions whose replicas are being changed; earlier versions say nothing."""
     found = fields.mapping(name, {})
-    return {int(number): _brokers(each) for number, each in found.items() if each}
+    return {whole_number(number, 0, BROKER_ID_MAX): broker_ids(each) for number, each in found.items() if each}
+
+
+def _check_move(found: ReplicaSet) -> None:
+    """:raises BadValueError: the replicas that come and go are none, or nobody stays."""
+    if not {*found.adding, *found.removing} <= set(found.replicas) or not found.target:
+        moves = {"adding": list(found.adding), "removing": list(found.removing)}
+        raise BadValueError(f"replicas {shown(list(found.replicas))} cannot change by {shown(moves)}")
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
@@ -326,14 +371,28 @@ def encode_partition_state(state: PartitionState) -> bytes:
 
 def decode_partition_state(path: str, data: bytes) -> PartitionState:
     """Read what a partition's `state` node holds."""
-    fields = _Fields(path, data)
-    isr, lost = fields.sequence("isr"), fields.sequence("lost_memory", ())
+    fields = Fields(path, data)
     try:
-        return PartitionState(
-            fields.integer("leader"), fields.integer("leader_epoch"), _brokers(isr), decode_remnants(lost)
-        )
-    except (TypeError, ValueError) as error:
-        raise BadNodeError(path, repr(error)) from error
+        leader, epoch, isr = (fields.value(name) for name in ("leader", "leader_epoch", "isr"))
+        return checked_state(leader, epoch, isr, fields.value("lost_memory", ()))
+    except BadValueError as error:
+        raise BadNodeError(path, str(error)) from error
+
+
+def checked_state(leader: object, leader_epoch: object, isr: object, lost_memory: object = ()) -> PartitionState:
+    """Return a partition's state.
+
+    :raises BadValueError: no broker writes such a state.
+    """
+    state = PartitionState(
+        whole_number(leader, NO_LEADER, BROKER_ID_MAX),
+        whole_number(leader_epoch, 0, EPOCH_MAX),
+        broker_ids(isr),
+        decode_remnants(lost_memory),
+    )
+    if state.isr and state.leader not in (NO_LEADER, *state.isr):
+        raise BadValueError(f"its leader {state.leader} is not in sync; in sync are {shown(list(state.isr))}")
+    return state
 
 
 def encode_remnants(remnants: Iterable[Remnant]) -> list[list[int]]:
@@ -341,12 +400,24 @@ def encode_remnants(remnants: Iterable[Remnant]) -> list[list[int]]:
     return [[each.broker_id, each.epoch, each.end_offset] for each in remnants]
 
 
-def decode_remnants(found: Iterable[Any]) -> tuple[Remnant, ...]:
+def decode_remnants(found: object) -> tuple[Remnant, ...]:
     """Read what `encode_remnants` made.
 
-    :raises TypeError, ValueError: it is something else.
+    :raises BadValueError: it is something else.
     """
-    return tuple(Remnant(*_integers(each)) for each in found)
+    if not isinstance(found, list | tuple) or not all(isinstance(each, list) and len(each) == 3 for each in found):
+        raise BadValueError(f"{shown(found)} does not say what replicas have left")
+    remnants = tuple(
+        Remnant(
+            whole_number(broker_id, 0, BROKER_ID_MAX),
+            whole_number(epoch, NO_LEADER_EPOCH, EPOCH_MAX),
+            whole_number(end_offset, _GONE, INT64_MAX),
+        )
+        for broker_id, epoch, end_offset in found
+    )
+    if len({each.broker_id for each in remnants}) < len(remnants):
+        raise BadValueError(f"{shown(found)} names a broker twice")
+    return remnants
 
 
 def encode_deletion(deletion: Deletion) -> bytes:
@@ -356,13 +427,15 @@ def encode_deletion(deletion: Deletion) -> bytes:
 
 def decode_deletion(path: str, data: bytes) -> Deletion:
     """Read what `/admin/deleted_topic_ids/<id>` holds; earlier releases wrote the bare name, or nothing."""
+    brokers: tuple[int, ...] = ()
     if not data.startswith(b"{"):
-        return Deletion(data.decode(errors="replace"), ())
-    fields = _Fields(path, data)
-    try:
-        return Deletion(fields.string("name"), _brokers(fields.sequence("brokers")))
-    except ValueError as error:
-        raise BadNodeError(path, str(error)) from error
+        name = data.decode(errors="replace")
+    else:
+        fields = Fields(path, data)
+        name, brokers = fields.string("name"), fields.brokers("brokers")
+    if name and not is_topic_name(name):
+        raise BadNodeError(path, f"{shown(name)} is no name of a topic")
+    return Deletion(name, brokers)
 
 
 def encode_life(broker_id: int, mark: LifeMark) -> bytes:
@@ -383,11 +456,12 @@ def decode_life(path: str, data: bytes) -> LifeMark:
 
     :raises BadNodeError: a broker does not write such a value.
     """
-    fields = _Fields(path, data)
-    mark = LifeMark(fields.integer("life"), fields.integer("timestamp", 0), fields.integer("records", 0))
-    if not all(0 <= each <= LIFE_MAX for each in mark):
-        raise BadNodeError(path, f"a number is not within 0 and 2^53: {str(tuple(mark))[:100]}")
-    return mark
+    fields = Fields(path, data)
+    return LifeMark(
+        fields.integer("life", 0, LIFE_MAX),
+        fields.integer("timestamp", 0, LIFE_MAX, 0),
+        fields.integer("records", 0, LIFE_MAX, 0),
+    )
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
@@ -396,8 +470,21 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
-    """Read what `/config/topics/<topic>` and its kin hold."""
-    return {str(name): str(value) for name, value in _Fields(path, data).mapping("config").items()}
+    """Read what `/config/topics/<topic>` and its kin hold.
+
+    A value that is no text of a bounded length becomes one that no setting can have. So the check of the settings
+    refuses it, and knows its name.
+
+    :raises BadNodeError: there are no settings in it.
+    """
+    found = Fields(path, data).mapping("config", {}) if data else {}
+    return {name: _setting(value) for name, value in found.items() if is_text(name, SETTING_NAME_BYTES_MAX)}
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if is_text(value) or isinstance(value, int) else shown(value)
 
 
 def encode_offset(offset: OffsetAndMetadata, committed_ms: int) -> bytes:
@@ -412,15 +499,15 @@ def encode_offset(offset: OffsetAndMetadata, committed_ms: int) -> bytes:
 
 def decode_offset(path: str, data: bytes) -> CommittedOffset:
     """Read a committed offset; a bare number, as Kafka 0.8 writes it, is one too."""
-    if data.isdigit():
-        return CommittedOffset(OffsetAndMetadata(int(data)), 0)
-    fields = _Fields(path, data)
+    if _BARE_NUMBER.fullmatch(data):
+        data = b'{"offset":"%s"}' % data
+    fields = Fields(path, data)
     offset = OffsetAndMetadata(
-        fields.integer("offset"),
+        fields.integer("offset", 0, INT64_MAX),
         fields.string("metadata", ""),
-        fields.integer("leader_epoch", NO_LEADER_EPOCH),
+        fields.integer("leader_epoch", NO_LEADER_EPOCH, INT32_MAX, NO_LEADER_EPOCH),
     )
-    return CommittedOffset(offset, fields.integer("timestamp", 0))
+    return CommittedOffset(offset, fields.integer("timestamp", -INT64_MAX, INT64_MAX, 0))
 
 
 def encode_consumer(topics: Iterable[str], registered_ms: int) -> bytes:
@@ -431,7 +518,7 @@ def encode_consumer(topics: Iterable[str], registered_ms: int) -> bytes:
 
 def decode_consumer(path: str, data: bytes) -> frozenset[str]:
     """Read the topics that a consumer subscribes to."""
-    return frozenset(_Fields(path, data).mapping("subscription"))
+    return frozenset(Fields(path, data).mapping("subscription"))
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -444,11 +531,14 @@ def decode_cluster_id(path: str, data: bytes) -> str:
 
     :raises NewerFormatError: this release does not know the format of the nodes.
     """
-    fields = _Fields(path, data)
-    found = fields.integer("format", 1)  # the nodes of 0.1.0 did not say it at first
+    fields = Fields(path, data)
+    found = fields.integer("format", 1, FORMAT_MAX, 1)  # the nodes of 0.1.0 did not say it at first
     if found > FORMAT:
         raise NewerFormatError(path, f"its format is {found}, and this release knows {FORMAT}; start a newer one")
-    return fields.string("id")
+    found_id = fields.string("id")
+    if not _CLUSTER_ID.fullmatch(found_id):
+        raise BadNodeError(path, f"{shown(found_id)} is no id of a cluster")
+    return found_id
 
 
 def encode_producer_id_block(broker_id: int, start: int, end: int) -> bytes:
@@ -458,75 +548,7 @@ def encode_producer_id_block(broker_id: int, start: int, end: int) -> bytes:
 
 def decode_producer_id_block_end(path: str, data: bytes) -> int:
     """Read the highest producer id that was given out."""
-    return _Fields(path, data).integer("block_end")
-
-
-class _Fields:
-    """The fields of a JSON object, read with the type that they must have."""
-
-    def __init__(self, path: str, data: bytes) -> None:
-        self._path = path
-        try:
-            self._fields = json.loads(data)
-        except (RecursionError, ValueError) as error:
-            raise BadNodeError(path, str(error)) from error
-        if not isinstance(self._fields, dict):
-            raise BadNodeError(path, "it is not a JSON object")
-
-    def string(self, name: str, default: str | None = None) -> str:
-        value = self._fields.get(name, default)
-        if not isinstance(value, str):
-            raise self._wrong(name, value)
-        return value
-
-    def integer(self, name: str, default: int | None = None) -> int:
-        """Return a number; Kafka writes some of them as strings."""
-        value = self._fields.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise self._wrong(name, value)
-        try:
-            return int(value)
-        except ValueError as error:
-            raise self._wrong(name, value) from error
-
-    def mapping(self, name: str, default: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        value = self._fields.get(name, default)
-        if not isinstance(value, dict):
-            raise self._wrong(name, value)
-        return value
-
-    def sequence(self, name: str, default: Sequence[Any] | None = None) -> Sequence[Any]:
-        value = self._fields.get(name, default)
-        if not isinstance(value, list | tuple):
-            raise self._wrong(name, value)
-        return value
-
-    def optional_string(self, name: str) -> str:
-        """Return a string, empty where there is none or null."""
-        return "" if self._fields.get(name) is None else self.string(name)
-
-    def boolean(self, name: str) -> bool:
-        """Return whether it is so; false where nothing is said."""
-        value = self._fields.get(name, False)
-        if not isinstance(value, bool):
-            raise self._wrong(name, value)
-        return value
-
-    def _wrong(self, name: str, value: object) -> BadNodeError:
-        return BadNodeError(self._path, f"its field {name!r} is {value!r}")
-
-
-def _brokers(ids: Sequence[Any]) -> tuple[int, ...]:
-    if not all(isinstance(each, int) for each in ids):
-        raise ValueError(f"these are no brokers: {ids!r}")
-    return tuple(ids)
-
-
-def _integers(found: Any) -> tuple[int, int, int]:
-    broker_id, epoch, end_offset = found
-    if not all(isinstance(each, int) for each in found):
-        raise ValueError(f"these are no numbers: {found!r}")
-    return broker_id, epoch, end_offset
+    return Fields(path, data).integer("block_end", NO_PRODUCER_ID, PRODUCER_ID_MAX)
 
 
 def _dump(value: Mapping[str, Any]) -> bytes:

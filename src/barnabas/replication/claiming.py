@@ -59,10 +59,11 @@ def claim(
     >>> claim(3, (1, 2, 3), state, {2, 3}, is_new_incarnation=False, is_unclean_allowed=False)
     Claim(rank=1, state=PartitionState(leader=3, leader_epoch=5, isr=(2, 3), lost_memory=()), is_unclean=False)
     """
-    if state.leader in live and not is_new_incarnation:
+    if state.leader in live & set(replicas) and not is_new_incarnation:
         return None
     in_line = sorted(live & set(replicas), key=lambda each: (each != state.leader, replicas.index(each)))
-    members = [each for each in in_line if each in state.isr]
+    in_sync = replicas if len(replicas) == 1 else state.isr  # a sole replica is led, whatever a stranger wrote
+    members = [each for each in in_line if each in in_sync]
     candidates = members or [each for each in in_line if each in who_has_most(state)]
     if not candidates and is_unclean_allowed:
         candidates = sorted(in_line, key=lambda each: (_distance(remnant_of(each, state)), each in adding))

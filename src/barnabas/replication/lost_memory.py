@@ -79,6 +79,22 @@ def doubt(replicas: tuple[int, ...], state: PartitionState, known_epoch: int) ->
     return PartitionState(NO_LEADER, known_epoch, (), tuple(Remnant(each) for each in sorted(replicas)))
 
 
+def recover(replicas: tuple[int, ...], state: PartitionState) -> PartitionState | None:
+    """Return the state that a broker writes where a stranger wrote one that names no replica, or others too; else None.
+
+    Nobody knows which replicas were in sync, so all replicas report what they have. A sole replica leads, whatever the
+    tree says.
+
+    >>> recover((1, 2), PartitionState(leader=9, leader_epoch=4, isr=(9,))).lost_memory
+    (Remnant(broker_id=1, epoch=-1, end_offset=-1), Remnant(broker_id=2, epoch=-1, end_offset=-1))
+    """
+    members = state.isr or tuple(each.broker_id for each in state.lost_memory)
+    if len(replicas) == 1 or (members and set(members) <= set(replicas)):
+        return None
+    epoch = max(state.leader_epoch + 1, 0)
+    return PartitionState(NO_LEADER, epoch, (), tuple(Remnant(each) for each in sorted(replicas)))
+
+
 def tell(broker_id: int, state: PartitionState, epoch: int, end_offset: int) -> PartitionState | None:
     """Return the state in which a broker tells what it has left; None where nobody asks, or it has told that.
 

@@ -11,7 +11,7 @@ import errno
 import logging
 import os
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from barnabas.errors import DataFolderError
@@ -49,6 +49,16 @@ def lock_folder(filesystem: FileSystem, folder: Path, process_id: int | None = N
             raise
         logger.warning("%s does not say which process uses it: %s", path, error)
     return file
+
+
+def known_cluster_id(filesystem: FileSystem, folders: Iterable[Path]) -> str | None:
+    """Return the id of the cluster that one of some data folders belongs to; None if none of them says so."""
+    for folder in folders:
+        try:
+            return decode_meta_properties(read_file(filesystem, folder / META_PROPERTIES)).cluster_id
+        except (OSError, ValueError):
+            continue  # `identify` reports it
+    return None
 
 
 def identify(

@@ -150,12 +150,12 @@ def test_start_does_what_was_to_be_done_while_it_was_away_and_no_more(world: Wor
     async def scenario() -> None:
         world.note(FIRST, "clicks", OWN, OTHER)
         world.note(SECOND, "views", OTHER)
-        world.note(THIRD, "of old")  # an earlier release named no brokers
+        world.note(THIRD, "of-old")  # an earlier release named no brokers
         await world.deletions.load(set(), {TopicPartition("kept", 0)}, {"unread"})
         assert world.asked_aside == [({TopicPartition("kept", 0)}, {"unread"}, {FIRST, THIRD})]
         assert world.forgotten == []
         await world.deletions.end_all({"kept"})
-        assert world.forgotten == [({FIRST, THIRD}, {"clicks", "of old"})]
+        assert world.forgotten == [({FIRST, THIRD}, {"clicks", "of-old"})]
         assert world.noted() == {FIRST: (OTHER,), SECOND: (OTHER,)}
 
     run(scenario())

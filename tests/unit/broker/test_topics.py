@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,9 +140,7 @@ def test_partition_that_cannot_be_loaded_is_offline_and_the_others_are_served(be
     [
         ("/brokers/topics/clicks", b"garbage"),
         ("/brokers/topics/clicks", b'{"topic_id": "AAEC", "partitions": {"0": [0]}}'),
-        ("/brokers/topics/clicks/partitions/0/state", b"{}"),
-        ("/config/topics/clicks", b"[]"),
-        ("/config/topics/clicks", b'{"config": {"retention.ms": "soon"}}'),
+        ("/brokers/topics/clicks", b'{"topic_id": "AAECAwQFBgcICQoLDA0ODw", "partitions": {"0": []}}'),
     ],
 )
 def test_topic_whose_nodes_are_damaged_is_put_aside_and_the_others_are_served(
@@ -161,6 +160,70 @@ def test_topic_whose_nodes_are_damaged_is_put_aside_and_the_others_are_served(
     assert bench.folders("clicks*") == ["clicks-0", "clicks-1"]
     bench.tree.set(node, sound)
     bench.restart()
+    assert bench.topics.partition("clicks", 0).log.log_end_offset == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{}",
+        b"nonsense",
+        b'{"leader": 1099511627776, "leader_epoch": 0, "isr": [0]}',
+        b'{"leader": 0, "leader_epoch": -7, "isr": [0]}',
+        b'{"leader": -1, "leader_epoch": 3, "isr": []}',
+        b'{"leader": 0, "leader_epoch": 2147483647, "isr": [0]}',
+    ],
+)
+def test_sole_replica_leads_on_whatever_a_stranger_wrote_as_its_state(bench: Bench, data: bytes) -> None:
+    bench.create(2)
+    bench.append()
+    bench.tree.set("/brokers/topics/clicks/partitions/0/state", data)
+    bench.restart()
+    bench.append()
+    assert bench.topics.partition("clicks", 0).log.log_end_offset == 2
+    state, _ = registry.read_partition_state(bench.tree, TopicPartition("clicks", 0))
+    assert (state.leader, state.isr) == (0, (0,))
+    assert state.leader_epoch > 0
+
+
+@pytest.mark.parametrize(
+    "data", [b"[]", b"nonsense", b'{"config": {"retention.ms": "soon"}}', b'{"config": {"retention.ms": [1]}}']
+)
+def test_topic_keeps_its_records_where_its_settings_cannot_be_read(bench: Bench, data: bytes) -> None:
+    bench.create(1, retention_ms="5000")
+    bench.append()
+    bench.tree.set("/config/topics/clicks", data)
+    bench.restart()
+    bench.append()
+    kept = bench.topics.partition("clicks", 0).log.config
+    assert (kept.retention_ms, kept.retention_bytes) == (-1, -1)
+
+
+def test_topic_has_its_other_settings_where_one_cannot_be_understood(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.create(1, retention_ms="5000")
+    config = {"retention.ms": "6000", "max.message.bytes": "9" * 5_000, "nobody.knows": "1", "segment.bytes": "2000000"}
+    bench.tree.set("/config/topics/clicks", json.dumps({"config": config}).encode())
+    bench.restart()
+    found = bench.topics.partition("clicks", 0).log.config
+    assert (found.retention_ms, found.segment_bytes) == (6_000, 2_000_000)
+    bench.restart()
+    lines = [each.getMessage() for each in caplog.records if "/config/topics/clicks" in each.getMessage()]
+    assert len(lines) == 1
+    asyncio.run(bench.topics.configure("clicks", lambda settings: {**settings, "retention.ms": "7000"}))
+    expected = {"retention.ms": "7000", "segment.bytes": "2000000"}
+    assert registry.read_topic(bench.tree, "clicks").config == expected
+
+
+def test_copy_of_a_topic_does_not_take_its_place(bench: Bench) -> None:
+    bench.create()
+    bench.append()
+    bench.tree.create("/brokers/topics/a-copy", bench.tree.get("/brokers/topics/clicks").data)
+    state = bench.tree.get("/brokers/topics/clicks/partitions/0/state").data
+    bench.tree.create("/brokers/topics/a-copy/partitions/0/state", state, make_parents=True)
+    bench.restart()
+    assert [topic.name for topic in bench.topics.all()] == ["clicks"]
     assert bench.topics.partition("clicks", 0).log.log_end_offset == 1
 
 

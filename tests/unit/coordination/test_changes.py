@@ -10,8 +10,9 @@ from barnabas.clock import ManualClock
 from barnabas.coordination import changes, paths, registry
 from barnabas.coordination.changes import Change, StateChange, decode_change, encode_change, tell
 from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.fields import BadNodeError
 from barnabas.coordination.tree import Tree
-from barnabas.coordination.values import BadNodeError, PartitionState, Remnant
+from barnabas.coordination.values import PartitionState, Remnant
 from barnabas.model import TopicPartition
 
 TOPIC_ID = bytes(range(240, 256))
@@ -63,6 +64,15 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
         b'{"states":{"clicks":{"id":"AA==","partitions":[[0,1,2,[],4,[[1,2]]]]}}}',
         b'{"states":{"clicks":{"id":"AA==","partitions":[[0,1,2,[],4,[[1,2,"x"]]]]}}}',
         b'{"brokers":[1e999]}',
+        b'{"brokers":[2147483648]}',
+        b'{"brokers":[' + b"9" * 10_000 + b"]}",
+        b'{"topics":["\\ud800"]}',
+        b'{"topics":["no name"]}',
+        b'{"settings":["' + b"x" * 40_000 + b'"]}',
+        b'{"states":{"clicks":{"id":"AAECAwQFBgcICQoLDA0ODw==","partitions":[[0,1,1099511627776,[1],4]]}}}',
+        b'{"states":{"clicks":{"id":"AAECAwQFBgcICQoLDA0ODw==","partitions":[[0,2,1,[1],4]]}}}',
+        b'{"states":{"clicks":{"id":"AAECAwQFBgcICQoLDA0ODw==","partitions":[[0,1,1,[1],-4]]}}}',
+        b'{"states":{"../x":{"id":"AAECAwQFBgcICQoLDA0ODw==","partitions":[[0,1,1,[1],4]]}}}',
         b"[" * 100_000,
     ],
 )
@@ -73,6 +83,74 @@ def test_damaged_change_is_named(data: bytes) -> None:
 
 def test_numbers_are_those_of_changes_in_order() -> None:
     assert changes.numbers_of(["c-0000000012", "c-0000000003", "other", "c-", "x-1a", "c-\u0661"]) == [3, 12]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "c-9999999999",
+        "backup-20261127",
+        "c-12",
+        "c-00000000012",
+        "c-+000000012",
+        "c- 000000012",
+        "d-0000000012",
+        "c-0000000012 ",
+        "c-0000000012.bak",
+        "c--00000012",
+        "c--9999999999",
+        "c-" + "9" * 5_000,
+        "c-\u0660000000012",
+    ],
+)
+def test_names_that_brokers_do_not_create_are_no_changes(name: str) -> None:
+    assert changes.numbers_of([name, "c-0000000003"]) == [3]
+
+
+def test_numbers_go_on_after_their_overflow() -> None:
+    names = ["c--2147483648", "c-2147483646", "c--2147483647", "c-2147483647"]
+    assert changes.numbers_of(names) == [2147483646, 2147483647, -2147483648, -2147483647]
+    assert changes.path_of(-2147483648) == "/brokers/changes/c--2147483648"
+    assert changes.numbers_of(["c--000000001", "c-0000000000"]) == [-1, 0]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "seen", "unseen"),
+    [
+        ([1, 2, 3], {1, 2}, [3]),
+        ([1, 2, 3, 4], {2}, None),
+        ([3, 4], {1, 2}, [3, 4]),
+        ([1, 2], {1, 2}, []),
+        ([1, 2, 5], {1, 2}, None),
+        ([1, 2, 2147483600], {1, 2}, None),
+        ([1, 2, 3, 2147483600], {1, 2, 2147483600}, [3]),
+        ([2147483647, -2147483648], {2147483647}, [-2147483648]),
+        ([0], set(), [0]),
+        ([7], set(), None),
+    ],
+)
+def test_change_is_read_alone_only_where_the_one_before_it_was_seen(
+    numbers: list[int], seen: set[int], unseen: list[int] | None
+) -> None:
+    assert changes.unseen_of(numbers, seen) == unseen
+
+
+def test_nodes_of_strangers_do_not_keep_old_changes_from_being_cleared_away(tmp_path: Path) -> None:
+    clock = ManualClock()
+    tree = EmbeddedTree(tmp_path / "tree.sqlite", clock)
+    registry.prepare(tree, "castle")
+    for _ in range(3):
+        tree.multi([tell(Change())])
+    first, kept, last = changes.numbers_of(tree.children(paths.CHANGES))
+    tree.create(f"{changes.path_of(kept)}/stranger")
+    tree.create(changes.path_of(2147483600))
+    clock.advance(2 * changes.KEPT_MS / 1000)
+    tree.multi([tell(Change())])
+    assert changes.purge_changes(tree) == 3
+    left = changes.numbers_of(tree.children(paths.CHANGES))
+    assert kept in left
+    assert {first, last, 2147483600}.isdisjoint(left)
+    tree.close()
 
 
 def test_nodes_have_numbers_without_gaps(tree: Tree) -> None:

@@ -9,15 +9,21 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from barnabas.broker.settings.in_force import BrokerSettings, check_dynamic, is_without_effect
+from barnabas.broker.settings.in_force import (
+    KEEP_RECORDS,
+    BrokerSettings,
+    check_dynamic,
+    is_without_effect,
+    usable_settings,
+)
 from barnabas.broker.settings.kafka_names import has_no_effect, is_secret
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.broker.settings.unused import GROUP_SETTINGS
 from barnabas.broker.tree_thread import InTreeThread
-from barnabas.coordination import configs
+from barnabas.coordination import configs, paths
 from barnabas.coordination.tree import Tree
-from barnabas.errors import BarnabasError, ConfigurationError, ErrorCode, KafkaError
+from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
 
 ALL_BROKERS = ""
 """The name that stands for every broker, as in Kafka's requests."""
@@ -47,16 +53,41 @@ class DynamicSettings:
         self._put_into_force = put_into_force
         self._changing = asyncio.Lock()
         self.own_name = str(static.broker_id)
-        self.groups = configs.read_group_configs(tree)
+        self.groups = self._read_groups()
         """What was changed of groups, by name."""
-        of_all, own = (self._read(static, name) for name in (ALL_BROKERS, self.own_name))
+        of_all = self._read(BrokerSettings(static), ALL_BROKERS)
+        own = self._read(BrokerSettings(static, of_all), self.own_name)
         self.broker = BrokerSettings(static, of_all, own)
         self.config = self.broker.config
         """The settings of this broker, as they are in force."""
 
-    def _read(self, static: BrokerConfig, name: str) -> dict[str, str]:
-        """Read what was changed. A value that this version cannot have is logged and left out."""
-        return _understood(static, configs.read_broker_config(self._tree, name))
+    def _read(self, known: BrokerSettings, name: str) -> Mapping[str, str]:
+        """Read what was changed. A value that this version cannot have is reported and left out."""
+        found = configs.read_broker_config(self._tree, name)
+        if found is not None:
+            return self._understood(known, name, found)
+        return (known.of_all if name == ALL_BROKERS else known.own) or KEEP_RECORDS
+
+    def _understood(self, known: BrokerSettings, name: str, found: Mapping[str, str]) -> dict[str, str]:
+        """Return those settings of this broker, or of all, that this version can have; the others are reported."""
+        usable, problems = usable_settings(known, found, is_of_all=name == ALL_BROKERS)
+        configs.report_settings(self._tree, paths.broker_config(name), problems)
+        return usable
+
+    def _read_groups(self) -> dict[str, dict[str, str]]:
+        groups = {}
+        for name, found in configs.read_group_configs(self._tree).items():
+            usable, problems = {}, []
+            for setting, value in found.items():
+                try:
+                    _check_group_setting(setting, value)
+                except KafkaError as error:
+                    problems.append(error.reason)
+                else:
+                    usable[setting] = value
+            configs.report_settings(self._tree, paths.group_config(name), problems)
+            groups[name] = usable
+        return groups
 
     async def alter_broker(self, name: str, change: Change, *, validate_only: bool = False) -> None:
         """Change settings of this broker, or of all; they are in force when this returns.
@@ -76,7 +107,7 @@ class DynamicSettings:
                 return self.broker._replace(of_all=settings) if is_of_all else self.broker._replace(own=settings)
 
             def changed(settings: Mapping[str, str]) -> Mapping[str, str]:
-                settings = change(_understood(self.broker.static, settings))
+                settings = change(self._understood(self.broker, name, settings))
                 check_dynamic(settings)
                 try:
                     replaced(settings).config  # noqa: B018 - it raises where it cannot be
@@ -132,13 +163,13 @@ class DynamicSettings:
         :raises CoordinationError: the tree cannot be read.
         """
         async with self._changing:
-            static = self.broker.static
-            groups = await self._in_tree_thread(configs.read_group_configs, self._tree)
-            of_all = await self._in_tree_thread(self._read, static, ALL_BROKERS)
-            own = await self._in_tree_thread(self._read, static, self.own_name)
+            known = self.broker
+            groups = await self._in_tree_thread(self._read_groups)
+            of_all = await self._in_tree_thread(self._read, known, ALL_BROKERS)
+            own = await self._in_tree_thread(self._read, known._replace(of_all=of_all), self.own_name)
             self.groups = groups
-            if (of_all, own) != (self.broker.of_all, self.broker.own):
-                self.broker = BrokerSettings(static, of_all, own)
+            if (of_all, own) != (known.of_all, known.own):
+                self.broker = BrokerSettings(known.static, of_all, own)
                 self.config = self.broker.config
                 await self._put_into_force(self.config)
 
@@ -149,19 +180,6 @@ class DynamicSettings:
         """
         if name not in {ALL_BROKERS, self.own_name}:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {self.own_name}, not {name!r}")
-
-
-def _understood(static: BrokerConfig, found: Mapping[str, str]) -> dict[str, str]:
-    """Return those settings of brokers that this version can have; the others are logged."""
-    understood = dict(found)
-    for setting, value in found.items():
-        try:
-            check_dynamic({setting: value})
-            BrokerSettings(static, {setting: value}).config  # noqa: B018 - it raises where it cannot be
-        except BarnabasError as error:
-            log.warning("the tree says of brokers that %s is %r: %s; it is left out", setting, value, error)
-            del understood[setting]
-    return understood
 
 
 def _is_not_kept(name: str) -> bool:

@@ -156,6 +156,36 @@ def _rule_of(name: str) -> Rule:
     return DYNAMIC_RULES.get(name, _ANY_TEXT)
 
 
+DECIDE_ON_DELETION = frozenset({"log.retention.ms", "log.retention.bytes", "log.cleanup.policy"})
+KEEP_RECORDS = {"log.retention.ms": "-1", "log.retention.bytes": "-1", "log.cleanup.policy": "delete"}
+"""The settings of brokers whose own cannot be read: nothing says that records may be deleted."""
+
+
+def usable_settings(
+    known: BrokerSettings, found: Mapping[str, str], *, is_of_all: bool
+) -> tuple[dict[str, str], list[str]]:
+    """Return the settings of all brokers, or of one, that this version can have, and what is wrong with the others.
+
+    Where one of the others decides which records are deleted, the broker keeps all of them.
+
+    :param known: what else is in force.
+    """
+    usable: dict[str, str] = {}
+    problems = []
+    for name, value in found.items():
+        tried = {**usable, name: value}
+        try:
+            check_dynamic({name: value})
+            (known._replace(of_all=tried, own={}) if is_of_all else known._replace(own=tried)).config  # noqa: B018
+        except (KafkaError, ConfigurationError) as error:
+            problems.append(error.reason if isinstance(error, KafkaError) else str(error))
+        else:
+            usable[name] = value
+    if DECIDE_ON_DELETION & (found.keys() - usable.keys()):
+        usable |= KEEP_RECORDS
+    return usable, problems
+
+
 def _not_dynamic(name: str) -> KafkaError:
     if name in _FIELDS:
         message = f"{name} cannot be changed while the broker runs; it stands in the broker's file and flags"

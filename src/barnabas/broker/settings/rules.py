@@ -14,7 +14,9 @@ from barnabas.errors import ConfigurationError
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
+"""Python refuses to read a number of some thousand digits."""
+_SHOWN_CHARACTERS_MAX = 100
 
 
 class ConfigType(enum.IntEnum):
@@ -51,7 +53,7 @@ class Rule:
         """
         if self.kind in {ConfigType.INT, ConfigType.LONG}:
             if not _WHOLE_NUMBER.fullmatch(value.strip()):
-                raise ConfigurationError(f"{name} is {value!r}; it must be a whole number")
+                raise ConfigurationError(f"{name} is {value[:_SHOWN_CHARACTERS_MAX]!r}; it must be a whole number")
             self._check_range(name, int(value))
         elif self.kind is ConfigType.DOUBLE:
             self._check_range(name, _number(name, value))
@@ -124,4 +126,4 @@ def _number(name: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise ConfigurationError(f"{name} is {value!r}; it must be a number") from None
+        raise ConfigurationError(f"{name} is {value[:_SHOWN_CHARACTERS_MAX]!r}; it must be a number") from None

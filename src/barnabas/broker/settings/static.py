@@ -25,6 +25,7 @@ from barnabas.broker.settings.kafka_names import OTHER_NAMES, OTHER_UNITS, WITHO
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.broker.settings.unused import UNUSED_BROKER_SETTINGS
+from barnabas.coordination.fields import BROKER_ID_MAX, HOST_CHARACTERS_MAX, TEXT_BYTES_MAX, is_text, shown
 from barnabas.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -274,8 +275,7 @@ class BrokerConfig:
             least = -1 if field.name in SIGNED else 0
             if isinstance(value, int) and value < least:
                 raise ConfigurationError(f"{_dotted(field.name)} is {value}; it must be {least} or more")
-        if self.port > 65_535 or self.advertised_port > 65_535:
-            raise ConfigurationError("a port is a number from 0 to 65535")
+        self._check_identity()
         for name in HOSTS:
             self._take_host(name)
         self._check_zookeeper_listener()
@@ -298,6 +298,15 @@ class BrokerConfig:
         if len({os.path.realpath(each) for each in self.folders}) < len(self.folders):
             raise ConfigurationError(f"a data folder is given twice: {self.log_dirs}")
 
+    def _check_identity(self) -> None:
+        """Check what other brokers read in the registration, which they skip where it is out of bounds."""
+        if self.port > 65_535 or self.advertised_port > 65_535:
+            raise ConfigurationError("a port is a number from 0 to 65535")
+        if self.broker_id > BROKER_ID_MAX:
+            raise ConfigurationError(f"broker.id is {self.broker_id}; it must be from 0 to {BROKER_ID_MAX}")
+        if not is_text(self.rack):
+            raise ConfigurationError(f"rack is {shown(self.rack)}; it must be text of at most {TEXT_BYTES_MAX} bytes")
+
     def _take_host(self, name: str) -> None:
         """Keep a host without the brackets of an IPv6 address."""
         host = getattr(self, name)
@@ -308,6 +317,8 @@ class BrokerConfig:
         except ValueError as error:
             hint = "; the port is a setting of its own" if ":" in host else ""
             raise ConfigurationError(f"{_dotted(name)}: {error}{hint}") from None
+        if len(host) > HOST_CHARACTERS_MAX:
+            raise ConfigurationError(f"{_dotted(name)} has {len(host)} characters; it can have {HOST_CHARACTERS_MAX}")
 
     def _check_zookeeper_listener(self) -> None:
         if not self.zookeeper_listener:

@@ -92,6 +92,38 @@ def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> To
     )
 
 
+DECIDE_ON_DELETION = frozenset(
+    {"retention.ms", "retention.bytes", "cleanup.policy", "min.compaction.lag.ms", "delete.retention.ms"}
+)
+KEEP_RECORDS = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+"""The settings of a topic whose own cannot be read: nothing says that its records may be deleted."""
+
+
+def usable_settings(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the settings of a topic that it can have, and what is wrong with the others.
+
+    Where one of the others decides which records are deleted, the topic keeps all of them.
+    """
+    try:
+        topic_config(config, settings)
+    except KafkaError:
+        pass
+    else:
+        return dict(settings), []
+    usable: dict[str, str] = {}
+    problems = []
+    for name, value in settings.items():
+        try:
+            topic_config(config, {**usable, name: value})
+        except KafkaError as error:
+            problems.append(error.reason)
+        else:
+            usable[name] = value
+    if DECIDE_ON_DELETION & (settings.keys() - usable.keys()):
+        usable |= KEEP_RECORDS
+    return usable, problems
+
+
 def is_unclean_election_allowed(config: BrokerConfig, settings: Mapping[str, str | None]) -> bool:
     """Whether a topic whose settings are valid may be led by a replica that was not in sync: a broker asks this of each
     partition whenever leaders may have changed."""
