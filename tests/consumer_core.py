@@ -90,7 +90,7 @@ class Scene:
     def __init__(self, *, partitions=2, value_deserializer=None, **settings):
         self.clock = ManualClock()
         self.guard = PlainGuard()
-        self.config = ConsumerConfig(auto_offset_reset="earliest", **settings)
+        self.config = ConsumerConfig(**{"auto_offset_reset": "earliest", **settings})
         self.core = ConsumerCore(
             self.config, self.guard, self.clock, deserializers=Deserializers(None, value_deserializer)
         )

@@ -18,12 +18,18 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from barnabas.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 
 REPLICA_ID_CONSUMER = -1
 
 ResponseT = TypeVar("ResponseT")
 
-__all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "ask_leaders", "ends_at_leader", "list_offsets"]
+__all__ = ["EARLIEST_TIMESTAMP", "LATEST_TIMESTAMP", "ask_leaders", "ends_at_leader", "epoch_ends", "list_offsets"]
 
 
 async def list_offsets(
@@ -104,6 +110,41 @@ async def _ask_leader(cluster: Cluster, node_id: int, part: Mapping[TopicPartiti
         topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
     )
     response: ListOffsetsResponse = await cluster.send(node_id, request)
+    return response
+
+
+async def epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return where leader epochs end in the leaders' logs; -1: the leader knows neither the epoch nor an earlier one.
+
+    A partition that is answered with an error which will not pass is left out; one try.
+
+    :raises KafkaError: a leader is not known, or has changed.
+    :raises UnsupportedVersionError: a broker has no such question.
+    """
+    found: dict[TopicPartition, int] = {}
+    for response in await ask_leaders(cluster, epochs, _ask_epochs):
+        for topic in response.topics:
+            for each in topic.partitions:
+                tp = TopicPartition(topic.topic, each.partition)
+                error = KafkaError(each.error_code, subject=f"leader epoch {epochs.get(tp)} of {tp}")
+                if each.error_code and error.retriable:
+                    cluster.want_refresh(is_stale=True)
+                    raise error
+                if not each.error_code:
+                    found[tp] = each.end_offset
+    return found
+
+
+async def _ask_epochs(
+    cluster: Cluster, node_id: int, part: Mapping[TopicPartition, int]
+) -> OffsetForLeaderEpochResponse:
+    topics: dict[str, list[OffsetForLeaderPartition]] = {}
+    for tp, epoch in part.items():
+        topics.setdefault(tp.topic, []).append(OffsetForLeaderPartition(partition=tp.partition, leader_epoch=epoch))
+    request = OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic(topic=name, partitions=partitions) for name, partitions in topics.items()]
+    )
+    response: OffsetForLeaderEpochResponse = await cluster.send(node_id, request)
     return response
 
 

@@ -121,7 +121,7 @@ class RangeReader:
 
     def _end_of(self, data: memoryview) -> int:
         """Return the offset after the last whole batch in `data`."""
-        next_offset = end_of_batches(data)
+        next_offset, _ = end_of_batches(data)
         if next_offset is None or next_offset <= self._next_offset:
             where = f"{self._tp} at offset {self._next_offset}"
             raise CorruptBatchError(f"{where}: the broker sent {len(data)} bytes without a whole batch of it")

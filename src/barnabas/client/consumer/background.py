@@ -24,8 +24,8 @@ from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import Bell, Commit, Committed, Join, Leave, Query, Work
 from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState
 from barnabas.client.metadata import ClusterView
-from barnabas.client.offset_queries import list_offsets
-from barnabas.errors import BarnabasError, ClosedError
+from barnabas.client.offset_queries import epoch_ends, list_offsets
+from barnabas.errors import BarnabasError, ClosedError, UnsupportedVersionError
 
 if TYPE_CHECKING:
     from barnabas.client.consumer.consumed_telling import ConsumedTelling
@@ -146,7 +146,7 @@ class Background:
             state.fetcher.hungry = False
             sources = state.fetcher.sources(self._cluster.view)
             lacks_leaders = state.fetcher.lacks_leaders(self._cluster.view)
-            if state.subscription.without_position():
+            if state.subscription.wants_positions:
                 self._positions_wanted.set()
         if lacks_leaders and self._next_look is None and not self._cluster.will_refresh:
             self._cluster.want_refresh()  # these partitions have come since the last metadata did
@@ -252,11 +252,11 @@ class Background:
         while True:
             await self._positions_wanted.wait()
             self._positions_wanted.clear()
-            missing = self._state.missing_positions()
-            if not missing:
-                continue
             try:
-                await self._find(missing)
+                await self._confirm()
+                missing = self._state.missing_positions()
+                if missing:
+                    await self._find(missing)
                 failures = 0
             except BarnabasError as error:
                 log.debug("positions: %s", error)
@@ -265,6 +265,18 @@ class Background:
                 failures += 1
                 await asyncio.sleep(self._cluster.backoff.delay_s(failures))
             self._fetch()
+
+    async def _confirm(self) -> None:
+        """Ask leaders where the epochs of doubted positions end, and go back where a log was truncated (KIP-320)."""
+        doubted = self._state.doubted_positions()
+        if not doubted:
+            return
+        try:
+            ends = await epoch_ends(self._cluster, {state.tp: epoch for state, (_, epoch) in doubted.items()})
+        except UnsupportedVersionError:
+            ends = {}  # this broker cannot be asked
+        for state, (version, _) in doubted.items():
+            self._state.settle_doubt(state, version, ends.get(state.tp))
 
     async def _find(self, missing: Mapping[PartitionState, int]) -> None:
         unset = [state for state in missing if state.reset is None]

@@ -23,10 +23,10 @@ from operator import attrgetter
 
 from barnabas.client.consumer.near_replicas import NearReplicas
 from barnabas.client.consumer.steady_fetches import SteadyAnswer
-from barnabas.client.consumer.subscription import PartitionState, Subscription
+from barnabas.client.consumer.subscription import OUT_OF_RANGE, PartitionState, Subscription
 from barnabas.client.metadata import ClusterView
 from barnabas.errors import BarnabasError, CorruptBatchError, ErrorCode, KafkaError
-from barnabas.model import TopicPartition
+from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -62,7 +62,8 @@ LAST_WAIT_MS = 20
 _BUFFERED_BYTES = attrgetter("buffered_bytes")
 _LAST_TURN = attrgetter("last_turn")
 _BATCH_LENGTH = struct.Struct(">i")
-_OFFSETS = struct.Struct(">q15xi")
+_OFFSETS = struct.Struct(">q4xi7xi")
+_LEADER_EPOCH = struct.Struct(">12xi")
 _LENGTH_POSITION = 8
 _LENGTH_END = 12
 
@@ -251,7 +252,8 @@ class Fetcher:
         is_one_empty = False
         for asked in fetch.asked.values():
             state = asked.state
-            if state.version != asked.version or state.paused or state.buffered_bytes > share:
+            is_left_out = state.paused or state.buffered_bytes > share or state.doubt is not None
+            if is_left_out or state.version != asked.version:
                 return False
             is_one_empty = is_one_empty or not state.buffered_bytes
         if not is_one_empty and not self._half_is_used_up():
@@ -284,6 +286,7 @@ class Fetcher:
             and state.buffered_bytes <= share
             and not self._is_under_way(state)
             and state not in self._troubles
+            and state.doubt is None
             and not (self._ends and self._ended(state))
         )
 
@@ -408,7 +411,15 @@ class Fetcher:
         if state.position is not None and state.position < offset:
             self._ends[state] = state.version
             return  # buffered records come first; the broker is asked again when they are used up
+        if state.leader_epoch >= 0:
+            self._doubt(state, OUT_OF_RANGE)
+            return
         state.forget_position(self._reset_policy)
+        self.lost_positions = True
+
+    def _doubt(self, state: PartitionState, doubt: int) -> None:
+        """Fetch no more of a partition until its leader has confirmed the position."""
+        state.doubt = doubt
         self.lost_positions = True
 
     def _keep(self, fetch: Fetch, asked: Asked, part: PartitionData | SteadyAnswer) -> bool:
@@ -418,7 +429,7 @@ class Fetcher:
         if records is None or not len(records):
             return False
         try:
-            next_offset = end_of_batches(records)
+            next_offset, last_epoch = end_of_batches(records)
         except CorruptBatchError as error:
             self._stop(state, CorruptBatchError(f"{state.tp} near offset {offset}: {error}"))
             return True
@@ -426,6 +437,13 @@ class Fetcher:
             what = f"{state.tp} at offset {offset}: {len(records)} bytes without a whole batch"
             self._stop(state, CorruptBatchError(what))
             return True
+        if last_epoch != state.leader_epoch:
+            first_epoch: int = _LEADER_EPOCH.unpack_from(records)[0]
+            if first_epoch > state.leader_epoch >= 0:
+                # A new leader wrote what follows, and may have truncated the log before that.
+                self._doubt(state, first_epoch)
+                return False
+            state.leader_epoch = last_epoch
         if isinstance(records, memoryview) and len(records) * SMALL_SHARE < len(records.obj):  # type: ignore[arg-type]
             records = bytes(records)  # else a little would keep a whole answer in memory, which is not accounted for
         self._turns += 1
@@ -530,8 +548,10 @@ def _part(state: PartitionState, max_bytes: int) -> FetchPartition:
     return FetchPartition(partition=state.tp.partition, fetch_offset=state.fetch_offset, partition_max_bytes=max_bytes)
 
 
-def end_of_batches(records: Buffer) -> int | None:
-    """Return the offset after the last whole batch, None if there is none. Looks at lengths on the way there only.
+def end_of_batches(records: Buffer) -> tuple[int | None, int]:
+    """Return the offset after the last whole batch, None if there is none, and the leader epoch of that batch.
+
+    On the way there only lengths are read.
 
     :raises CorruptBatchError: a length that no batch can have.
     """
@@ -544,6 +564,6 @@ def end_of_batches(records: Buffer) -> int | None:
             break
         last, position = position, position + size
     if last < 0:
-        return None
-    base_offset, last_offset_delta = _OFFSETS.unpack_from(records, last)
-    return int(base_offset + last_offset_delta + 1)
+        return None, NO_LEADER_EPOCH
+    base_offset, leader_epoch, last_offset_delta = _OFFSETS.unpack_from(records, last)
+    return base_offset + last_offset_delta + 1, leader_epoch

@@ -6,6 +6,7 @@ hold the guard while they read or change anything here, and never while they wai
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from barnabas.client.consumer.meter import Meter
 from barnabas.client.consumer.near_replicas import NearReplicas
 from barnabas.client.consumer.ownership import Ownership
 from barnabas.client.consumer.steps import FOREVER_S, Commit, Guard, Steps, Tell, Wait, Work
-from barnabas.client.consumer.subscription import NOWHERE, PartitionState, Subscription
+from barnabas.client.consumer.subscription import NOWHERE, OUT_OF_RANGE, PartitionState, Subscription
 from barnabas.client.metadata import ClusterView
 from barnabas.client.streams import StreamPlan
 from barnabas.clock import Clock
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from barnabas.client.consumer.consumed import Consumed
 
 TOPIC_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+
+log = logging.getLogger(__name__)
 
 
 class ConsumerState:
@@ -361,6 +364,63 @@ class ConsumerState:
     def place_nowhere(self, missing: Mapping[PartitionState, int], states: list[PartitionState]) -> None:
         """There is no offset to start from, and the policy is to say so."""
         self._settle(missing, dict.fromkeys(states, 0), lambda state: state.forget_position(NOWHERE))
+
+    def doubted_positions(self) -> dict[PartitionState, tuple[int, int]]:
+        """Return the partitions whose position a leader must confirm, their versions, and the epochs to ask for."""
+        with self.guard.lock:
+            states = self.subscription.partitions.values()
+            return {state: (state.version, state.leader_epoch) for state in states if state.doubt is not None}
+
+    def settle_doubt(self, state: PartitionState, version: int, end_offset: int | None) -> None:
+        """Go on after a leader has said where the epoch of the last batch ends.
+
+        :param end_offset: None: the leader does not say; -1: it does not know the epoch, nor an earlier one.
+        """
+        with self.guard.lock:
+            doubt, fetch_offset = state.doubt, state.fetch_offset
+            if state.version != version or doubt is None or fetch_offset is None or not self.subscription.owns(state):
+                return
+            state.doubt = None
+            if end_offset is not None and end_offset < fetch_offset:
+                self._go_back(state, end_offset)
+            elif doubt == OUT_OF_RANGE:
+                self._forget(state, self.config.auto_offset_reset)
+            else:
+                state.leader_epoch = doubt
+            self.guard.tell_application()
+
+    def _go_back(self, state: PartitionState, end_offset: int) -> None:
+        """Leave what a new leader does not have: hand out nothing more of it, and go on where the logs part."""
+        cursor = self.cursor_of(state)
+        position, done = cursor.position(state), cursor.done(state)
+        policy = self.config.auto_offset_reset
+        self._forget(state, policy)
+        if position is None or end_offset < 0:
+            return
+        if position <= end_offset:
+            state.move_to(position)
+            state.done = done
+            return
+        lost = f"{state.tp}: a new leader truncated the log to offset {end_offset}, and the position was {position}"
+        if policy == NOWHERE:
+            self.fetcher.tell(
+                KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE, f"{lost}; auto_offset_reset is 'none': seek to go on somewhere else"
+                )
+            )
+            return
+        log.warning("%s; the consumer goes on at offset %d", lost, end_offset)
+        state.move_to(end_offset)
+
+    def _forget(self, state: PartitionState, policy: str) -> None:
+        """Forget what was fetched of a partition, and its position."""
+        if self.consumed is not None:
+            self.count_consumed()
+            self.consumed.moved([state])
+        for cursor in self.cursors:
+            cursor.drop(lambda each: each is state)
+        state.forget_position(policy)
+        self.fetcher.drop_stale()
 
     def _settle(
         self,

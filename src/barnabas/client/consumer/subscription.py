@@ -14,10 +14,12 @@ import re
 from collections.abc import Iterable
 
 from barnabas.errors import ConfigurationError
-from barnabas.model import TopicPartition
+from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 NOWHERE = "none"
+OUT_OF_RANGE = -1
+"""The doubt about a position that the leader refused."""
 RESET_TIMESTAMPS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 
 
@@ -29,9 +31,11 @@ class PartitionState:
         "committed",
         "committed_version",
         "done",
+        "doubt",
         "fetch_offset",
         "high_watermark",
         "last_turn",
+        "leader_epoch",
         "paused",
         "position",
         "reset",
@@ -51,6 +55,11 @@ class PartitionState:
         """`version` when the application committed what it had in hand; -1: it did not."""
         self.reset: str | None = None
         """`earliest` or `latest`: go there, whatever was committed. `none`: only a seek can help."""
+        self.leader_epoch = NO_LEADER_EPOCH
+        """Of the last batch that was fetched; -1 after a seek, when nothing is known of what lies before."""
+        self.doubt: int | None = None
+        """Why the log may have lost records before `fetch_offset`: a batch with this later leader epoch follows, or
+        OUT_OF_RANGE. Nothing is fetched before the leader has said where `leader_epoch` ends (KIP-320)."""
         self.paused = False
         self.version = 0
         """Counts seeks; what was fetched before one is not handed out after it."""
@@ -63,6 +72,7 @@ class PartitionState:
     def move_to(self, offset: int) -> None:
         """Go on at `offset`, which the application chose or was found for it."""
         self.fetch_offset = self.position = self.done = offset
+        self.leader_epoch, self.doubt = NO_LEADER_EPOCH, None
         self.reset = None
         self.version += 1
 
@@ -74,6 +84,7 @@ class PartitionState:
     def forget_position(self, reset: str | None) -> None:
         """Find a position again: by the policy `reset`, or as after the assignment."""
         self.fetch_offset = self.position = self.done = None
+        self.leader_epoch, self.doubt = NO_LEADER_EPOCH, None
         self.reset = reset
         self.version += 1
 
@@ -164,6 +175,14 @@ class Subscription:
     def without_position(self) -> list[PartitionState]:
         """Return the partitions whose position must be looked up."""
         return [state for state in self.partitions.values() if state.fetch_offset is None and state.reset != NOWHERE]
+
+    @property
+    def wants_positions(self) -> bool:
+        """Whether a position must be looked up, or be confirmed by a leader."""
+        return any(
+            state.doubt is not None or (state.fetch_offset is None and state.reset != NOWHERE)
+            for state in self.partitions.values()
+        )
 
     def nowhere(self) -> list[TopicPartition]:
         """Return the partitions that have no place to start from, unless the application seeks."""

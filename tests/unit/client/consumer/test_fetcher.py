@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.consumer.fetcher import FETCH_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN, Fetcher
-from barnabas.client.consumer.subscription import Subscription
+from barnabas.client.consumer.subscription import OUT_OF_RANGE, Subscription
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
 from barnabas.model import Node, TopicPartition
@@ -394,7 +394,7 @@ def test_an_offset_out_of_range_is_not_asked_for_again_before_records_at_hand_ar
     again = fixture.fetch()
     assert offsets_asked(again) == {(0, 1), (1, 0)}
     fixture.answer(again, 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
-    assert fixture.subscription.without_position() == [fixture.state()]
+    assert fixture.state().doubt == OUT_OF_RANGE, "the leader is asked first whether it has truncated the log"
 
 
 def test_a_fetch_that_fails_frees_its_reservation():
