@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from barnabas.broker import internal_topics
 from barnabas.broker.claims import Claims
 from barnabas.broker.cluster_watch import News, Read
 from barnabas.broker.deletions import Deletions
@@ -30,7 +31,6 @@ from barnabas.broker.settings.topic_config import (
     KEEP_RECORDS,
     TopicConfig,
     is_unclean_election_allowed,
-    topic_config,
     usable_settings,
 )
 from barnabas.broker.topic_lookup import Topic, TopicLookup
@@ -188,9 +188,22 @@ class HostedTopics(TopicLookup):
         settings = info.config
         if info.has_unreadable_config:
             settings = dict(KEEP_RECORDS if known is None else known.settings)
+        if info.name in internal_topics.INTERNAL_TOPICS:
+            own = {} if info.has_unreadable_config else info.config
+            info = replace(info, config=own, has_unreadable_config=False)
+            return info, self._config_of(info)
         usable, problems = usable_settings(self._config, settings)
         configs.report_settings(self._tree, path, problems)
-        return replace(info, config=usable, has_unreadable_config=False), topic_config(self._config, usable)
+        info = replace(info, config=usable, has_unreadable_config=False)
+        return info, self._config_of(info)
+
+    def _config_of(self, info: TopicInfo) -> TopicConfig:
+        """:raises KafkaError: its settings cannot be understood."""
+        known = self._by_name.get(info.name)
+        if known is None or known.settings != info.config:
+            internal_topics.log_ignored(self._config, info.name, info.config)
+        factor = internal_topics.replication_factor_of(info.partitions)
+        return internal_topics.config_in_force(self._config, info.name, info.config, factor)
 
     async def _restore(self, info: TopicInfo, config: TopicConfig) -> Topic:
         own = [number for number, each in enumerate(info.partitions) if self._config.broker_id in each.replicas]
@@ -510,7 +523,11 @@ class HostedTopics(TopicLookup):
 
     def _is_unclean_allowed(self, name: str) -> bool:
         topic = self._by_name.get(name)
-        return topic is not None and is_unclean_election_allowed(self._config, topic.settings)
+        if topic is None:
+            return False
+        factor = internal_topics.replication_factor_of(topic.partitions)
+        settings = internal_topics.settings_in_force(self._config, name, topic.settings, factor)
+        return is_unclean_election_allowed(self._config, settings)
 
     # -- topics that go; old records ------------------------------------------------------------------------
 

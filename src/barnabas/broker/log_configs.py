@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from barnabas.broker.internal_topics import INTERNAL_TOPICS, config_in_force, replication_factor_of
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.settings.topic_config import KEEP_RECORDS, topic_config, usable_settings
+from barnabas.broker.settings.topic_config import KEEP_RECORDS, usable_settings
 from barnabas.coordination import registry
 from barnabas.coordination.tree import NodeError, Tree
 from barnabas.storage.log_config import LogConfig
@@ -19,6 +20,6 @@ def log_configs(tree: Tree, config: BrokerConfig) -> dict[str, LogConfig]:
         if isinstance(info, NodeError):
             continue
         settings = KEEP_RECORDS if info.has_unreadable_config else usable_settings(config, info.config)[0]
-        if settings:
-            configs[name] = topic_config(config, settings).log
+        if settings or name in INTERNAL_TOPICS:
+            configs[name] = config_in_force(config, name, settings, replication_factor_of(info.partitions)).log
     return configs

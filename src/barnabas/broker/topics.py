@@ -22,6 +22,7 @@ from barnabas.broker.chance import Chance
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.hosting import make_all
+from barnabas.broker.internal_topics import config_in_force, replication_factor_of
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.placement import (
     Assignment,
@@ -33,7 +34,7 @@ from barnabas.broker.placement import (
 )
 from barnabas.broker.replica import ON_ANY_THREAD
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.settings.topic_config import topic_config, usable_settings
+from barnabas.broker.settings.topic_config import usable_settings
 from barnabas.broker.topic_lookup import Topic
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.tree_thread import InTreeThread
@@ -115,8 +116,11 @@ class Topics(HostedTopics):
         if partition_count < 1:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 partition or more, not {partition_count}")
         check_partition_count(partition_count)
-        topic_config(self._config, settings)
+        config_in_force(self._config, name, settings, replication_factor)
         placed = new_replicas(self.picture, partition_count, replication_factor, assignment, self._chance.random_below)
+        factor = min(map(len, placed))
+        internal_topics.check_creation(name, self._config, factor, len(self.picture.brokers))
+        internal_topics.check_settings(name, self._config, {}, settings, factor)
         own = [number for number, each in enumerate(placed) if self._config.broker_id in each]
         self._open_files.check_room(len(own))
         for number in own:
@@ -141,7 +145,8 @@ class Topics(HostedTopics):
         async with self._changing:
             placed = self.check_new(name, partition_count, settings, replication_factor, assignment)
             topic_id = self._chance.new_id().bytes
-            kept = {key: value for key, value in settings.items() if value is not None}
+            given = {key: value for key, value in settings.items() if value is not None}
+            kept = internal_topics.settings_to_keep(name, given)
             live = set(self.picture.brokers)
             try:
                 create = registry.create_topic
@@ -150,7 +155,7 @@ class Topics(HostedTopics):
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists") from None
             self.picture.put_topic(info)
             try:
-                topic = await self._open_new(info, topic_config(self._config, kept), self.hosting.make)
+                topic = await self._open_new(info, self._config_of(info), self.hosting.make)
             except BarnabasError:
                 await self._take_back(info)
                 raise
@@ -220,7 +225,7 @@ class Topics(HostedTopics):
         own = [n for n, each in enumerate(placed, start=count) if self._config.broker_id in each]
         self._open_files.check_room(len(own))
         new = [where for n in own if not self.hosting.is_there(where := TopicPartition(name, n))]
-        config = topic_config(self._config, topic.settings)
+        config = config_in_force(self._config, name, topic.settings, replication_factor_of(topic.partitions))
         try:
             # Logs first: the tree must not list what cannot be opened.
             places = [TopicPartition(name, number) for number in own]
@@ -290,17 +295,21 @@ class Topics(HostedTopics):
         """
 
         async def configure(topic: Topic) -> None:
+            factor = replication_factor_of(topic.partitions)
+
             def changed(settings: Mapping[str, str]) -> Mapping[str, str]:
-                settings = change(usable_settings(self._config, settings)[0])
-                topic_config(self._config, settings)
-                return settings
+                known = usable_settings(self._config, settings)[0]
+                wanted = change(known)
+                internal_topics.check_settings(name, self._config, known, wanted, factor)
+                config_in_force(self._config, name, wanted, factor)
+                return internal_topics.settings_to_keep(name, wanted)
 
             if validate_only:
                 changed(topic.settings)
                 return
             write = configs.change_topic_config
             settings = await self._in_tree_thread(write, self._tree, name, changed, topic.settings, topic.id)
-            config = topic_config(self._config, settings)
+            config = config_in_force(self._config, name, settings, factor)
             for replica in topic.hosted.values():
                 replica.configure(config)
             self._keep(replace(topic, settings=dict(settings)))
@@ -337,7 +346,8 @@ class Topics(HostedTopics):
         async with self._changing:
             self._config = config
             for topic in list(self.all()):
-                changed = topic_config(config, topic.settings)
+                factor = replication_factor_of(topic.partitions)
+                changed = config_in_force(config, topic.name, topic.settings, factor)
                 for replica in topic.hosted.values():
                     if replica.config != changed:
                         replica.configure(changed)

@@ -39,6 +39,10 @@ class Caller:
         assert topic
         return topic.id
 
+    async def in_tree(self, change: Callable[..., Any], *arguments: Any) -> Any:
+        """Do something to the metadata tree, as another broker or a tool does."""
+        return await self.broker._in_tree_thread(change, self.broker._tree, *arguments)
+
     def append(self, *values: bytes, **producer: int) -> None:
         builder = BatchBuilder()
         builder.append_many(1_000, list(values))

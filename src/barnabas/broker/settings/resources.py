@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.broker.internal_topics import replication_factor_of, settings_in_force
 from barnabas.broker.settings.dynamic import ALL_BROKERS, DynamicSettings
 from barnabas.broker.settings.in_force import DYNAMIC_RULES, BrokerSettings, describe_of_all
 from barnabas.broker.settings.rules import Rule
@@ -49,7 +50,9 @@ def describe(topics: Topics, settings: DynamicSettings, resource_type: int, name
     :raises KafkaError: there is no such topic or broker, or nothing of that type has settings.
     """
     if resource_type == ResourceType.TOPIC:
-        return list(_topic_settings(settings.broker, find_topic(topics, name).settings))
+        topic = find_topic(topics, name)
+        factor = replication_factor_of(topic.partitions)
+        return list(_topic_settings(settings.broker, settings_in_force(settings.config, name, topic.settings, factor)))
     if resource_type == ResourceType.BROKER:
         settings.check_broker(name)
         return list(describe_of_all(settings.broker.of_all) if name == ALL_BROKERS else settings.broker.describe())
@@ -113,11 +116,12 @@ def default_synonyms(settings: BrokerSettings, setting: TopicSetting) -> tuple[S
     return settings.synonyms(setting.broker_setting)
 
 
-def _topic_settings(settings: BrokerSettings, own: Mapping[str, str]) -> Iterator[DescribedSetting]:
+def _topic_settings(settings: BrokerSettings, own: Mapping[str, str | None]) -> Iterator[DescribedSetting]:
     for setting in TOPIC_SETTINGS.values():
         synonyms = default_synonyms(settings, setting)
-        if setting.name in own:
-            synonyms = (Synonym(setting.name, own[setting.name], ConfigSource.TOPIC), *synonyms)
+        value = own.get(setting.name)
+        if value is not None:
+            synonyms = (Synonym(setting.name, value, ConfigSource.TOPIC), *synonyms)
         yield DescribedSetting(setting.name, setting.rule.kind, setting.documentation, synonyms, read_only=False)
 
 
