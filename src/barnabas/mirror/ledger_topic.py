@@ -100,6 +100,8 @@ class LedgerTopic:
                 self._entries.clear()  # it was deleted, and may have been made again
                 await self._stop_reading()
             if not is_there:
+                if self._producer is not None:
+                    await self.create()  # compacted, which a topic that brokers create by themselves is not
                 return
             self._topic_id = view.topic_id
             at = (await list_offsets(self._side.cluster, {self._tp: LATEST_TIMESTAMP}))[self._tp]

@@ -27,6 +27,12 @@ class Cluster:
         self.topic_id: bytes | None = b"first"
         self.log: list[Any] = []
 
+    async def refresh(self) -> Any:
+        return SimpleNamespace(topics={} if self.topic_id is None else {LEDGER_TOPIC: None}, brokers=[1])
+
+    async def topic(self, _name: str, *, timeout_s: float) -> None:
+        assert timeout_s > 0
+
     async def describe(self, names: list[str]) -> list[TopicView]:
         assert names == [LEDGER_TOPIC]
         if self.topic_id is None:
@@ -68,8 +74,11 @@ class World:
     def __init__(self) -> None:
         self.cluster, self.clock = Cluster(), ManualClock()
         self.consumers: list[Consumer] = []
+        self.begin(writes=False)
+
+    def begin(self, *, writes: bool) -> None:
         side: Any = SimpleNamespace(name="target", settings={}, cluster=self.cluster)
-        self.ledger = LedgerTopic(side, writes=False, clock=self.clock)
+        self.ledger = LedgerTopic(side, writes=writes, clock=self.clock)
 
     def consumer(self, *_: object, **_more: object) -> Consumer:
         self.consumers.append(Consumer(self.cluster, self.clock))
@@ -117,3 +126,25 @@ def test_ledger_that_was_made_again_counts_and_not_the_one_before(world: World) 
     assert world.refresh() == other
     world.cluster.topic_id = None
     assert world.refresh() is None
+
+
+def test_ledger_that_was_deleted_is_made_again_compacted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    async def create_topic(_cluster: object, name: str, *, config: Any, **_more: object) -> None:
+        made.append((name, config))
+        world.cluster.topic_id = b"second"
+
+    monkeypatch.setattr(ledger_topic, "create_topic", create_topic)
+    world.cluster.topic_id = None
+    world.refresh()
+    assert made == [], "this ledger is only read"
+
+    async def written() -> None:
+        world.begin(writes=True)
+        await world.ledger.refresh()
+        await world.ledger.refresh()
+        await world.ledger.stop()
+
+    asyncio.run(written())
+    assert made == [(LEDGER_TOPIC, {"cleanup.policy": "compact"})]
