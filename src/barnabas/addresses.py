@@ -27,6 +27,15 @@ def host_ports(addresses: Iterable[Address], separator: str = ",") -> str:
     return separator.join(host_port(host, port) for host, port in addresses)
 
 
+def without_brackets(host: str) -> str:
+    """Return a host as the other end may have meant it; whatever else is wrong shows when the host is looked up.
+
+    >>> without_brackets("[::1]"), without_brackets("broker-1")
+    ('::1', 'broker-1')
+    """
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
 def bare_host(text: str) -> str:
     """Return a host without the brackets that an IPv6 address may be written in.
 
@@ -39,7 +48,7 @@ def bare_host(text: str) -> str:
     ...
     ValueError: 'broker-1:9092' is not a host name or an IP address
     """
-    inside = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    inside = without_brackets(text)
     if inside != text or ":" in inside:
         is_host = _is_ipv6(inside)
     else:

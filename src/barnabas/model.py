@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from barnabas.addresses import host_port
+from barnabas.addresses import host_port, without_brackets
 
 NO_TIMESTAMP = -1
 """A record or batch without a timestamp, as the protocol writes it."""
@@ -121,6 +121,10 @@ class Node:
     host: str
     port: int
     rack: str | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.host.startswith("["):  # as other brokers may give it
+            object.__setattr__(self, "host", without_brackets(self.host))
 
     def __str__(self) -> str:
         return f"{host_port(self.host, self.port)} (broker {self.id})"

@@ -41,6 +41,7 @@ def test_other_text_is_no_address(text):
     "printed",
     [
         str(Node(1, "::1", 9092)).split()[0],
+        str(Node(1, "[::1]", 9092)).split()[0],
         Peer("::1", 9092, "::1").address,
         *ClusterFile({1: 9092}, host="::1").addresses,
         host_ports([("::1", 9092)]),
@@ -78,6 +79,7 @@ def test_a_registration_is_written_as_kafka_does_and_read_with_and_without_brack
     data = encode_broker(broker)
 
     assert b'"PLAINTEXT://[::1]:9092"' in data
+    assert decode_broker("/brokers/ids/1", data.replace(b'"host":"::1"', b'"host":"[::1]"')).host == "::1"
     for each in (data, data.replace(b"REPLICATION://::1:", b"REPLICATION://[::1]:")):
         found = decode_broker("/brokers/ids/1", each)
         assert (found.replication_host, found.replication_port) == ("::1", 9093)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from barnabas.addresses import without_brackets
 from barnabas.coordination.tree import NodeError
 
 INT32_MAX = 2**31 - 1
@@ -110,9 +111,10 @@ def host(value: object) -> str:
 
     :raises BadValueError: it is none.
     """
-    if not isinstance(value, str) or not _HOST.fullmatch(value) or not is_text(value):
+    bare = without_brackets(value) if isinstance(value, str) else value
+    if not isinstance(bare, str) or not _HOST.fullmatch(bare) or not is_text(bare):
         raise BadValueError(f"{shown(value)} is no host of at most {HOST_CHARACTERS_MAX} characters")
-    return value
+    return bare
 
 
 def port(value: object) -> int:

@@ -292,7 +292,7 @@ def _replication_endpoint(fields: Fields) -> tuple[str, int]:
     for endpoint in fields.sequence("endpoints", ()):
         if isinstance(endpoint, str) and endpoint.startswith("REPLICATION://"):
             name, _, number = endpoint.removeprefix("REPLICATION://").rpartition(":")
-            return host(name.removeprefix("[").removesuffix("]")), port(number)
+            return host(name), port(number)
     return "", 0
 
 
