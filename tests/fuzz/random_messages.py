@@ -28,14 +28,14 @@ class RandomMessages:
         """Return the next request frame, without its size; about half of them are damaged."""
         api: Api = self.random.choice(list(APIS.values()))
         version = self.random.choice(api.versions)
-        chunks = request_frame(self._struct(api.request, version), version, self.random.randrange(2**31), "fuzz")
+        chunks = request_frame(self.struct(api.request, version), version, self.random.randrange(2**31), "fuzz")
         whole = b"".join(bytes(chunk) for chunk in chunks if isinstance(chunk, Buffer))
         frame = bytearray(whole[4:])
         while self.random.random() < 0.5:
             self._damage(frame)
         return bytes(frame)
 
-    def _struct(self, cls: type, version: int) -> Any:
+    def struct(self, cls: type, version: int) -> Any:
         return cls(**{spec.name: self._field(spec, version) for spec in fields_of(cls)})
 
     def _field(self, spec: FieldSpec, version: int) -> Any:
@@ -48,7 +48,7 @@ class RandomMessages:
             case Nullable(inner=inner, since=since):
                 value = None if version >= since and choose.random() < 0.2 else self._value(inner, version)
             case Nested(struct=cls):
-                value = self._struct(cls, version)
+                value = self.struct(cls, version)
             case Array(element=element):
                 value = [self._value(element, version) for _ in range(choose.choice([0, 1, 1, 2]))]
             case Text():
@@ -67,7 +67,7 @@ class RandomMessages:
                 value = max(-half, min(value, half - 1))
             case _:
                 assert isinstance(kind, type)
-                value = self._struct(kind, version)
+                value = self.struct(kind, version)
         return value
 
     def _batch(self, kind: Compression) -> bytes:

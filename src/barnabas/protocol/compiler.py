@@ -6,10 +6,12 @@ not looked at for each request. Neighbouring fields of fixed size become one `st
     decode(buf, pos, end, spans) -> (message, position after it)
     encode(m, out, splices)
 
-`buf` is a contiguous buffer of bytes and `end` the position up to which it may be read. Every length and count is
-checked against what is left before anything is allocated for it. `splices` receives the record bytes, which are
-not copied into `out`, as pairs (position in `out` before which they belong, record bytes). `spans` receives where
-record bytes were found: the positions of their length, of their first byte, and of what follows them.
+`buf` is a contiguous buffer of bytes and `end` the position up to which it may be read. Every length is checked against
+what is left before anything is allocated for it, and every count against what so many of the smallest entries take. No
+array has more than `ARRAY_ENTRIES_MAX` entries, no struct more than `TAGS_MAX` tagged fields. `splices` receives the
+record bytes, which are not copied into `out`, as pairs (position in `out` before which they belong, record bytes).
+`spans` receives where record bytes were found: the positions of their length, of their first byte, and of what follows
+them.
 
 A decoder sets the fields of a new object one by one, without the class's constructor, whose many keyword arguments
 would take longer than all else.
@@ -44,8 +46,12 @@ Slices = Generator[None, None, Any]
 SLICE_ENTRIES = 64
 """How many entries of an array are done between two pauses; that takes a fraction of a millisecond."""
 
-TAGS_MAX = 64
-"""More tagged fields than any struct has. Unknown ones are skipped, which takes time too."""
+SLICE_BYTES = 4 * 1024
+"""So many bytes of an array are decoded between two pauses, if that is less than `SLICE_ENTRIES`."""
+
+ARRAY_ENTRIES_MAX = 1_000_000
+"""Kafka's limits since CVE-2026-111108 and CVE-2026-111115."""
+TAGS_MAX = 10_000
 
 
 class EntryBudget:
@@ -110,8 +116,31 @@ def _has_arrays(cls: type, version: int) -> bool:
     return any(isinstance(kind, Array) for kind in inner)
 
 
-def _overrun(what: str, size: int, left: int) -> NoReturn:
-    raise MalformedMessageError(f"{what} claims {size} bytes or items, but only {left} bytes are left")
+@functools.cache
+def _size_min(kind: WireType | type, version: int, flexible: bool) -> int:
+    """Return how many bytes a value takes at least."""
+    match kind:
+        case Fixed(code=code):
+            return struct.calcsize(">" + code)
+        case Nullable(inner=inner, since=since):
+            return 1 if isinstance(inner, Nested) and version >= since else _size_min(inner, version, flexible)
+        case Nested(struct=cls):
+            return _size_min(cls, version, flexible)
+        case Text():
+            return 1 if flexible else 2
+        case WireType():
+            return 1 if flexible else 4
+    present = [spec for spec in fields_of(kind) if spec.present(version) and (spec.tag is None or not flexible)]
+    return sum(_size_min(spec.kind, version, flexible) for spec in present) + flexible
+
+
+def _too_many(what: str, count: int) -> NoReturn:
+    raise MalformedMessageError(f"{what} claims {count} entries (at most {ARRAY_ENTRIES_MAX} are allowed)")
+
+
+def _overrun(what: str, count: int, left: int, size: int = 0) -> NoReturn:
+    claimed = f"{count} entries of at least {size} bytes" if size else f"{count} bytes"
+    raise MalformedMessageError(f"{what} claims {claimed}, but only {left} bytes are left")
 
 
 def _null(what: str) -> NoReturn:
@@ -137,6 +166,7 @@ class _Source:
             "read_uvarint": read_uvarint,
             "write_uvarint": write_uvarint,
             "overrun": _overrun,
+            "too_many": _too_many,
             "null": _null,
             "too_many_tags": _too_many_tags,
             "unsupported": _unsupported,
@@ -226,7 +256,14 @@ class _DecoderSource(_Source):
             self.length(inner)
             refuse = f"{target} = None" if self.may_be_null(kind) else f"null({what})"
             self.add("if n < 0:", f"    {refuse}")
-            self.add(f"elif n > end - pos: overrun({what}, n, end - pos)", "else:")
+            # Of an array, what so many of the smallest entries take.
+            if isinstance(inner, Array):
+                size = self.entry_size_min(inner, what)
+                self.add(f"elif n * {size} > end - pos: overrun({what}, n, end - pos, {size})")
+                self.add(f"elif n > {ARRAY_ENTRIES_MAX}: too_many({what}, n)")
+            else:
+                self.add(f"elif n > end - pos: overrun({what}, n, end - pos)")
+            self.add("else:")
             self.depth += 1
             self.body(inner, target, what)
             self.depth -= 1
@@ -253,22 +290,28 @@ class _DecoderSource(_Source):
             self.add(f"{target} = memoryview(buf)[pos:pos + n]", "spans.append((at, pos, pos + n))")
         self.add("pos += n")
 
+    def entry_size_min(self, inner: Array, what: str) -> int:
+        size = _size_min(inner.element, self.version, self.flexible)
+        assert size, f"{what} has entries of no bytes: their number could not be checked"
+        return size
+
     def items(self, inner: Array, target: str, what: str) -> None:
         element = inner.element
         if isinstance(element, Fixed):
-            size = struct.calcsize(">" + element.code)
-            self.add(f"if n * {size} > end - pos: overrun({what}, n * {size}, end - pos)")
             if self.in_slices:
                 self.add(f"budget.take({what}, n)")
-            self.add(f"{target} = list(unpack_from(f'>{{n}}{element.code}', buf, pos))", f"pos += n * {size}")
+            self.add(f"{target} = list(unpack_from(f'>{{n}}{element.code}', buf, pos))")
+            self.add(f"pos += n * {self.entry_size_min(inner, what)}")
             return
         items = f"items{self.depth}"
         if self.in_slices:
             self.add(f"budget.take({what}, n)")
-        self.add(f"{items} = []", "for _ in range(n):")
+        self.add(f"{items} = []", *([f"pause{self.depth} = 0"] if self.in_slices else []), "for _ in range(n):")
         self.depth += 1
         if self.in_slices:
-            self.add(f"if not len({items}) % {SLICE_ENTRIES}: yield")
+            pause = f"pause{self.depth - 1}"
+            self.add(f"if not len({items}) % {SLICE_ENTRIES} or pos > {pause}:", f"    {pause} = pos + {SLICE_BYTES}")
+            self.add("    yield")
         if isinstance(element, WireType):
             self.value(element, "item", what)
         elif self.pauses_in(element):

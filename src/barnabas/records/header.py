@@ -42,6 +42,9 @@ LENGTH_OVERHEAD = 12
 CRC_START = 21
 """Position in a batch where the bytes begin that the CRC covers."""
 
+COMPRESSED_RECORDS_MAX = 4_000_000
+"""No compressed batch has more records: a few KB of it could else become a GB of objects in a reader."""
+
 SEQUENCE_MAX = 2**31 - 1
 """Sequence numbers of an idempotent producer go on with 0 after this one (KIP-98)."""
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from barnabas.errors import CorruptBatchError
 from barnabas.records.codec import Record, decode_records, twin
 from barnabas.records.codec_pure.limits import OFFSET_MAX
 from barnabas.records.compression import DECOMPRESSED_BYTES_MAX, Compression, decompress
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
+    COMPRESSED_RECORDS_MAX,
     COMPRESSION_MASK,
     BatchHeader,
     Buffer,
@@ -83,4 +85,8 @@ def iter_bodies(
         compression = header.compression
         # A batch that lost all its records to compaction may still say how they were compressed.
         is_plain = compression is Compression.NONE or not body
+        if not is_plain and header.record_count > COMPRESSED_RECORDS_MAX:
+            raise CorruptBatchError(
+                f"{header.record_count} records in a compressed batch; at most {COMPRESSED_RECORDS_MAX} are decoded"
+            )
         yield header, body if is_plain else decompress(compression, body, max_batch_bytes)

@@ -19,6 +19,7 @@ from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET, NO_PRODUCER_ID, NO_TIMEST
 from barnabas.records.compression import Compression, expanded_bytes_max
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
+    COMPRESSED_RECORDS_MAX,
     COMPRESSION_MASK,
     CRC_START,
     TIMESTAMP_TYPE_MASK,
@@ -370,7 +371,8 @@ def max_record_count(body_size: int, compression: Compression) -> int:
     >>> max_record_count(70, Compression.NONE), max_record_count(0, Compression.ZSTD)
     (10, 0)
     """
-    return expanded_bytes_max(compression, body_size) // RECORD_SIZE_MIN
+    count = expanded_bytes_max(compression, body_size) // RECORD_SIZE_MIN
+    return min(count, COMPRESSED_RECORDS_MAX) if compression else count
 
 
 def usual_header(records: Buffer, bytes_max: int) -> tuple[int, ...] | None:

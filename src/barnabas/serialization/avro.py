@@ -31,7 +31,13 @@ def parse(registry: SchemaRegistry, schema: Schema) -> Any:
         for _, text in registry.dependencies(schema):
             fastavro.parse_schema(_decoded(text), named_schemas=known)
         return fastavro.parse_schema(_decoded(schema.text), named_schemas=known)
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, ValueError, KeyError) as error:
+    except (
+        fastavro.schema.SchemaParseException,
+        fastavro.schema.UnknownType,
+        ValueError,
+        KeyError,
+        TypeError,
+    ) as error:
         raise SerializationError(f"no Avro schema: {error!r}") from error
 
 
@@ -44,6 +50,45 @@ def type_name(parsed: Any) -> str:
     if isinstance(parsed, dict):
         return str(parsed.get("name") or parsed.get("type"))
     return str(parsed) if isinstance(parsed, str) else "union"
+
+
+def check_sizes(parsed: Any) -> None:
+    """Check that the number of items in a record is bounded by its bytes.
+
+    :param parsed: what `parse` has returned.
+    :raises SerializationError: the schema has arrays whose items take no bytes.
+    """
+    named: dict[str, Any] = {}
+    waiting, seen = [parsed], []
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, list):
+            waiting += kind
+        elif isinstance(kind, dict):
+            if "name" in kind and "type" in kind and kind["type"] in ("record", "error", "fixed", "enum"):
+                named[kind["name"]] = kind
+            waiting += [kind[part] for part in ("type", "items", "values") if part in kind]
+            waiting += [field["type"] for field in kind.get("fields", ())]
+            seen.append(kind)
+    for kind in seen:
+        if kind.get("type") == "array" and _takes_no_bytes(kind["items"], named, frozenset()):
+            raise SerializationError("arrays of what takes no bytes are not decoded: ten bytes could claim 2^60 items")
+
+
+def _takes_no_bytes(kind: Any, named: dict[str, Any], within: frozenset[str]) -> bool:
+    """Whether values of a type are written as nothing at all."""
+    if isinstance(kind, str):
+        if kind not in named:
+            return kind == "null"
+        return kind not in within and _takes_no_bytes(named[kind], named, within | {kind})
+    if not isinstance(kind, dict):
+        return False  # a union has the number of its branch
+    if kind["type"] in ("record", "error"):
+        within |= {kind["name"]}
+        return all(_takes_no_bytes(field["type"], named, within) for field in kind["fields"])
+    if kind["type"] == "fixed":
+        return bool(kind["size"] == 0)
+    return _takes_no_bytes(kind["type"], named, within)
 
 
 class AvroSerializer:
@@ -146,7 +191,9 @@ class AvroDeserializer:
         schema_id = wire_format.schema_id(data)
         writer = self._writers.get(schema_id)
         if writer is None:
-            writer = self._writers[schema_id] = parse(self.registry, self.registry.schema(schema_id))
+            writer = parse(self.registry, self.registry.schema(schema_id))
+            check_sizes(writer)
+            self._writers[schema_id] = writer
         stream = io.BytesIO(data)
         stream.seek(wire_format.HEADER_BYTES)
         try:

@@ -215,7 +215,8 @@ def _check_body(body: memoryview, header: BatchHeader) -> None:
         is_whole = count_records(body, header.record_count)
     if not is_whole:
         raise KafkaError(
-            ErrorCode.INVALID_RECORD, f"the header counts {header.record_count} records, and the body has others"
+            ErrorCode.INVALID_RECORD,
+            f"the header counts {header.record_count} records, and the body has others or cannot hold so many",
         )
 
 

@@ -10,6 +10,7 @@ from barnabas.errors import MalformedMessageError, UnsupportedVersionError
 from barnabas.model import FileRegion
 from barnabas.protocol.codec import decode, encode, encode_bytes
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -83,7 +84,7 @@ def test_a_value_that_does_not_fit_is_refused() -> None:
 def test_a_count_beyond_the_frame_is_refused_before_anything_is_allocated(count: int) -> None:
     # An array length of two billion in a small frame (CVE-2022-34917).
     frame = struct.pack(">iiiib", -1, 0, 0, 100, 0) + struct.pack(">i", count) + bytes(16)
-    with pytest.raises(MalformedMessageError, match=f"claims {count} bytes or items"):
+    with pytest.raises(MalformedMessageError, match=f"claims {count} "):
         decode(FetchRequest, frame, 4)
 
 
@@ -124,3 +125,17 @@ def test_a_tagged_field_longer_than_its_size_is_refused() -> None:
     bare = encode_bytes(ApiVersionsResponse(error_code=0, api_keys=[]), 3)[:-1]
     with pytest.raises(MalformedMessageError):
         decode(ApiVersionsResponse, bare + b"\x01\x01\x02" + bytes(8), 3)
+
+
+def test_arrays_have_at_most_a_million_entries() -> None:
+    def described(count: int) -> bytes:
+        return struct.pack(">i", count) + bytes(2 * count)  # names of no letters
+
+    assert len(decode(DescribeGroupsRequest, described(1_000_000), 0).groups) == 1_000_000
+    with pytest.raises(MalformedMessageError, match="claims 1000001 entries"):
+        decode(DescribeGroupsRequest, described(1_000_001), 0)
+
+
+def test_a_count_is_compared_with_what_so_many_of_the_smallest_entries_take() -> None:
+    with pytest.raises(MalformedMessageError, match=r"claims 100 entries of at least 2 bytes, but only 199"):
+        decode(DescribeGroupsRequest, struct.pack(">i", 100) + bytes(199), 0)

@@ -19,6 +19,7 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas.protocol.varint import write_uvarint
 from tests.steps import at_once, counted
 
 LIMIT = 1_000_000
@@ -104,14 +105,20 @@ def test_empty_records_make_no_chunks() -> None:
     assert len(encode(response, 12)) == 3
 
 
+def uvarint(value: int) -> bytes:
+    out = bytearray()
+    write_uvarint(out, value)
+    return bytes(out)
+
+
 def test_more_tagged_fields_than_any_struct_has_are_refused() -> None:
     """They are skipped, and a frame of a few MB has room for millions of them."""
     beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     data = encode_bytes(beat, 4)[:-1]
     some, many = b"\x09\x00" * TAGS_MAX, b"\x09\x00" * (TAGS_MAX + 1)
-    assert decode(HeartbeatRequest, data + bytes([TAGS_MAX]) + some, 4) == beat
-    with pytest.raises(MalformedMessageError, match="65 tagged fields"):
-        decode(HeartbeatRequest, data + bytes([TAGS_MAX + 1]) + many, 4)
-    assert skip_tags(bytes([TAGS_MAX]) + some, 0) == 1 + len(some)
-    with pytest.raises(MalformedMessageError, match="65 tagged fields"):
-        skip_tags(bytes([TAGS_MAX + 1]) + many, 0)
+    assert decode(HeartbeatRequest, data + uvarint(TAGS_MAX) + some, 4) == beat
+    with pytest.raises(MalformedMessageError, match="10001 tagged fields"):
+        decode(HeartbeatRequest, data + uvarint(TAGS_MAX + 1) + many, 4)
+    assert skip_tags(uvarint(TAGS_MAX) + some, 0) == 2 + len(some)
+    with pytest.raises(MalformedMessageError, match="10001 tagged fields"):
+        skip_tags(uvarint(TAGS_MAX + 1) + many, 0)

@@ -40,7 +40,7 @@ cdef const uint8_t* skip_headers(const uint8_t* at, const uint8_t* end, int64_t 
     """Return what follows `count` headers, or NULL if they do not lie before `end`."""
     cdef int64_t length
     cdef int64_t index
-    if count < 0 or count > (end - at) // 2:
+    if count < 0 or count > (end - at) // 2 or count > 1000000:  # `HEADERS_MAX` of the twin
         return NULL
     for index in range(count):
         at = read_varint(at, end, &length)

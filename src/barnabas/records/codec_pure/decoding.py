@@ -16,6 +16,7 @@ from barnabas.errors import CorruptBatchError
 from barnabas.model import Header, TimestampType
 from barnabas.records.codec_pure.limits import (
     BATCH_BYTES_MAX,
+    HEADERS_MAX,
     NEAR_TIMESTAMP_LIMIT,
     OFFSET_MAX,
     RECORD_SIZE_MIN,
@@ -244,7 +245,7 @@ def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header,
     else:
         count, position = decode_varint(body, position)
     # Two bytes is the least that a header takes.
-    if not 0 <= count <= (end - position) // 2:
+    if not 0 <= count <= min((end - position) // 2, HEADERS_MAX):
         raise CorruptBatchError(f"{count} headers cannot be in {end - position} bytes")
     headers: list[Header] = []
     for _ in range(count):

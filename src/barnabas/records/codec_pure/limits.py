@@ -20,6 +20,9 @@ BAD_COLUMN = "the offsets of an Arrow column do not lie within its data"
 RECORD_SIZE_MIN = 7
 """Bytes of a record with neither key nor value nor headers."""
 
+HEADERS_MAX = 1_000_000
+"""A record with more headers is damage: two bytes of a decompressed batch could else become a hundred in memory."""
+
 TIMESTAMP_MIN = -(2**63)
 TIMESTAMP_MAX = 2**63 - 1
 """Timestamps are signed 64-bit numbers. The broker stores any of them."""
