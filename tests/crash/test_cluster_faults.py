@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
+import shutil
 import threading
 from collections.abc import Callable
 from typing import Self
@@ -154,15 +155,23 @@ def test_follower_that_has_just_come_back_leads_at_once(cluster: Cluster, topic:
 
 
 def test_all_are_killed_at_once_and_come_back_in_any_order(cluster: Cluster, topic: str) -> None:
+    """The second time the first to come back has an older copy of its disk."""
     load = Load(OurSender(cluster.bootstrap, topic))
+    data, copy = cluster.brokers[3].data, cluster.folder / f"copy for {topic}"
     for order in ((1, 2, 3), (3, 1, 2)):
         wait_for_progress(load, RECORDS)
         for broker in cluster.brokers.values():
             broker.kill()
+        if copy.exists():
+            shutil.rmtree(data)
+            shutil.copytree(copy, data)
+        else:
+            shutil.copytree(data, copy)
         for number in order:
             cluster.brokers[number].restart()
     wait_for_progress(load, RECORDS)
     check(cluster, topic, load)
+    assert "is an older copy of itself" in cluster.brokers[3].log.read_text()
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1)])

@@ -233,17 +233,17 @@ class Broker:
         self.topics.on_moving = self.reassigning.look
         watch = self._watch = ClusterWatch(tree, self._in_tree_thread, self._take_over)
         await self.topics.load(await self._in_tree_thread(watch.read_everything), lost_memory=logs.lost_memory)
-        await work.for_all(logs.note_boot)
         self._lives = Lives(
             self.identity.node_id,
             logs,
             tree,
             self._in_tree_thread,
-            work.for_all,
+            work.in_order,
             self.clock,
             lambda: self.membership.is_member,
+            lambda: self.topics.has_unread,
         )
-        await self._lives.raise_all()
+        await self._lives.begin()
         self._replication = Replication(
             self.config, self.topics, self.turns, lambda: self.membership.epoch, self._around, self._throttles
         )

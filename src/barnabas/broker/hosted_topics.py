@@ -157,6 +157,12 @@ class HostedTopics(TopicLookup):
         is_old = self.hosting.is_in_old_copy(replica.topic_partition)
         return self._lost_memory or is_old or self._own.lacks_records(replica)
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether this broker may be in sync by name only: it could not read the nodes of some topics, or has yet to
+        leave the in-sync replicas."""
+        return bool(self._unread or self._incomplete)
+
     async def _withdraw(self) -> None:
         """Leave the in-sync replicas with those that may lack records."""
         while wanted := self.claims.withdraw(

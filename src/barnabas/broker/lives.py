@@ -2,6 +2,9 @@
 
 At each start, when the replicas of an older copy have left the in-sync replicas, and every 10 s while this broker is a
 member of the cluster. `barnabas.storage.life_counter` says what the counters are for.
+
+If this broker may lack records and the tree has topics that it cannot read, it has not left their in-sync replicas yet.
+Until it has, the disks keep what shows that they lack records: a start before that has to find it again.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ class Lives:
 
     :param run: runs what may wait for the disk.
     :param is_member: returns whether this broker is registered and has heard of the metadata tree.
+    :param has_unread: returns whether the tree has topics that this broker cannot read.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class Lives:
         run: Run,
         clock: Clock,
         is_member: Callable[[], bool],
+        has_unread: Callable[[], bool],
     ) -> None:
         self._broker_id = broker_id
         self._logs = logs
@@ -48,12 +53,36 @@ class Lives:
         self._run = run
         self._clock = clock
         self._is_member = is_member
+        self._has_unread = has_unread
+        self._is_noted = False
         self._refused = False
+
+    async def begin(self) -> None:
+        """Let the disks count as complete, if this broker has left the in-sync replicas wherever it may lack records.
+
+        :raises DataFolderError: a disk refuses.
+        """
+        if self._logs.may_lack_records and self._has_unread():
+            log.warning(
+                "this broker may lack records, and cannot leave the in-sync replicas of topics that it cannot read;"
+                " each start finds that records may be missing until the nodes of these topics are mended"
+            )
+            return
+        await self._note()
+        await self.raise_all()
+
+    async def _note(self) -> None:
+        await self._run(self._logs.note_boot)
+        self._is_noted = True
 
     async def raise_all(self) -> None:
         """Raise the counters once, if this broker is a member of the cluster."""
         if not self._is_member():
             return
+        if not self._is_noted:
+            if self._has_unread():
+                return
+            await self._note()
         raised = await self._run(self._logs.raise_lives, self._clock.time_ms())
         try:
             overtaken = await self._in_tree_thread(write_lives, self._tree, self._broker_id, raised)

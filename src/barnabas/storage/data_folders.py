@@ -218,6 +218,11 @@ class DataFolders:
 
     # --- life counters ---
 
+    @property
+    def may_lack_records(self) -> bool:
+        """Whether records may be missing: memory was lost, or a folder is an older copy of itself."""
+        return self.lost_memory or any(each.life.old_copy is not None for each in self._managers.values())
+
     def is_in_old_copy(self, partition: TopicPartition) -> bool:
         """Return whether the log of a partition may be older than it was: its folder is an older copy of itself, or it
         has just been made and one of the folders is such a copy."""

@@ -29,14 +29,27 @@ class World:
         self.tree = EmbeddedTree(folder / "tree.sqlite", ManualClock())
         self.life = 0
         self.is_full = self.is_silent = self.is_overtaken = False
-        self.is_member = True
+        self.is_member, self.has_unread = True, False
+        self.may_lack_records = self.is_noted = False
         self.raised = asyncio.Event()
-        self.lives = Lives(1, self, self.tree, self.in_tree_thread, at_once, ManualClock(), lambda: self.is_member)  # type: ignore[arg-type]
+        self.lives = Lives(
+            1,
+            self,  # type: ignore[arg-type]
+            self.tree,
+            self.in_tree_thread,  # type: ignore[arg-type]
+            at_once,
+            ManualClock(),
+            lambda: self.is_member,
+            lambda: self.has_unread,
+        )
 
     def raise_lives(self, now_ms: int) -> dict[str, LifeMark]:
         self.raised.set()
         self.life += 1
         return {} if self.is_full else {"one": LifeMark(self.life, now_ms, 0)}
+
+    def note_boot(self) -> None:
+        self.is_noted = True
 
     def stop_raising(self, _: str) -> None:
         self.is_overtaken = True
@@ -73,6 +86,26 @@ def test_broker_that_is_no_member_raises_nothing(world: World) -> None:
     world.is_member = False
     asyncio.run(world.lives.raise_all())
     assert (world.life, world.in_tree) == (1, 1)
+
+
+@pytest.mark.parametrize("has_unread", [False, True])
+def test_disks_that_lack_records_show_it_until_all_topics_could_be_read(world: World, has_unread: bool) -> None:
+    world.may_lack_records, world.has_unread = True, has_unread
+    asyncio.run(world.lives.begin())
+    assert (world.is_noted, world.life) == (not has_unread, 1 - has_unread)
+    asyncio.run(world.lives.raise_all())
+    assert world.is_noted != has_unread
+    world.has_unread = False
+    asyncio.run(world.lives.raise_all())
+    assert world.is_noted
+    assert world.in_tree == 3 - 2 * has_unread
+
+
+def test_topics_that_cannot_be_read_do_not_matter_where_no_records_are_missing(world: World) -> None:
+    world.has_unread = True
+    asyncio.run(world.lives.begin())
+    assert world.is_noted
+    assert world.in_tree == 1
 
 
 def test_tree_that_does_not_answer_is_logged_once_and_gets_a_later_counter(
