@@ -162,7 +162,7 @@ def keep_epochs_when_truncating(patch: pytest.MonkeyPatch) -> None:
 
 def keep_membership_without_memory(patch: pytest.MonkeyPatch) -> None:
     """A broker that has lost what its machine had in memory goes on as if it had not."""
-    patch.setattr(Claims, "withdraw", lambda self, partitions, is_gone: [])
+    patch.setattr(Claims, "withdraw", lambda self, partitions, *_: [])
 
 
 def ignore_the_age_of_a_disk(patch: pytest.MonkeyPatch) -> None:

@@ -51,11 +51,12 @@ OPERATIONS = 60
 """Of operations on files, how many later a broker dies at most."""
 
 
-def draw_plan(seed: int, seconds: float, brokers: int, session_s: float) -> Plan:
+def draw_plan(seed: int, seconds: float, brokers: int, session_s: float, *, restores: bool = True) -> Plan:
     """Draw what befalls so many brokers.
 
     :param session_s: how long the tree waits for a broker; faults last in proportion, since that is what most of what
         brokers do takes its time from.
+    :param restores: whether disks may be restored from older copies.
     """
     # Of its own: what else is drawn for this seed may change, and the plan stays.
     draw = random.Random(f"faults {seed}")
@@ -66,7 +67,8 @@ def draw_plan(seed: int, seconds: float, brokers: int, session_s: float) -> Plan
         faults = sorted(
             [*(faults if draw.random() < 1 / 3 else ()), *drawn.script(seconds)], key=lambda each: each.at_s
         )
-    faults += _Drawn(random.Random(f"restored disks {seed}"), brokers, session_s / SESSION_S).restored(seconds)
+    if restores:
+        faults += _Drawn(random.Random(f"restored disks {seed}"), brokers, session_s / SESSION_S).restored(seconds)
     return Plan(seconds, tuple(sorted(faults, key=lambda each: each.at_s)))
 
 

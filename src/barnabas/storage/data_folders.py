@@ -186,6 +186,8 @@ class DataFolders:
 
     def _note_what_is_lost(self) -> None:
         managers = list(self._managers.values())
+        for manager in managers:
+            manager.report_age()
         meta = managers[0].meta
         self.folder_id = meta.directory_id if meta else ""
         """The id of the first folder that was not offline at the start; empty where it has none."""

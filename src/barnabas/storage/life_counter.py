@@ -37,14 +37,19 @@ class OldCopy(NamedTuple):
     own: LifeMark | None
     known: LifeMark
 
-    def __str__(self) -> str:
+    def described(self, record_count: int) -> str:
+        """Return how old the directory is.
+
+        :param record_count: the sum of its log end offsets now.
+        """
+        missing = self.known.record_count - record_count
+        lacks = f"; it lacks at least {missing} records" if missing > 0 else ""
         if self.own is None:
-            return f"its file {LIFE_COUNTER} is missing or damaged, and the metadata tree has life {self.known.life}"
+            return f"its {LIFE_COUNTER} is missing or damaged, and the metadata tree has life {self.known.life}{lacks}"
         age_s = max(0, self.known.noted_ms - self.own.noted_ms) // 1000
-        missing = self.known.record_count - self.own.record_count
         return (
-            f"its life counter is {self.own.life} and the metadata tree has {self.known.life}, noted {age_s} s later"
-            + (f" with {missing} more records" if missing > 0 else "")
+            f"its life counter is {self.own.life}, and the metadata tree has {self.known.life}, noted {age_s} s later"
+            + lacks
         )
 
 
@@ -69,11 +74,6 @@ class LifeCounter:
             return
         if own is None or own.is_older_than(known):
             self.old_copy = OldCopy(own, known)
-            logger.warning(
-                "log directory %s is an older copy of itself: %s; its replicas leave the in-sync replicas and fetch"
-                " what they lack. If there is a newer copy, stop this broker and put that one in its place",
-                self._path.parent, self.old_copy,
-            )  # fmt: skip
         elif own.life > known.life + AHEAD_MAX:
             logger.warning(
                 "the metadata tree is older than log directory %s: it has life counter %d, the directory has %d; the"
@@ -81,6 +81,18 @@ class LifeCounter:
                 self._path.parent, known.life, own.life,
             )  # fmt: skip
         self._highest = max(self._highest, known.life)
+
+    def report(self, record_count: int) -> None:
+        """Log it if this directory is an older copy of itself.
+
+        :param record_count: the sum of its log end offsets now.
+        """
+        if self.old_copy is not None:
+            logger.warning(
+                "log directory %s is an older copy of itself: %s. Its replicas leave the in-sync replicas and fetch"
+                " what they lack; if there is a newer copy, stop this broker and put that one in its place",
+                self._path.parent, self.old_copy.described(record_count),
+            )  # fmt: skip
 
     def raise_it(self, now_ms: int, record_count: int) -> LifeMark:
         """Raise the counter on the disk, durably.

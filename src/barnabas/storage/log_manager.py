@@ -191,7 +191,14 @@ class LogManager:
 
         :raises StorageError: the disk refuses.
         """
-        return self.life.raise_it(now_ms, sum(log.log_end_offset for log in self.all().values()))
+        return self.life.raise_it(now_ms, self._record_count())
+
+    def report_age(self) -> None:
+        """Log it if this directory is an older copy of itself."""
+        self.life.report(self._record_count())
+
+    def _record_count(self) -> int:
+        return sum(log.log_end_offset for log in self.all().values())
 
     @property
     def folder_id(self) -> str:

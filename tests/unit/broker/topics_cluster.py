@@ -59,6 +59,7 @@ class Node:
             boot_id="monday",
         )
         self.logs.life.compare(read_lives(self.tree, [self.logs.folder_id]).get(self.logs.folder_id))
+        self.logs.report_age()
         registry.register_broker(self.tree, BrokerRegistration(self.id, "here", 9000 + self.id))
         clock, files = self.cluster.clock, OpenFiles(10_000, 100)
         self.topics = Topics(self.config, self.tree, self.logs, in_tree_thread, files, clock=clock)  # type: ignore[arg-type]

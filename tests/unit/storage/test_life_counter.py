@@ -61,9 +61,12 @@ def test_damaged_counter_stands_for_an_older_copy_where_the_tree_has_one(
     assert found.mark is None
     found.compare(None)
     assert found.old_copy is None
-    found.compare(LifeMark(9))
-    assert "its file life-counter is missing or damaged, and the metadata tree has life 9" in caplog.text
-    assert "If there is a newer copy, stop this broker and put that one in its place" in caplog.text
+    found.report(0)
+    assert "older copy" not in caplog.text
+    found.compare(LifeMark(9, 0, 42))
+    found.report(2)
+    assert "life-counter is missing or damaged, and the metadata tree has life 9; it lacks at least 40" in caplog.text
+    assert "if there is a newer copy, stop this broker and put that one in its place" in caplog.text
     assert found.raise_it(1_000, 0).life == 10
 
 
