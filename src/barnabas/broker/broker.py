@@ -174,7 +174,12 @@ class Broker:
         # Few brokers need it.
         from barnabas.broker.zookeeper_listener import ZooKeeperListener  # noqa: PLC0415
 
-        zookeeper = self._zookeeper = ZooKeeperListener(self.config.zookeeper_listener, self._around.listen, self.clock)
+        zookeeper = self._zookeeper = ZooKeeperListener(
+            self.config.zookeeper_listener,
+            self._around.listen,
+            self.clock,
+            self.config.zookeeper_listener_max_client_cnxns,
+        )
         self._stopping.callback(zookeeper.close)
         with self._telling_of_address(zookeeper.host, zookeeper.port, "--zookeeper-listener"):
             zookeeper.listen()

@@ -1,7 +1,9 @@
 """A broker's own tree, served to other processes in ZooKeeper's client protocol: sockets, time and threads around
 `coordination/zookeeper/server`.
 
-Requests of a connection are carried out one after the other on the tree's thread, those that came together together.
+Requests of a connection are carried out one after the other on the tree's thread, in short slices. Clients take turns,
+those first that have had least of the thread, and at most one slice waits for it at a time: what the broker itself does
+with the tree comes in between.
 Sessions are kept in the tree's file, so they outlive a restart of the broker. Used from the event loop's thread.
 """
 
@@ -14,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from barnabas.addresses import host_port
+from barnabas.broker.fair_turns import FairTurns, Share
 from barnabas.broker.settings.static import split_listener
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
@@ -22,8 +25,13 @@ from barnabas.coordination.embedded_store import Store
 from barnabas.coordination.node_table import KeptSession
 from barnabas.coordination.zookeeper.server import answers
 from barnabas.coordination.zookeeper.server.requests import ConnectRequest, read_connect
-from barnabas.coordination.zookeeper.server.serving import Client, Serving
-from barnabas.coordination.zookeeper.server.sessions import SESSIONS_MAX, TIMEOUT_MS_MAX, Sessions
+from barnabas.coordination.zookeeper.server.serving import Client, Progress, Serving
+from barnabas.coordination.zookeeper.server.sessions import (
+    SESSIONS_MAX,
+    SESSIONS_PER_CONNECTION,
+    TIMEOUT_MS_MAX,
+    Sessions,
+)
 from barnabas.errors import CoordinationError
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
@@ -33,12 +41,14 @@ FRAME_BYTES_MAX = 0xFFFFF
 """As ZooKeeper's `jute.maxbuffer`."""
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
 REQUESTS_AT_ONCE = 64
-"""So many requests of a connection are carried out before others have their turn on the tree's thread."""
+"""So many requests of a connection are taken from those that wait."""
+LIKELY_S_PER_BYTE = 5e-7
+"""How long requests take: about this for each byte of many small operations, less for large nodes."""
 SWEEP_S = 0.25
 """How often it is looked whose session is over."""
-PROTECTED = (paths.BROKER_IDS,)
-"""The broker's registration: who deletes it takes the broker out of its cluster, and another broker cannot join one
-whose tree is in a file."""
+PROTECTED = (paths.BROKERS, paths.CONFIGS, paths.CLUSTER, paths.ADMIN, paths.PRODUCER_ID_BLOCK)
+"""What belongs to the broker: its registration, topics, settings, ids. Clients read it. A client that could change it
+would take topics, or the broker itself, out of the cluster."""
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +62,7 @@ class _Connection(Client):
         self.is_replaced = False
         """Its session goes on with another connection, which has asked already: what is left of this one is late."""
         self.is_busy = False
+        self.share = Share()
         self._loop = loop
         self._out: deque[bytes] = deque()
         self._flushes = False
@@ -78,24 +89,31 @@ class ZooKeeperListener:
 
     :param address: `[HOST:]PORT`, as the setting `zookeeper.listener` has it.
     :param listen: makes a listener.
+    :param max_client_cnxns: how many connections clients of one address may have; 0: as many as there may be in all.
     """
 
-    def __init__(self, address: str, listen: Callable[[Limits], Listener], clock: Clock) -> None:
+    def __init__(
+        self, address: str, listen: Callable[[Limits], Listener], clock: Clock, max_client_cnxns: int = 0
+    ) -> None:
         self.host, self.port = split_listener(address)
         self._clock = clock
+        self._per_host_max = max_client_cnxns or SESSIONS_MAX
+        self._turns = FairTurns(clock.monotonic)
         self._loop = asyncio.get_running_loop()
         self._listener = listen(
             Limits(
                 frame_bytes_max=FRAME_BYTES_MAX,
                 queued_bytes_max=QUEUED_BYTES_MAX,
                 connections_max=lambda: SESSIONS_MAX,
-                connections_per_host_max=lambda: SESSIONS_MAX,
+                connections_per_host_max=lambda: self._per_host_max,
                 idle_s_max=TIMEOUT_MS_MAX / 1000,
             )
         )
         self._of_session: dict[int, _Connection] = {}
         self._over: dict[int, str] = {}
         """Sessions that have ended for us, and not yet in the tree, with what was said of why not."""
+        self._given_up = 0
+        """How many sessions have gone for new ones since the last sweep."""
         self._store: Store
         self._serving: Serving
         self._sessions: Sessions
@@ -112,9 +130,12 @@ class ZooKeeperListener:
         """Serve this tree; those who had a session when it was closed have their timeout to come back."""
         self._store = store
         self._in_tree_thread = in_tree_thread
-        self._serving = Serving(store, PROTECTED)
+        self._serving = Serving(store, PROTECTED, self._clock.monotonic)
         self._sessions = Sessions(
-            store.kept_sessions(), self._clock.monotonic(), lambda: os.urandom(answers.PASSWORD_BYTES)
+            store.kept_sessions(),
+            self._clock.monotonic(),
+            lambda: os.urandom(answers.PASSWORD_BYTES),
+            min(SESSIONS_MAX, SESSIONS_PER_CONNECTION * self._per_host_max),
         )
         self._listener.accept(self._handle)
         log.info("the tree is served in ZooKeeper's protocol at %s", host_port(self.host, self.port))
@@ -135,6 +156,7 @@ class ZooKeeperListener:
             log.info("session 0x%x with the tree is over: nothing was heard of it", session_id)
             self._over[session_id] = ""
             self._replace(session_id, "its session is over")
+        self._given_up = 0
         for session_id in list(self._over):
             await self._end(session_id)
 
@@ -173,24 +195,37 @@ class ZooKeeperListener:
     async def _carry_out(self, connection: _Connection, batch: list[bytes]) -> Answer:
         connection.is_busy = True
         try:
-            done = await self._in_tree_thread(self._serving.carry_out, connection, batch)
+            while batch and not connection.is_replaced:
+                progress = await self._slice(connection, batch)
+                del batch[: progress.answered]
+                if progress.is_full or connection.has_left:
+                    break
         finally:
             connection.is_busy = False
-        connection.flush()
-        if done < len(batch):
-            connection.peer.give_back([bytearray(each) for each in batch[done:]])
+        if batch and not (connection.is_replaced or connection.has_left):
+            connection.peer.give_back([bytearray(each) for each in batch])
         if connection.has_left:
             if not self._store.is_kept(connection.session_id):
                 self._sessions.end(connection.session_id)
             connection.peer.hang_up("")
         return []
 
+    async def _slice(self, connection: _Connection, batch: list[bytes]) -> Progress:
+        """Carry out a slice of the requests when it is this client's turn."""
+        progress: Progress = await self._turns.take(
+            connection.share,
+            LIKELY_S_PER_BYTE * sum(map(len, batch)),
+            lambda: self._in_tree_thread(self._serving.carry_out, connection, batch),
+        )
+        connection.flush()
+        if connection.owns_nodes:
+            self._sessions.note_owner(connection.session_id)
+        return progress
+
     def _connect(self, request: ConnectRequest, peer: Peer) -> Carried:
         now_s = self._clock.monotonic()
         if not request.session_id:
-            session = self._sessions.open(request.timeout_ms, now_s, self._clock.time_ms())
-            if session is None:
-                raise CoordinationError(f"{SESSIONS_MAX} sessions are open, and there may be no more")
+            session = self._open(request.timeout_ms, now_s, peer.host)
             return Carried(1, [], self._begin(session, request, peer))
         found = self._sessions.find(request.session_id, request.password, now_s)
         if found is None:
@@ -199,6 +234,24 @@ class ZooKeeperListener:
         if request.last_change > self._store.last_change:
             return Carried(1, [], self._end_and_refuse(request, peer))
         return Carried(1, [self._attach(found, request, peer)])
+
+    def _open(self, timeout_ms: int, now_s: float, host: str) -> KeptSession:
+        """Begin a session; where there may be no more, one of the same address that has no connection goes for it.
+
+        :raises CoordinationError: there is none.
+        """
+        session = self._sessions.open(timeout_ms, now_s, self._clock.time_ms(), host)
+        if isinstance(session, str):
+            idle = self._sessions.give_up_idle(host, self._of_session)
+            if idle is None:
+                raise CoordinationError(session)
+            if not self._given_up:
+                log.warning("ending sessions that have no connection, for new ones of the same address: %s", session)
+            self._given_up += 1
+            self._over[idle] = ""
+            session = self._sessions.open(timeout_ms, now_s, self._clock.time_ms(), host)
+            assert not isinstance(session, str), "one has gone"
+        return session
 
     def _replace(self, session_id: int, reason: str) -> None:
         """End the connection that a session has, if it has one; what it has sent and was not begun is not done."""

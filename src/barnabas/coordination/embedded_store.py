@@ -66,7 +66,7 @@ class Change:
     def __init__(self, nodes: NodeTable, session_id: int, moment: Moment) -> None:
         self.nodes = nodes
         self.events: list[WatchEvent] = []
-        self._session_id = session_id
+        self.session_id = session_id
         self.moment = moment
 
     def apply(self, operation: Operation) -> OperationResult:
@@ -94,7 +94,7 @@ class Change:
             raise NodeExistsError(path)
         if parent.owner:
             raise NoChildrenForEphemeralsError(path)
-        owner = self._session_id if operation.ephemeral else 0
+        owner = self.session_id if operation.ephemeral else 0
         self.nodes.insert(path, bytes(operation.data), owner, self.moment)
         self.events.append(WatchEvent(EventKind.CREATED, path))
         return path
@@ -115,6 +115,11 @@ class Change:
             raise NotEmptyError("/", "the root cannot be deleted")
         self.nodes.delete(operation.path, self.moment)
         self.events.append(WatchEvent(EventKind.DELETED, operation.path))
+
+    def delete_owned(self) -> None:
+        """Delete the ephemeral nodes of the session."""
+        for path in self.nodes.delete_owned(self.session_id, self.moment):
+            self.events.append(WatchEvent(EventKind.DELETED, path))
 
     def _expect(self, path: str, version: int) -> Stat:
         stat = self.nodes.stat(check_path(path))
@@ -181,6 +186,15 @@ class Store:
         self._watch_thread.start()
         self._watches.watch_children(session_id, path, watch)
 
+    def file_bytes(self) -> int:
+        """Return how large the file is, without the pages that are free."""
+        with self.lock, self._translated_errors():
+            pages, free, size = (
+                int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+            return (pages - free) * size
+
     def flush(self, session_id: int) -> None:
         with self.lock:
             self._check_open(session_id)
@@ -223,8 +237,7 @@ class Store:
             if session_id not in self._kept:
                 return
             with self.change(session_id) as change:
-                for path in self._nodes.owned_by(session_id):
-                    change.delete(Delete(path))
+                change.delete_owned()
                 self._nodes.delete_session(session_id)
             del self._kept[session_id]
 

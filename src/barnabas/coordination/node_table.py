@@ -11,6 +11,7 @@ Another table holds sessions of other processes, for as long as they last.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -125,6 +126,24 @@ class NodeTable:
     def owned_by(self, session_id: int) -> list[str]:
         rows = self._execute("SELECT path FROM node WHERE owner = ? AND owner != 0", (session_id,))
         return [path for (path,) in rows]
+
+    def owns(self, session_id: int, count: int) -> bool:
+        """Whether a session has so many ephemeral nodes, or more."""
+        rows = self._execute(
+            "SELECT 1 FROM node WHERE owner = ? AND owner != 0 LIMIT 1 OFFSET ?", (session_id, count - 1)
+        )
+        return rows.fetchone() is not None
+
+    def delete_owned(self, session_id: int, moment: Moment) -> list[str]:
+        """Delete the ephemeral nodes of a session, which have no children; return their paths."""
+        found = list(self._execute("SELECT path, parent FROM node WHERE owner = ? AND owner != 0", (session_id,)))
+        self._execute("DELETE FROM node WHERE owner = ? AND owner != 0", (session_id,))
+        for parent, count in Counter(parent for _, parent in found).items():
+            self._execute(
+                "UPDATE node SET children_count = children_count - ?, children_changed_at = ? WHERE path = ?",
+                (count, moment.change, parent),
+            )
+        return [path for path, _ in found]
 
     def owned(self) -> list[tuple[str, int]]:
         """Return the paths of all ephemeral nodes, and the session that each belongs to."""

@@ -26,6 +26,9 @@ from barnabas.coordination.tree import (
 STEP_BYTES_MAX = 500_000
 """What is written in one step: half of what ZooKeeper takes."""
 
+STEP_OPERATIONS_MAX = 2_000
+"""The same in operations, checks not counted: nothing else is done with an embedded tree during a step."""
+
 
 def in_parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
     """Yield operations in their order, as many together as go into one step; always at least one part.
@@ -37,7 +40,7 @@ def in_parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
     size = 0
     for operation in operations:
         size += size_of(operation)
-        if part and size > STEP_BYTES_MAX:
+        if part and (size > STEP_BYTES_MAX or len(part) == STEP_OPERATIONS_MAX):
             yield part
             part, size = [], size_of(operation)
         part.append(operation)

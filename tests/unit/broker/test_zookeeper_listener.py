@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.zookeeper_listener import SWEEP_S, ZooKeeperListener
+from barnabas.broker.zookeeper_listener import PROTECTED, SWEEP_S, ZooKeeperListener
 from barnabas.clock import ManualClock
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination.zookeeper.server.answers import Error
 from barnabas.coordination.zookeeper.server.jute import boolean, buffer, int_, long, string, vector
 from barnabas.coordination.zookeeper.server.requests import Kind
-from barnabas.coordination.zookeeper.server.serving import ANSWERED_BYTES_MAX
-from barnabas.coordination.zookeeper.server.sessions import SESSIONS_MAX
+from barnabas.coordination.zookeeper.server.serving import ANSWERED_BYTES_MAX, SLICE_S
+from barnabas.coordination.zookeeper.server.sessions import SESSIONS_MAX, SESSIONS_PER_CONNECTION
 from barnabas.errors import CoordinationError, MalformedMessageError
 from barnabas.net.limits import Limits
 from barnabas.net.server_connection import Frame, Handler, Peer
@@ -90,11 +91,11 @@ class Connection:
 class World:
     """The listener, its tree, and the time."""
 
-    def __init__(self, tree: EmbeddedTree, clock: ManualClock) -> None:
+    def __init__(self, tree: EmbeddedTree, clock: ManualClock, max_client_cnxns: int = 0) -> None:
         self.tree = tree
         self.clock = clock
         self.fails = False
-        self.listener = ZooKeeperListener("0", NoSockets, clock)  # type: ignore[arg-type]
+        self.listener = ZooKeeperListener("0", NoSockets, clock, max_client_cnxns)  # type: ignore[arg-type]
         self.listener.serve(tree.store, self.in_tree_thread)
 
     @property
@@ -293,3 +294,78 @@ def test_events_are_sent_to_connections_that_ask_nothing(play: Callable[[Scenari
         assert client.sent[-1].endswith(b"/a")
 
     play(scenario)
+
+
+def test_broker_itself_comes_between_the_slices_of_a_client(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: World) -> None:
+        client = await world.connected()
+        slices: list[int] = []
+
+        def in_tree_thread(function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+            slices.append(len(slices))
+            world.tree.create(f"/of-the-broker-{len(slices)}")
+            return world.in_tree_thread(function, *arguments)
+
+        monkeypatch.setattr(world.listener, "_in_tree_thread", in_tree_thread)
+        looks = iter(range(1_000_000))  # each look at the time ends a slice
+        monkeypatch.setattr(world.listener._serving, "_now_s", lambda: next(looks) * 2 * SLICE_S)
+        assert await client.ask(*[create(f"/{number}") for number in range(10)]) == [0] * 10
+        assert len(slices) == 10
+
+    play(scenario)
+
+
+def test_broker_s_own_nodes_are_read_and_not_changed(play: Callable[[Scenario], None]) -> None:
+    async def scenario(world: World) -> None:
+        client = await world.connected()
+        for path in (*PROTECTED, "/brokers/topics/clicks", "/cluster/id", "/config/topics/clicks", "/admin/x"):
+            if world.tree.exists(path) is None:
+                world.tree.create(path, make_parents=True)
+            deletion = int_(Kind.DELETE) + string(path) + int_(-1)
+            setting = int_(Kind.SET_DATA) + string(path) + buffer(b"x") + int_(-1)
+            assert await client.ask(deletion, setting, create(path + "/child")) == [Error.NO_AUTH] * 3
+            assert await client.ask(int_(Kind.GET_DATA) + string(path) + boolean(False)) == [0]
+
+    play(scenario)
+
+
+def test_session_without_connection_or_nodes_goes_for_a_new_one_of_its_address(tmp_path: Path) -> None:
+    clock = ManualClock()
+    tree = EmbeddedTree(tmp_path / "tree.db", clock, keeps_sessions=True)
+
+    async def scenario() -> None:
+        world = World(tree, clock, max_client_cnxns=2)
+        owner, connected = await world.connected(), await world.connected()
+        await owner.ask(create("/owned", 1))
+        owner.end()
+        for _ in range(5 * SESSIONS_PER_CONNECTION):
+            (await world.connected()).end()
+        assert len(world.listener._sessions) == 2 * SESSIONS_PER_CONNECTION
+        await world.pass_time(SWEEP_S)
+        assert len(tree.store.kept_sessions()) == 2 * SESSIONS_PER_CONNECTION
+        assert await connected.ask(PING) == [0]
+        again = Connection(world)
+        await again.connect(owner.session)
+        assert again.session == owner.session
+        assert tree.exists("/owned")
+
+    asyncio.run(scenario())
+    tree.close()
+
+
+def test_sessions_with_connections_do_not_go_for_new_ones(tmp_path: Path) -> None:
+    clock = ManualClock()
+    tree = EmbeddedTree(tmp_path / "tree.db", clock, keeps_sessions=True)
+
+    async def scenario() -> None:
+        world = World(tree, clock, max_client_cnxns=1)
+        clients = [await world.connected() for _ in range(SESSIONS_PER_CONNECTION)]
+        with pytest.raises(CoordinationError, match=r"clients of 127\.0\.0\.1 have 4 sessions"):
+            await world.connected()
+        clients[0].end()
+        await world.connected()
+
+    asyncio.run(scenario())
+    tree.close()

@@ -111,7 +111,9 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "zookeeper_connection_timeout_ms": "How long a start waits for ZooKeeper.",
     "zookeeper_auth": "USER:PASSWORD with which ZooKeeper's nodes are made and can be changed, and nobody else's.",
     "zookeeper_listener": "[HOST:]PORT at which a broker that is a cluster of its own serves its tree in ZooKeeper's"
-    " protocol, without HOST to this machine alone; whoever reaches it may change what is there. Empty: nowhere.",
+    " protocol, without HOST to this machine alone; clients may change all but the broker's own nodes. Empty: nowhere.",
+    "zookeeper_listener_max_client_cnxns": "How many connections clients of one address may have there, as ZooKeeper's"
+    " maxClientCnxns; they may have four times as many sessions. 0: no limit for one address.",
     "inter_broker_host": "The address at which other brokers fetch from this one; empty: the same as for clients.",
     "inter_broker_port": "The port at which other brokers fetch from this one; 0: any free one.",
     "controlled_shutdown_timeout_ms": "How long a broker that stops waits for others to take over what it leads.",
@@ -240,6 +242,7 @@ class BrokerConfig:
     zookeeper_connection_timeout_ms: int = 18_000
     zookeeper_auth: str = ""
     zookeeper_listener: str = ""
+    zookeeper_listener_max_client_cnxns: int = 60
     inter_broker_host: str = ""
     inter_broker_port: int = 0
     controlled_shutdown_timeout_ms: int = 5_000

@@ -60,9 +60,11 @@ class JuteReader:
         except UnicodeDecodeError as error:
             raise MalformedMessageError(f"text that is no UTF-8: {error}") from None
 
-    def vector(self, element: Callable[[], T]) -> list[T]:
+    def vector(self, element: Callable[[], T], count_max: int = 2**31 - 1) -> list[T]:
         """Read what `element` reads, as many times as it says; none where there is null."""
         count = self.integer()
+        if count > count_max:
+            raise MalformedMessageError(f"{count} elements (at most {count_max} are allowed)")
         if count > self.left:  # no element takes less than a byte
             raise MalformedMessageError(f"{count} elements in {self.left} bytes")
         return [element() for _ in range(count)]

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from barnabas.coordination.zookeeper.server.jute import JuteReader
 from barnabas.errors import MalformedMessageError
 
-OPERATIONS_MAX = 100_000
-"""Of one multi; its frame allows for about half of that."""
+PATHS_MAX = 65_536
+"""Of each kind in one setWatches; a connection may not watch more anyway."""
 
 
 class Kind(enum.IntEnum):
@@ -139,7 +139,7 @@ def _read_rest(kind: Kind, reader: JuteReader) -> Request:
         return Multi(tuple(_read_operations(reader)))
     if kind is Kind.SET_WATCHES:
         since = reader.long()
-        data, existence, children = (tuple(reader.vector(reader.string)) for _ in range(3))
+        data, existence, children = (tuple(reader.vector(reader.string, PATHS_MAX)) for _ in range(3))
         return SetWatches(since, data, existence, children)
     if kind is Kind.AUTH:
         reader.integer()  # not used
@@ -148,14 +148,13 @@ def _read_rest(kind: Kind, reader: JuteReader) -> Request:
 
 def _read_operations(reader: JuteReader) -> list[Write]:
     operations: list[Write] = []
-    while len(operations) <= OPERATIONS_MAX:
+    while True:
         kind, is_end, _ = reader.integer(), reader.boolean(), reader.integer()
         if is_end:
             return operations
         if kind not in WRITES:
             raise MalformedMessageError(f"a multi with an operation of kind {kind}")
         operations.append(_WRITES[Kind(kind)](Kind(kind), reader))
-    raise MalformedMessageError(f"a multi of more than {OPERATIONS_MAX} operations")
 
 
 def _read_create(kind: Kind, reader: JuteReader) -> Write:

@@ -5,12 +5,16 @@ the read that set the watch, and before any answer that shows the change (ZooKee
 Guarantees about Watches"). Every node is open to all: an ACL that says anything else is refused, and so is who
 authenticates by another scheme than `digest`, for which ZooKeeper itself takes any password.
 
+No client keeps the tree from others for long: requests are carried out in slices of `SLICE_S`, and what one request may
+ask for is bounded. So is what clients may put into the tree, and how many watches and ephemeral nodes they may have.
+
 Called on threads that may wait for the disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import NamedTuple
 
 from barnabas.coordination.embedded_store import Change, Store
 from barnabas.coordination.node_table import FullStat, KeptSession, NodeTable
@@ -40,8 +44,26 @@ from barnabas.coordination.zookeeper.server.requests import (
 )
 from barnabas.coordination.zookeeper.server.watches import ServedWatches
 
+SLICE_S = 0.01
+"""After this time others have their turn."""
+WATCHES_PER_STEP = 256
+"""After so many paths of a setWatches, it is looked how long the slice has taken."""
 WATCH_BYTES_MAX = 4 * 1024 * 1024
 """Of one connection."""
+ALL_WATCH_BYTES_MAX = 64 * 1024 * 1024
+CHANGES_MAX = 2_500
+CHECKS_MAX = 10_000
+"""Of one multi, which is one transaction: nothing else is done with the tree meanwhile. Our own clients ask for less
+(`subtrees.in_parts`)."""
+TREE_BYTES_MAX = 128 * 1024 * 1024
+"""How large the tree's file may grow by what clients write."""
+SMALL_NODE_BYTES = 4 * 1024
+KEPT_PARTS = 4
+"""Nodes larger than `SMALL_NODE_BYTES` leave 1/`KEPT_PARTS` of the tree's bytes to others."""
+CHILDREN_MAX = 20_000
+"""Of one node: a client that lists them gets all at once."""
+EPHEMERALS_MAX = 10_000
+"""Of one session: they go in one step."""
 ANSWERED_BYTES_MAX = 1024 * 1024
 """When it was answered so much at once, a client takes that before more of what it has asked is looked at."""
 EPHEMERAL = 1
@@ -64,6 +86,23 @@ class Client:
         """Its connection has ended, so that it is told nothing more."""
         self.has_left = False
         """Its session was closed, or it may not go on: the connection is to end."""
+        self.owns_nodes = False
+        """It has made ephemeral nodes."""
+        self.under_way: Steps | None = None
+        """What is left of a request whose slice was over."""
+
+
+Steps = Generator[None, None, int]
+"""Carries out a request; yields where others may have their turn, and returns how many bytes were answered."""
+
+
+class Progress(NamedTuple):
+    """How far the requests of a client were carried out in one slice."""
+
+    answered: int
+    """How many."""
+    is_full: bool = False
+    """Whether so much is to be sent that the client takes that first."""
 
 
 class _RefusedError(Exception):
@@ -75,39 +114,74 @@ class Serving:
     """Serves a tree.
 
     :param protected: nodes that no client may change, nor those below them.
+    :param now_s: monotonic seconds; without it, slices have no end.
     """
 
-    def __init__(self, store: Store, protected: Sequence[str] = ()) -> None:
+    def __init__(self, store: Store, protected: Sequence[str] = (), now_s: Callable[[], float] = lambda: 0.0) -> None:
         self._store = store
         self._protected = tuple(protected)
-        self._watches: ServedWatches[Client] = ServedWatches(WATCH_BYTES_MAX)
+        self._now_s = now_s
+        self._room_bytes = 0
+        """How much the tree may still grow, in the request that is carried out."""
+        self._watches: ServedWatches[Client] = ServedWatches(WATCH_BYTES_MAX, ALL_WATCH_BYTES_MAX)
         store.on_change = self._tell
 
-    def carry_out(self, client: Client, frames: Sequence[bytes]) -> int:
+    def carry_out(self, client: Client, frames: Sequence[bytes]) -> Progress:
         """Carry out requests in their order, and send the answers; those behind the end of the session are dropped.
 
-        :returns: how many; those behind them are not begun, since so much is to be sent by now.
+        Once the slice is over, the rest is left: the caller hands in the frames that are not answered again.
+
         :raises MalformedMessageError: a frame is no request; those before it were carried out.
         """
         answered_bytes = 0
+        ends_s = self._now_s() + SLICE_S
         for number, frame in enumerate(frames, 1):
-            xid, request = read_request(frame)
-            with self._store.lock:
+            steps = client.under_way or self._steps(client, frame)
+            client.under_way = None
+            while True:
                 try:
-                    answered = self._answer(client, xid, request)
-                except _RefusedError as refused:
-                    answered = answer(xid, self._store.last_change, error=refused.error)
-                except NodeError as refused:
-                    answered = answer(xid, self._store.last_change, error=answers.error_of(refused))
-                except TreeUnavailableError:
-                    answered = answer(xid, self._store.last_change, error=Error.SYSTEM_ERROR)
-                client.send(answered)
+                    next(steps)
+                except StopIteration as end:
+                    answered_bytes += end.value
+                    break
+                if self._now_s() >= ends_s:
+                    client.under_way = steps
+                    return Progress(number - 1)
             if client.has_left:
                 break
-            answered_bytes += len(answered)
             if answered_bytes >= ANSWERED_BYTES_MAX:
-                return number
-        return len(frames)
+                return Progress(number, is_full=True)
+            if self._now_s() >= ends_s:
+                return Progress(number)
+        return Progress(len(frames))
+
+    def _steps(self, client: Client, frame: bytes) -> Steps:
+        xid, request = read_request(frame)
+        *parts, last = _parts(request)
+        for part in parts:
+            with self._store.lock:
+                error, _ = self._attempt(client, part)
+                if error:
+                    return self._send(client, answer(xid, self._store.last_change, error=error))
+            yield
+        with self._store.lock:
+            error, body = self._attempt(client, last)
+            return self._send(client, answer(xid, self._store.last_change, body, error))
+
+    def _send(self, client: Client, answered: bytes) -> int:
+        client.send(answered)
+        return len(answered)
+
+    def _attempt(self, client: Client, request: Request) -> tuple[Error, bytes]:
+        """Do what a request asks for; return why it was refused, or NONE, and the body of the answer."""
+        try:
+            return Error.NONE, self._answer(client, request)
+        except _RefusedError as refused:
+            return refused.error, b""
+        except NodeError as refused:
+            return answers.error_of(refused), b""
+        except TreeUnavailableError:
+            return Error.SYSTEM_ERROR, b""
 
     def keep_session(self, session: KeptSession) -> None:
         """Begin a session.
@@ -135,24 +209,28 @@ class Serving:
 
     # -- requests ------------------------------------------------------------------------------------------
 
-    def _answer(self, client: Client, xid: int, request: Request) -> bytes:
+    def _answer(self, client: Client, request: Request) -> bytes:
         if not self._store.is_kept(client.session_id):
             client.has_left = True
             raise _RefusedError(Error.SESSION_EXPIRED)
+        if isinstance(request, Write | Multi):
+            self._room_bytes = TREE_BYTES_MAX - self._store.file_bytes()
         match request:
             case Read():
                 body = self._read(client, request)
             case Write():
                 with self._store.change(client.session_id) as change:
                     body = self._apply(change, request)
+                client.owns_nodes = client.owns_nodes or bool(request.flags & EPHEMERAL)
             case Multi():
                 body = self._multi(client, request.operations)
+                client.owns_nodes = client.owns_nodes or any(each.flags & EPHEMERAL for each in request.operations)
             case SetWatches():
                 self._set_watches(client, request)
                 body = b""
             case Other():
                 body = self._other(client, request)
-        return answer(xid, self._store.last_change, body)
+        return body
 
     def _read(self, client: Client, request: Read) -> bytes:
         # No path is checked: no node has one that is none. The empty one is the root's.
@@ -174,6 +252,9 @@ class Serving:
 
     def _multi(self, client: Client, operations: Sequence[Write]) -> bytes:
         bodies: list[tuple[Kind, bytes]] = []
+        checks = sum(each.kind is Kind.CHECK for each in operations)
+        if checks > CHECKS_MAX or len(operations) - checks > CHANGES_MAX:
+            raise _RefusedError(Error.BAD_ARGUMENTS)
         try:
             with self._store.change(client.session_id) as change:
                 for operation in operations:
@@ -191,8 +272,11 @@ class Serving:
             change.apply(Check(path, operation.version))
             return b""
         if any(path == each or path.startswith(each + "/") for each in self._protected):
-            raise _RefusedError(Error.NO_AUTH)
+            is_there = kind in (Kind.CREATE, Kind.CREATE2) and change.nodes.stat(path) is not None
+            raise _RefusedError(Error.NODE_EXISTS if is_there else Error.NO_AUTH)
         if kind is Kind.SET_DATA:
+            stat = change.nodes.stat(path)
+            self._check_room(len(operation.data), len(operation.data) - (stat.data_size if stat else 0))
             change.apply(Set(path, operation.data, operation.version))
             return _stat(change.nodes, path)
         if kind is Kind.DELETE:
@@ -210,11 +294,25 @@ class Serving:
         if not operation.acl or any(each != _OPEN for each in operation.acl):
             raise _RefusedError(Error.INVALID_ACL)
         # Before it is looked whether this is a path at all.
-        if change.nodes.stat(path[: path.rindex("/")] or "/") is None:
+        parent = change.nodes.stat(path[: path.rindex("/")] or "/")
+        if parent is None:
             raise _RefusedError(Error.NO_NODE)
+        if parent.children_count >= CHILDREN_MAX:
+            raise _RefusedError(Error.QUOTA_EXCEEDED)
+        if flags & EPHEMERAL and change.nodes.owns(change.session_id, EPHEMERALS_MAX):
+            raise _RefusedError(Error.QUOTA_EXCEEDED)
+        size = len(path) + len(operation.data)
+        self._check_room(size, size)
         return change.create(
             Create(path, operation.data, ephemeral=bool(flags & EPHEMERAL), sequential=bool(flags & SEQUENTIAL))
         )
+
+    def _check_room(self, size: int, growth: int) -> None:
+        """Check that the tree may grow by a node of this size."""
+        kept = TREE_BYTES_MAX // KEPT_PARTS if size > SMALL_NODE_BYTES else 0
+        if growth > 0 and growth > self._room_bytes - kept:
+            raise _RefusedError(Error.QUOTA_EXCEEDED)
+        self._room_bytes -= growth
 
     def _other(self, client: Client, request: Other) -> bytes:
         match request.kind:
@@ -237,7 +335,7 @@ class Serving:
         raise _RefusedError(Error.UNIMPLEMENTED)
 
     def _set_watches(self, client: Client, request: SetWatches) -> None:
-        """Set the watches of a connection that was lost; those that would have fired meanwhile fire now."""
+        """Set watches of a connection that was lost; those that would have fired meanwhile fire now."""
         with self._store.reading(client.session_id, "/") as nodes:
             missed: list[WatchEvent] = []
             for paths, judge, on_children in (
@@ -252,6 +350,20 @@ class Serving:
                         self._watch(client, path, on_children=on_children)
             for each in missed:
                 client.send(answers.event(each))
+
+
+def _parts(request: Request) -> Iterator[Request]:
+    """Yield a request in parts that are done one after the other, with others between them: of each, a few paths."""
+    if not isinstance(request, SetWatches):
+        yield request
+        return
+    since, *kinds = request.since, request.data, request.existence, request.children
+    for place, paths in enumerate(kinds):
+        for first in range(0, len(paths), WATCHES_PER_STEP):
+            some: list[tuple[str, ...]] = [(), (), ()]
+            some[place] = paths[first : first + WATCHES_PER_STEP]
+            yield SetWatches(since, *some)
+    yield SetWatches(since, (), (), ())
 
 
 def _stat(nodes: NodeTable, path: str) -> bytes:

@@ -24,24 +24,28 @@ class ServedWatches(Generic[Watcher]):
     """The watches, by node.
 
     :param bytes_max: what one connection may leave, `WATCH_BYTES` and its path's length for each.
+    :param total_bytes_max: the same for all connections together.
     """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, total_bytes_max: int) -> None:
         self._bytes_max = bytes_max
+        self._total_bytes_max = total_bytes_max
+        self._total_bytes = 0
         self._on_data: _ByPath[Watcher] = defaultdict(dict)
         self._on_children: _ByPath[Watcher] = defaultdict(dict)
         self._of: defaultdict[Watcher, set[tuple[bool, str]]] = defaultdict(set)
         self._bytes: defaultdict[Watcher, int] = defaultdict(int)
 
     def add(self, watcher: Watcher, path: str, *, on_children: bool) -> bool:
-        """Leave a watch; False where this one has left too many."""
+        """Leave a watch; False where this one, or all together, have left too many."""
         key = on_children, path
         if key in self._of[watcher]:
             return True
         size = _size(path)
-        if self._bytes[watcher] + size > self._bytes_max:
+        if self._bytes[watcher] + size > self._bytes_max or self._total_bytes + size > self._total_bytes_max:
             return False
         self._bytes[watcher] += size
+        self._total_bytes += size
         self._of[watcher].add(key)
         self._table(on_children)[path][watcher] = None
         return True
@@ -65,7 +69,7 @@ class ServedWatches(Generic[Watcher]):
             del table[path][watcher]
             if not table[path]:
                 del table[path]
-        self._bytes.pop(watcher, None)
+        self._total_bytes -= self._bytes.pop(watcher, 0)
 
     def _table(self, on_children: bool) -> _ByPath[Watcher]:
         return self._on_children if on_children else self._on_data
@@ -75,6 +79,7 @@ class ServedWatches(Generic[Watcher]):
         for watcher in watchers:
             self._of[watcher].discard((on_children, path))
             self._bytes[watcher] -= _size(path)
+            self._total_bytes -= _size(path)
         return watchers
 
 

@@ -13,9 +13,10 @@ import pytest
 from barnabas.clock import ManualClock
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.node_table import KeptSession
+from barnabas.coordination.subtrees import STEP_OPERATIONS_MAX
 from barnabas.coordination.zookeeper.server import serving as module
 from barnabas.coordination.zookeeper.server.answers import EVENT_XID, Error
-from barnabas.coordination.zookeeper.server.jute import boolean, buffer, int_, string, vector
+from barnabas.coordination.zookeeper.server.jute import boolean, buffer, int_, long, string, vector
 from barnabas.coordination.zookeeper.server.requests import Kind
 from barnabas.coordination.zookeeper.server.serving import Client, Serving
 from barnabas.errors import MalformedMessageError
@@ -176,3 +177,120 @@ def test_full_disk_is_told_and_changes_nothing(serving: Serving, tree: EmbeddedT
     assert client.ask(Kind.CREATE, large) == Error.SYSTEM_ERROR
     connection.execute("PRAGMA max_page_count = 1000000")
     assert client.ask(Kind.CREATE, large) == Error.NONE
+
+
+class SteppingClock:
+    """Goes on by a part of a slice each time that it is looked at."""
+
+    def __init__(self, step_s: float) -> None:
+        self.step_s = step_s
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += self.step_s
+        return self.now_s
+
+
+def create_in_multi(count: int) -> bytes:
+    operation = int_(Kind.CREATE) + boolean(False) + int_(-1)
+    creates = (operation + string(f"/m{number}") + buffer(b"") + OPEN + int_(0) for number in range(count))
+    return b"".join(creates) + int_(-1) + boolean(True) + int_(-1)
+
+
+def test_requests_are_carried_out_in_slices_in_their_order(tree: EmbeddedTree) -> None:
+    serving = Serving(tree.store, [], SteppingClock(module.SLICE_S / 4))
+    client = connect(serving)
+    frames = [client.request(Kind.CREATE, string(f"/{number}") + buffer(b"") + OPEN + int_(0)) for number in range(20)]
+    slices = 0
+    while frames:
+        del frames[: serving.carry_out(client, frames).answered]
+        slices += 1
+    assert slices >= 5
+    assert client.told == [(number + 1, 0) for number in range(20)]
+
+
+def test_many_watches_are_set_in_slices_and_changes_between_them_are_told(tree: EmbeddedTree) -> None:
+    serving = Serving(tree.store, [], SteppingClock(module.SLICE_S))
+    client = connect(serving)
+    count = 4 * module.WATCHES_PER_STEP
+    paths = [string(f"/w{number}") for number in range(count)]
+    since = tree.store.last_change
+    request = client.request(Kind.SET_WATCHES, long(since) + vector([]) + vector(paths) + vector([]))
+    assert serving.carry_out(client, [request]).answered == 0
+    tree.create("/w0")  # is watched already
+    tree.create(f"/w{count - 1}")  # is not yet
+    slices = 1
+    while not serving.carry_out(client, [request]).answered:
+        slices += 1
+    assert slices >= 4
+    assert client.told == ["/w0", f"/w{count - 1}", (1, 0)]
+    tree.create("/w1")
+    assert client.told[-1] == "/w1"
+
+
+def test_multi_of_too_many_operations_is_refused(
+    serving: Serving, tree: EmbeddedTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHANGES_MAX", 3)
+    client = connect(serving)
+    assert client.ask(Kind.MULTI, create_in_multi(4)) == Error.BAD_ARGUMENTS
+    assert tree.exists("/m0") is None
+    assert client.ask(Kind.MULTI, create_in_multi(3)) == Error.NONE
+
+
+def test_largest_multi_of_our_own_clients_is_served() -> None:
+    assert STEP_OPERATIONS_MAX < module.CHANGES_MAX
+
+
+def test_children_of_a_node_and_ephemeral_nodes_of_a_session_are_bounded(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHILDREN_MAX", 3)
+    monkeypatch.setattr(module, "EPHEMERALS_MAX", 2)
+    client, other = connect(serving), connect(serving, 2 << 40)
+    client.create("/p")
+    client.create("/q")
+    assert [client.create(f"/p/{number}") for number in range(4)] == [Error.NONE] * 3 + [Error.QUOTA_EXCEEDED]
+    errors = [client.create(f"/q/{number}", module.EPHEMERAL) for number in range(3)]
+    assert errors == [Error.NONE] * 2 + [Error.QUOTA_EXCEEDED]
+    assert other.create("/q/other", module.EPHEMERAL) == Error.NONE
+
+
+def test_bytes_of_the_tree_are_bounded_and_large_nodes_leave_a_part_to_small_ones(
+    serving: Serving, tree: EmbeddedTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TREE_BYTES_MAX", 4_000_000)
+    client = connect(serving)
+
+    def create(name: str, size: int) -> int:
+        return client.ask(Kind.CREATE, string(name) + buffer(bytes(size)) + OPEN + int_(0))
+
+    errors = [create(f"/large{number}", 500_000) for number in range(10)]
+    made = errors.count(Error.NONE)
+    assert errors == [Error.NONE] * made + [Error.QUOTA_EXCEEDED] * (10 - made)
+    assert 4 <= made <= 6
+    assert create("/small", 1_000) == Error.NONE
+    assert client.ask(Kind.SET_DATA, string("/small") + buffer(bytes(2_000_000)) + int_(-1)) == Error.QUOTA_EXCEEDED
+    assert client.ask(Kind.SET_DATA, string("/large0") + buffer(bytes(500_000)) + int_(-1)) == Error.NONE
+    monkeypatch.setattr(module, "TREE_BYTES_MAX", tree.store.file_bytes())
+    assert create("/one-more", 1_000) == Error.QUOTA_EXCEEDED
+    tree.create("/of-the-broker", bytes(1_000))
+    assert client.ask(Kind.DELETE, string("/large1") + int_(-1)) == Error.NONE
+    assert create("/one-more", 1_000) == Error.NONE
+
+
+def test_session_with_many_nodes_ends_in_one_step(serving: Serving, tree: EmbeddedTree) -> None:
+    client, other = connect(serving), connect(serving, 2 << 40)
+    client.create("/p")
+    for number in range(20):
+        client.create(f"/p/{number}", module.EPHEMERAL)
+    other.watch(Kind.EXISTS, "/p/7")
+    other.watch(Kind.GET_CHILDREN, "/p")
+    before = tree.store.last_change
+    serving.end_session(client.session_id)
+    assert tree.store.last_change == before + 1
+    assert tree.children("/p") == []
+    stat = tree.exists("/p")
+    assert stat is not None
+    assert stat.children_count == 0
+    assert sorted(each for each in other.told if isinstance(each, str)) == ["/p", "/p/7"]

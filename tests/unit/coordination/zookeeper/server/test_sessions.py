@@ -75,9 +75,22 @@ def test_there_are_no_more_sessions_than_there_may_be() -> None:
     first = opened(sessions, 4_000, 0.0)
     for _ in range(SESSIONS_MAX - 1):
         opened(sessions, 4_000, 0.0)
-    assert sessions.open(4_000, 0.0, WALL_MS) is None
+    assert "sessions are open" in str(sessions.open(4_000, 0.0, WALL_MS))
     sessions.end(first.id)
-    assert sessions.open(4_000, 0.0, WALL_MS) is not None
+    assert not isinstance(sessions.open(4_000, 0.0, WALL_MS), str)
+
+
+def test_sessions_of_one_address_are_bounded_until_they_end() -> None:
+    sessions = Sessions([], 0.0, lambda: b"p" * 16, per_host_max=2)
+    first, second = (sessions.open(4_000, 0.0, WALL_MS, "10.0.0.1") for _ in range(2))
+    assert isinstance(first, KeptSession)
+    assert isinstance(second, KeptSession)
+    assert "clients of 10.0.0.1 have 2 sessions" in str(sessions.open(4_000, 0.0, WALL_MS, "10.0.0.1"))
+    assert isinstance(sessions.open(4_000, 3.0, WALL_MS, "10.0.0.2"), KeptSession)
+    sessions.end(first.id)
+    assert isinstance(sessions.open(4_000, 3.0, WALL_MS, "10.0.0.1"), KeptSession)
+    assert sessions.sweep(5.0, 5.0) == [second.id]
+    assert isinstance(sessions.open(4_000, 5.0, WALL_MS, "10.0.0.1"), KeptSession)
 
 
 def test_sessions_of_the_life_before_have_their_whole_timeout_to_come_back() -> None:

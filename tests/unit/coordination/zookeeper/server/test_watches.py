@@ -12,7 +12,7 @@ ABOVE = WatchEvent(EventKind.CHILDREN_CHANGED, "/a")
 
 
 def watches(**left: list[tuple[str, bool]]) -> ServedWatches[str]:
-    made: ServedWatches[str] = ServedWatches(10_000)
+    made: ServedWatches[str] = ServedWatches(10_000, 10_000)
     for watcher, each in left.items():
         for path, on_children in each:
             assert made.add(watcher, path, on_children=on_children)
@@ -46,7 +46,7 @@ def test_what_is_forgotten_does_not_fire() -> None:
 
 
 def test_watches_that_fired_make_room_for_others() -> None:
-    made: ServedWatches[str] = ServedWatches(2 * (WATCH_BYTES + 4))
+    made: ServedWatches[str] = ServedWatches(2 * (WATCH_BYTES + 4), 10_000)
     assert made.add("x", "/a/b", on_children=False)
     assert made.add("x", "/a/b", on_children=True)
     assert not made.add("x", "/a/c", on_children=False)
@@ -57,3 +57,15 @@ def test_watches_that_fired_make_room_for_others() -> None:
     made.forget("x")
     assert made.add("x", "/d/e", on_children=False)
     assert made.add("x", "/d/f", on_children=False)
+
+
+def test_watches_of_all_connections_are_bounded_together() -> None:
+    made: ServedWatches[str] = ServedWatches(10_000, 2 * (WATCH_BYTES + 4))
+    assert made.add("x", "/a/b", on_children=False)
+    assert made.add("y", "/a/b", on_children=False)
+    assert not made.add("z", "/a/b", on_children=False)
+    made.fire(CHANGED)
+    assert made.add("z", "/a/b", on_children=False)
+    assert made.add("z", "/a/c", on_children=False)
+    made.forget("z")
+    assert made.add("x", "/a/b", on_children=False)
