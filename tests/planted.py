@@ -17,6 +17,7 @@ from barnabas.broker.claims import Claims
 from barnabas.broker.follower import Follower
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.partition import Partition
+from barnabas.clock import GuardedClock
 from barnabas.coordination import registry
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.tree import ANY_VERSION, Operation, Set, Tree
@@ -25,6 +26,11 @@ from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.life_counter import LifeCounter
 from barnabas.storage.readable_log import ReadableLog
+
+
+def believe_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
+    """Data expires by one reading of the wall clock."""
+    patch.setattr(GuardedClock, "expiry_ms", lambda self: self.time_ms())
 
 
 def acknowledge_before_replication(patch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,25 @@
 
 Everything that needs the time takes a `Clock`, so a test moves time by hand instead of sleeping.
 
-Wall time is used for what is stored or shown (timestamps, retention), in milliseconds since the epoch as in
-Kafka's protocol. Monotonic time is used for what is waited for (timeouts, sessions), in seconds.
+Wall time is used for what is stored or shown (timestamps), in milliseconds since the epoch as in Kafka's protocol.
+Monotonic time is used for what is waited for (timeouts, sessions), in seconds. Whether data has expired is decided by
+`Clock.expiry_ms`: a wall clock may be a year ahead for four seconds, and what is deleted then does not come back.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from typing import Protocol
+
+JUMP_S_MAX = 10.0
+"""A step of the wall clock up to this length is no jump; NTP steps by less. The clock may make one in each `HOLD_S`."""
+
+HOLD_S = 600.0
+"""After a jump of the wall clock no data expires for this time."""
+
+log = logging.getLogger(__name__)
 
 
 class Clock(Protocol):
@@ -27,6 +38,17 @@ class Clock(Protocol):
         """Return seconds on a scale that never goes back; only differences mean something."""
         ...
 
+    def since_boot(self) -> float:
+        """Return seconds on a scale that never goes back and goes on while the machine is suspended, if it has one."""
+        ...
+
+    def expiry_ms(self) -> int | None:
+        """Return the wall time by which data expires; None while the wall clock is in doubt and no data may expire.
+
+        Only a `GuardedClock` doubts. A program that deletes by time takes one.
+        """
+        ...
+
 
 class SystemClock:
     """The machine's clock."""
@@ -39,6 +61,13 @@ class SystemClock:
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def since_boot(self) -> float:
+        # Linux has a scale that counts suspension. Other systems' monotonic scales differ in that.
+        return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+    def expiry_ms(self) -> int | None:
+        return self.time_ms()
 
 
 class ManualClock:
@@ -63,6 +92,12 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._elapsed_s
 
+    def since_boot(self) -> float:
+        return self._elapsed_s
+
+    def expiry_ms(self) -> int | None:
+        return self.time_ms()
+
     def advance(self, seconds: float) -> None:
         """Move both scales forward.
 
@@ -71,6 +106,84 @@ class ManualClock:
         if seconds < 0:
             raise ValueError(f"a clock cannot go back ({seconds} s)")
         self._elapsed_s += seconds
+
+    def jump(self, seconds: float) -> None:
+        """Move wall time alone, forward or back."""
+        self._start_ms += round(seconds * 1000)
+
+
+class GuardedClock:
+    """A clock by which no data expires while its wall time is in doubt.
+
+    Wall time is compared with the time since the boot. After a jump that this scale does not confirm, ahead or back, no
+    data expires for `HOLD_S`; a wall clock that keeps its new course for so long is believed. The course may change by
+    `JUMP_S_MAX` in each `HOLD_S`, so that small corrections do not add up to a jump.
+
+    >>> wall = ManualClock(start_ms=1_000)
+    >>> clock = GuardedClock(wall)
+    >>> wall.jump(86_400)
+    >>> clock.expiry_ms()
+    >>> wall.advance(HOLD_S)
+    >>> clock.expiry_ms()
+    87001000
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # The functions themselves, as they are called several times for each request.
+        self.time_ms = clock.time_ms
+        self.time_s = clock.time_s
+        self.monotonic = clock.monotonic
+        self.since_boot = clock.since_boot
+        self._lock = threading.Lock()
+        low_s, high_s, now_s = self._read_course()
+        self._course_s = (low_s + high_s) / 2
+        self._course_read_s = now_s
+        self._held_until_s = now_s
+        self._logged_s = now_s - HOLD_S
+
+    def expiry_ms(self) -> int | None:
+        with self._lock:
+            low_s, high_s, now_s = self._read_course()
+            jump_s = max(0.0, low_s - self._course_s) or min(0.0, high_s - self._course_s)
+            if abs(jump_s) > JUMP_S_MAX:
+                self._hold(
+                    f"the wall clock jumped by {jump_s:+.0f} s, which the monotonic clock does not confirm", now_s
+                )
+            if abs(jump_s) > JUMP_S_MAX or now_s - self._course_read_s >= HOLD_S:
+                self._course_s = (low_s + high_s) / 2
+                self._course_read_s = now_s
+            return None if now_s < self._held_until_s else self._clock.time_ms()
+
+    def compare_with_last_life(self, last_ms: int) -> None:
+        """Doubt the wall clock of a start that does not follow closely upon the program's last sign of life.
+
+        The machine may have been off for so long, or its clock is wrong: nothing tells which.
+
+        :param last_ms: the wall time of that sign, as when the newest file was written.
+        """
+        away_s = self._clock.time_s() - last_ms / 1000
+        if -JUMP_S_MAX <= away_s <= HOLD_S:
+            return
+        when = f"{away_s:.0f} s before" if away_s > 0 else f"{-away_s:.0f} s after"
+        with self._lock:
+            self._hold(f"the newest file in the data folders was written {when} this start", self.since_boot())
+
+    def _hold(self, why: str, now_s: float) -> None:
+        self._held_until_s = now_s + HOLD_S
+        if now_s - self._logged_s >= HOLD_S:
+            self._logged_s = now_s
+            log.warning("%s; no data expires for %.0f minutes", why, HOLD_S / 60)
+
+    def _read_course(self) -> tuple[float, float, float]:
+        """Return by how much wall time is ahead of the time since the boot, at least and at most, and the latter.
+
+        The thread may stand still between two readings: what passed then is no jump.
+        """
+        before_s = self.since_boot()
+        wall_s = self.time_s()
+        after_s = self.since_boot()
+        return wall_s - after_s, wall_s - before_s, after_s
 
 
 SYSTEM_CLOCK = SystemClock()

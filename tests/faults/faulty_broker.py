@@ -157,6 +157,7 @@ class ToldClock:
     """The machine's clock, but for the jumps that are told. Monotonic time is the machine's."""
 
     monotonic = staticmethod(SYSTEM_CLOCK.monotonic)
+    since_boot = staticmethod(SYSTEM_CLOCK.since_boot)
 
     def __init__(self, told: Told) -> None:
         self._told = told
@@ -166,6 +167,9 @@ class ToldClock:
 
     def time_s(self) -> float:
         return SYSTEM_CLOCK.time_s() + self._told.orders().clock_ahead_ms / 1000
+
+    def expiry_ms(self) -> int | None:
+        return self.time_ms()
 
 
 def plant(name: str) -> None:

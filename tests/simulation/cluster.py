@@ -291,6 +291,9 @@ class SimulatedCluster:
             "offsets_topic_num_partitions": 2,
             "log_segment_bytes": 20_000,
             "log_cleaner_enable": False,
+            # So often that a jump of a clock meets one.
+            "log_retention_check_interval_ms": 1_000,
+            "offsets_retention_check_interval_ms": 1_000,
         }
         return BrokerConfig(
             broker_id=machine.number,

@@ -45,7 +45,7 @@ DEAFNESS = ("slow_tree", "slow_tree", "lose_answers", "stop", "cut_from_tree", "
 DEPOSITIONS = ("expire", "expire", "cut_from_tree", "stop")
 SILENCES = ("isolate", "isolate", "cut", "stop", "kill")
 """What keeps a replica from hearing of another."""
-LEAST_JUMP = 0.000_1
+LEAST_JUMP = 0.000_000_1
 """Of the greatest jump of a clock, its least share."""
 OPERATIONS = 60
 """Of operations on files, how many later a broker dies at most."""

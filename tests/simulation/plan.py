@@ -32,8 +32,8 @@ FAULTS = {
     "restore": 6.0,
 }
 """Each fault that there is (they are methods of `Nemesis`), and how many seconds it lasts at most."""
-JUMP_S = 7200.0
-"""So far a clock jumps at most: less than what is kept for a time is kept."""
+JUMP_S = 365 * 86_400.0
+"""The farthest jump of a clock, far beyond every retention time: no data may expire by it."""
 FOR_ALL = frozenset({"slow_down", "tree_down"})
 FOR_SOME = frozenset({"kill_some", "lose_power", "slow_tree", "lose_answers", "restore"})
 DRAWN_APART = frozenset({"restore"})

@@ -96,6 +96,7 @@ OLD_COPY_STARTS_FIRST = Plan(
     scale=0.25,
     machines=3,
 )
+CLOCK_JUMPS = Plan(6.0, (Fault(1.0, "jump_clock", (LEADER,), (4.0,), share=1.0),))
 
 
 @pytest.mark.parametrize(
@@ -110,6 +111,7 @@ OLD_COPY_STARTS_FIRST = Plan(
         (planted.join_at_high_watermark, 112, ONE_BEHIND_AND_ONE_UNHEARD, "is in sync, and ends at"),
         (planted.write_isr_without_comparing, 1, SESSION_IS_LOST_AND_THE_TREE_SLOW, "epoch went back"),
         (planted.keep_epochs_when_truncating, 1, NEW_LEADER_IS_ALONE, "and knows epoch"),
+        (planted.believe_the_wall_clock, 1, CLOCK_JUMPS, "nobody has deleted what is before"),
         (planted.keep_membership_without_memory, 3, POWER_FAILS, "lost memory, and leads"),
         (planted.ignore_the_age_of_a_disk, 1, OLD_COPY_STARTS_FIRST, "lost memory, and leads"),
     ],

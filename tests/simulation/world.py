@@ -37,6 +37,12 @@ class HostClock:
     def monotonic(self) -> float:
         return self._loop.time() * self.rate
 
+    def since_boot(self) -> float:
+        return self.monotonic()
+
+    def expiry_ms(self) -> int | None:
+        return self.time_ms()
+
 
 class Host:
     """A machine's process: one life of it, from its start to its death.

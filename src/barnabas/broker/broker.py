@@ -45,6 +45,7 @@ from barnabas.broker.surroundings import Surroundings
 from barnabas.broker.throttles import Throttles
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
+from barnabas.clock import GuardedClock
 from barnabas.coordination import deletion_notes, registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.lives import read_lives
@@ -58,6 +59,7 @@ from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.file_names import LOCK
 from barnabas.storage.filesystem import make_folder_to_stay
 from barnabas.storage.folder_identity import known_cluster_id
+from barnabas.storage.last_life import newest_modified_ms
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.reserve import Reserve
 from barnabas.storage.segment_list import OpenSegments
@@ -87,7 +89,7 @@ class Broker:
     def __init__(self, config: BrokerConfig, surroundings: Surroundings | None = None) -> None:
         self.config = config
         around = self._around = surroundings or Surroundings()
-        self.clock = around.clock
+        self.clock = GuardedClock(around.clock)
         self.port = 0
         self.turns = Turns(self.clock.monotonic)
         self.fetch_sessions = FetchSessions(
@@ -382,6 +384,9 @@ class Broker:
 
     def _open_tree(self, folder: Path) -> RenewableTree:
         filesystem = self._around.filesystem
+        last_ms = newest_modified_ms(filesystem, self.config.folders)
+        if last_ms is not None:
+            self.clock.compare_with_last_life(last_ms)
         try:
             make_folder_to_stay(filesystem, folder)
             # SQLite would say "disk I/O error" where this says "Read-only file system".

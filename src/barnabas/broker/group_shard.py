@@ -65,11 +65,13 @@ class GroupShard:
         return replies
 
     def _take_over(self, groups: dict[str, StoredGroup]) -> Steps[None]:
-        now, now_ms = self._clock.monotonic(), self._clock.time_ms()
+        now, now_ms = self._clock.monotonic(), self._clock.expiry_ms()
         for number, (group_id, stored) in enumerate(groups.items()):
             if number % 32 == 31:
                 yield
-            empty_for_s = max(0, now_ms - stored.since_ms) / 1000 if stored.since_ms >= 0 else 0.0
+            empty_for_s = 0.0
+            if now_ms is not None and stored.since_ms >= 0:
+                empty_for_s = max(0, now_ms - stored.since_ms) / 1000
             self.coordinator.load(now, group_id, stored, empty_for_s)
 
     def _apply(self, change: Change) -> None:

@@ -72,6 +72,7 @@ class _Chosen(NamedTuple):
 
     partition: Replica
     range: CleanableRange
+    now_ms: int
 
 
 class _PutOff(NamedTuple):
@@ -189,10 +190,11 @@ class LogCleaner:
 
     async def _if_due(self, partition: Replica) -> _Chosen | None:
         """Return what is to be cleaned of a log as it is now; None if it is not due."""
-        if not self._is_candidate(partition):
+        now_ms = self._clock.expiry_ms()
+        if now_ms is None or not self._is_candidate(partition):
             return None
         found = await self._look_at(partition)
-        return _Chosen(partition, found) if found is not None and found.is_due(partition.config.log) else None
+        return _Chosen(partition, found, now_ms) if found is not None and found.is_due(partition.config.log) else None
 
     def _is_candidate(self, partition: Replica) -> bool:
         if not partition.config.log.is_compacted or partition.is_deleted or partition.log.is_offline:
@@ -249,7 +251,7 @@ class LogCleaner:
         partition = chosen.partition
         truncations = partition.log.truncation_count
         old = partition.log.segments_before(chosen.range.end_offset)
-        plan = await self._ask(cleaner, partition, self._job(partition, chosen.range, old))
+        plan = await self._ask(cleaner, partition, self._job(chosen, old))
         if not isinstance(plan, CleaningPlan):
             raise CleaningFailedError(f"no plan, but {plan!r}")
         # If the topic is no longer compacted when the broker crashes, gaps are believed below the recovery point only.
@@ -287,7 +289,8 @@ class LogCleaner:
         else:
             self._logs.delete_later(renamed)
 
-    def _job(self, partition: Replica, found: CleanableRange, old: Sequence[SealedSegment]) -> CleaningJob:
+    def _job(self, chosen: _Chosen, old: Sequence[SealedSegment]) -> CleaningJob:
+        partition, found, now_ms = chosen
         config, settings, cleaned = self._config(), partition.config.log, partition.log
         threads = max(1, config.log_cleaner_threads)
         load = min(config.log_cleaner_io_buffer_load_factor, LOAD_FACTOR_MAX) / LOAD_FACTOR_MAX
@@ -296,7 +299,7 @@ class LogCleaner:
             folder=str(cleaned.folder.absolute()),
             segments=tuple(SegmentRef(each.base_offset, each.next_offset, each.size) for each in old),
             first_dirty_offset=found.first_dirty_offset,
-            now_ms=self._clock.time_ms(),
+            now_ms=now_ms,
             delete_retention_ms=settings.delete_retention_ms,
             last_of_producers={key: last for key, last in last_offsets.items() if last < found.end_offset},
             segment_bytes=settings.segment_bytes,

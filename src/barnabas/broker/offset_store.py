@@ -145,7 +145,9 @@ class OffsetStore:
 
         :raises KafkaError: some could not be forgotten.
         """
-        now_ms = self._clock.time_ms()
+        now_ms = self._clock.expiry_ms()
+        if now_ms is None:
+            return 0
 
         def old(shard: GroupShard, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> list[TopicPartition]:
             empty_for_ms = self._empty_for_ms(shard, group_id)

@@ -24,7 +24,7 @@ from barnabas.cli.progress import byte_progress
 from barnabas.cli.ship_state import ShipState, default_state_folder
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.tailing import FollowedPath, Piece
-from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.clock import SYSTEM_CLOCK, Clock, GuardedClock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import Header
 
@@ -111,7 +111,7 @@ def ship(
         states = [stack.enter_context(ShipState(folder, topic, topic_id, path)) for path in files]
         chosen = {"compression.type": compression, **properties}
         producer = stack.enter_context(Producer(settings(bootstrap, chosen)))
-        shipper = Shipper(producer, topic, states, key, parse_headers(headers), SYSTEM_CLOCK, times)
+        shipper = Shipper(producer, topic, states, key, parse_headers(headers), GuardedClock(SYSTEM_CLOCK), times)
         stack.callback(shipper.close)
         _report_resumed(shipper)
         with byte_progress(topic, shipper.bytes_left()) as advance:

@@ -226,7 +226,10 @@ class FollowedPath:
         """Let go of the files that were rotated away long enough ago."""
         if self._current is None or not self._current.mark.position:
             return  # the last file known is what tells which files come after it
-        oldest_ns = (self._clock.time_ms() - RETIRED_IDLE_MS) * 1_000_000
+        now_ms = self._clock.expiry_ms()
+        if now_ms is None:
+            return
+        oldest_ns = (now_ms - RETIRED_IDLE_MS) * 1_000_000
         for file in [file for file in self._retired if file.modified_at_ns() < oldest_ns]:
             if (piece := file.finish()) is not None:
                 yield piece

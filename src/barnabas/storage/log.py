@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from barnabas.clock import Clock
@@ -33,7 +34,7 @@ from barnabas.storage.filesystem import FileSystem
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.recovery import TRUST_ALL, load_log, load_producers
 from barnabas.storage.replacement import SegmentReplacedError
-from barnabas.storage.retention import OldSegments
+from barnabas.storage.retention import UNLIMITED, OldSegments
 from barnabas.storage.segment import SealedSegment
 from barnabas.storage.segment_files import set_segment_files_aside
 from barnabas.storage.segment_list import OpenSegments
@@ -105,8 +106,11 @@ class Log(WritableLog):
         :raises StorageError: the log is offline.
         """
         self._health.check()
-        now_ms = self._clock.time_ms()
-        return OldSegments.of(self._segments, self.config, now_ms, self._high_watermark, self._active_since_ms)
+        now_ms, config = self._clock.expiry_ms(), self.config
+        if now_ms is None:
+            # Segments still go by size: the disk is not to fill up meanwhile.
+            now_ms, config = self._clock.time_ms(), replace(config, retention_ms=UNLIMITED)
+        return OldSegments.of(self._segments, config, now_ms, self._high_watermark, self._active_since_ms)
 
     def remove_old_files(self) -> list[Path]:
         """Rename the files of the segments that were let go, and return their new names, to be deleted later.
@@ -139,13 +143,16 @@ class Log(WritableLog):
     def cleaning_search(self) -> CleaningSearch | None:
         """Return a search for the part of the log that can be compacted; it can be carried out on any thread.
 
-        :returns: None where it is clear that there is none.
+        :returns: None where it is clear that there is none, and while no data expires (`Clock.expiry_ms`).
         :raises StorageError: the log is offline.
         """
         self._health.check()
+        now_ms = self._clock.expiry_ms()
+        if now_ms is None:
+            return None
         first_dirty = first_dirty_offset(self.first_dirty_offset, self._log_start_offset, self.active_base_offset)
         limit = min(self._high_watermark, self._recovery_point)
-        return CleaningSearch.of(self._segments, first_dirty, limit, self.config, self._clock.time_ms())
+        return CleaningSearch.of(self._segments, first_dirty, limit, self.config, now_ms)
 
     @property
     def must_roll(self) -> bool:
@@ -307,8 +314,7 @@ class Log(WritableLog):
         self.high_watermark = min(self._high_watermark, end_offset)
         if self.leader_epochs.truncate_from(end_offset):
             self._beside.write_epochs(self.leader_epochs)
-        now_ms = self._clock.time_ms()
-        self._producers = load_producers(self._filesystem, self.folder, self._segments.all, end_offset, now_ms)
+        self._producers = load_producers(self._filesystem, self.folder, self._segments.all, end_offset, self._clock)
         self._beside.find_snapshots()
         self._recovery_point = min(self._recovery_point, end_offset)
         self.on_truncated()

@@ -27,6 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from barnabas.clock import Clock
 from barnabas.errors import CorruptBatchError
 from barnabas.records.scan import ANY_GAPS, RELATIVE_OFFSET_MAX, SegmentScan
 from barnabas.storage.active_segment import ActiveSegment
@@ -271,7 +272,7 @@ def load_producers(
     folder: Path,
     segments: list[Segment],
     end_offset: int,
-    now_ms: int,
+    clock: Clock,
     snapshots: list[int] | None = None,
 ) -> ProducerStates:
     """Return the producers as they were when the log ended at `end_offset`.
@@ -299,10 +300,12 @@ def load_producers(
             renamed = set_aside(filesystem, folder / name)
             logger.warning("%s/%s is of a later end, and renamed to %s", folder, name, renamed.name)
         found.remove(snapshot_offset)
+    now_ms, expiry_ms = clock.time_ms(), clock.expiry_ms()
     for scan in _scans_from(segments, offset):
         for producer_id, (epoch, batches) in scan.producers.items():
             states.take_over(producer_id, epoch, batches, now_ms)
-    states.expire(now_ms)
+    if expiry_ms is not None:
+        states.expire(expiry_ms)
     return states
 
 

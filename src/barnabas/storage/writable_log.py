@@ -62,7 +62,7 @@ class WritableLog(ReadableLog):
         self._removed: list[SealedSegment] = []
         self._active_since_ms = clock.time_ms()
         end = self._log_end_offset
-        self._producers = load_producers(filesystem, folder, loaded.segments, end, clock.time_ms(), loaded.snapshots)
+        self._producers = load_producers(filesystem, folder, loaded.segments, end, clock, loaded.snapshots)
         self._beside = BesideFiles(filesystem, folder, loaded.snapshots, loaded.stored_epochs)
         self._new_names = True
         self._as_closed = False
@@ -284,9 +284,10 @@ class WritableLog(ReadableLog):
         self._health.note_success()
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
-        sealed = self._segments.active
+        sealed, expiry_ms = self._segments.active, self._clock.expiry_ms()
         with self._state_lock:
-            self._producers.expire(now_ms)
+            if expiry_ms is not None:
+                self._producers.expire(expiry_ms)
             indexes = sealed.encode_indexes(closing=True)
         try:
             with self._beside.lock:

@@ -150,17 +150,20 @@ def test_broker_has_time_files_chance_and_network_from_its_surroundings_alone(
     for module, name in ((uuid, "uuid4"), (secrets, "randbelow")):
         monkeypatch.setattr(module, name, refuse)
 
+    clocks: list[Clock] = []
+
     async def scenario(broker: Broker) -> None:
         monkeypatch.setattr(asyncio, "to_thread", refuse)
         monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", refuse)
         topic = await broker.topics.create("clicks", 2, {})
         assert broker.port == 4711
         assert topic.id == uuid.UUID(int=world.ids).bytes
-        assert broker.clock is world.clock
+        assert broker.clock.time_ms == world.clock.time_ms
+        clocks.append(broker.clock)
         assert world.network.handlers == [broker.dispatcher]
 
     asyncio.run(world.run(scenario))
-    assert world.trees == [(tmp_path / "data" / "tree.sqlite", world.clock)]
+    assert world.trees == [(tmp_path / "data" / "tree.sqlite", clocks[0])]
     assert "boot.id=this boot" in (tmp_path / "data" / "meta.properties").read_text()
     assert sum(path.suffix == ".log" for path in world.disk.made) == 2
     assert world.loop.done > 0

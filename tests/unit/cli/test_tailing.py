@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.cli.tailing import RETIRED_IDLE_MS, FileMark, FollowedPath
-from barnabas.clock import ManualClock
+from barnabas.clock import GuardedClock, ManualClock
 
 
 @pytest.fixture
@@ -98,6 +98,20 @@ def test_rotated_file_is_let_go_once_nobody_writes_to_it(log: Path, clock: Manua
     clock.advance(RETIRED_IDLE_MS / 1000 + 1)
     assert new_lines(followed) == ["rest"]
     assert [mark.position for mark in followed.done_marks] == [6]
+
+
+def test_rotated_file_is_kept_while_the_clock_is_in_doubt(log: Path, clock: ManualClock) -> None:
+    append(log, "1\n", clock)
+    followed = FollowedPath(log, [], GuardedClock(clock))
+    new_lines(followed)
+    rotated = log.rename(log.with_suffix(".log.1"))
+    append(log, "3\n", clock)
+    assert new_lines(followed) == ["3"]
+    clock.jump(365 * 86_400)
+    assert new_lines(followed) == []
+    clock.jump(-365 * 86_400)
+    append(rotated, "2\n", clock)
+    assert new_lines(followed) == ["2"]
 
 
 def test_truncated_file_is_read_from_its_beginning(log: Path, clock: ManualClock) -> None:
