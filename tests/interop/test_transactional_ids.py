@@ -25,7 +25,7 @@ def with_confluent_kafka(servers: str) -> str:
     error = caught.value.args[0]
     assert error.fatal()
     assert not error.retriable()
-    return str(error.name())
+    return str(error.str())
 
 
 def with_kafka_python(servers: str) -> str:
@@ -56,4 +56,10 @@ def with_aiokafka(servers: str) -> str:
 @pytest.mark.parametrize("start", [with_confluent_kafka, with_kafka_python, with_aiokafka])
 def test_a_transactional_producer_ends_at_once(broker: BrokerProcess, start: Callable[[str], str]) -> None:
     told = start(f"127.0.0.1:{broker.port}")
-    assert "transactionalidauthorizationfailed" in told.lower().replace("_", "")
+    # librdkafka shows the broker's words; of the others kafka-python shows the name of the error alone.
+    expected = {
+        with_confluent_kafka: "this broker does not serve transactions; no permission is missing",
+        with_kafka_python: "UnsupportedVersion",
+        with_aiokafka: "TransactionalIdAuthorizationFailed",
+    }
+    assert expected[start] in told

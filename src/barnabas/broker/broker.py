@@ -53,6 +53,7 @@ from barnabas.coordination.renewable import RenewableTree
 from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import BarnabasError, ConfigurationError, DataFolderError
+from barnabas.log_lines import reason_of
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.storage.data_folders import DataFolders
@@ -345,7 +346,8 @@ class Broker:
                 await self.membership.tell()
                 await HandingOver(self.topics, self.identity.node_id).leave()
         except (BarnabasError, TimeoutError) as error:
-            log.warning("not all that this broker led could be handed on: %s", error or "it took too long")
+            late = f"not done within controlled.shutdown.timeout.ms={self.config.controlled_shutdown_timeout_ms}"
+            log.warning("not all that this broker led could be handed on: %s", reason_of(error, late))
 
     async def _put_into_force(self, config: BrokerConfig) -> None:
         self.config = config

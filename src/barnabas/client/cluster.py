@@ -26,6 +26,7 @@ from barnabas.errors import (
     RetriableError,
     TimedOutError,
 )
+from barnabas.log_lines import reason_of
 from barnabas.model import Node
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -382,7 +383,7 @@ class Cluster:
             except ClosedError:
                 return
             except BarnabasError as error:
-                log.debug("metadata: %s", error)
+                log.debug("metadata: %s", reason_of(error))
                 self._refresh_wanted.set()
                 attempt += 1
                 delay_s = self.backoff.delay_s(attempt)

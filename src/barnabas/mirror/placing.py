@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError
+from barnabas.log_lines import reason_of
 from barnabas.mirror.confirming import SourceBatch
 from barnabas.mirror.errors import DivergedError, MirrorError
 from barnabas.mirror.events import Told
@@ -126,7 +127,7 @@ class Placing:
         except DivergedError:
             link.look_again()  # `place` meets the same, and stops the partition
         except (BarnabasError, TimeoutError) as error:
-            log.debug("%s: the last batch cannot be compared now: %s", link.source, error)
+            log.debug("%s: the last batch cannot be compared now: %s", link.source, reason_of(error))
             return
         if link.is_at_rest and _target_end(link) == end:
             link.confirmed_end = end

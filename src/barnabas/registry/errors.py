@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from barnabas.errors import BarnabasError
+
+SCHEMA_SHOWN_MAX = 1_000
+"""How many characters of a schema an error repeats."""
 
 
 class RegistryError(BarnabasError):
@@ -87,9 +92,18 @@ class RegistryError(BarnabasError):
         )
 
     @classmethod
-    def invalid_schema(cls, reason: str) -> RegistryError:
-        """It is no schema of its type."""
-        return cls(42201, f"Invalid schema: {reason}")
+    def invalid_schema(
+        cls, reason: str, kind: str, text: str, references: Iterable[tuple[str, str, int]]
+    ) -> RegistryError:
+        """It is no schema of its type. The words are Confluent's; a long schema is cut.
+
+        :param references: name, subject and version of each.
+        """
+        shown = text if len(text) <= SCHEMA_SHOWN_MAX else f"{text[:SCHEMA_SHOWN_MAX]}..."
+        refs = ", ".join(
+            f"{{name='{name}', subject='{subject}', version={version}}}" for name, subject, version in references
+        )
+        return cls(42201, f"Invalid schema {shown} with refs [{refs}] of type {kind}, details: {reason}")
 
     @classmethod
     def invalid_version(cls, version: str) -> RegistryError:

@@ -16,6 +16,8 @@ from urllib.parse import parse_qsl
 
 import h11
 
+from barnabas.log_lines import reason_of
+
 BODY_BYTES_MAX = 2 * 1024 * 1024
 HEADER_BYTES_MAX = 32 * 1024
 CONNECTIONS_MAX = 1_000
@@ -106,7 +108,7 @@ class HttpServer:
         try:
             await _Connection(reader, writer, self._answered, self._refuse).serve()
         except (OSError, TimeoutError, h11.ProtocolError) as error:
-            log.debug("a connection ended: %s", error)
+            log.debug("a connection ended: %s", reason_of(error))
         finally:
             self._connections.discard(task)
             writer.close()

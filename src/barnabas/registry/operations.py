@@ -60,16 +60,16 @@ def dependencies(state: RegistryState, subject: str, content: Content) -> tuple[
             try:
                 version = state.version(home[0], number, deleted=True)
             except RegistryError as error:
-                raise RegistryError.invalid_schema(
+                raise content.invalid(
                     f"no schema for the reference {reference.name!r}: subject {reference.subject!r}, "
                     f"version {reference.version}"
                 ) from error
             if len(trail) >= NESTED_DEPTH_MAX:
-                raise RegistryError.invalid_schema(f"references lead more than {NESTED_DEPTH_MAX} schemas deep")
+                raise content.invalid(f"references lead more than {NESTED_DEPTH_MAX} schemas deep")
             visit(version.content, (*trail, home))
             found[home] = (reference.name, version.content.text)
             if len(found) > NESTED_REFERENCES_MAX:
-                raise RegistryError.invalid_schema(f"more than {NESTED_REFERENCES_MAX} schemas are referred to")
+                raise content.invalid(f"more than {NESTED_REFERENCES_MAX} schemas are referred to")
 
     visit(content, ())
     return tuple(found.values())
@@ -122,7 +122,7 @@ def register(state: RegistryState, subject: str, request: SchemaRequest) -> Chan
         return _import(state, subject, request)
     number = request.version or state.next_version(subject)
     if request.version is not None and request.version != state.next_version(subject) and state.mode(subject) != IMPORT:
-        raise RegistryError.invalid_schema(f"version {number} is not the next one: {state.next_version(subject)}")
+        raise content.invalid(f"version {number} is not the next one: {state.next_version(subject)}")
     schema_id = state.id_of(context, content) or state.last_id(context) + 1
     version = Version(subject, number, schema_id, content)
     return Change((encode_version(version),), {"id": schema_id})

@@ -135,7 +135,7 @@ class Service:
             schema = await _beside_the_loop(lambda: parse(content, dependencies))
             text = await _beside_the_loop(lambda: schema.normalized if normalize else schema.text)
         except SchemaSyntaxError as error:
-            raise RegistryError.invalid_schema(str(error)) from error
+            raise content.invalid(str(error)) from error
         references = sorted(content.references, key=lambda each: each.name) if normalize else content.references
         written = Content(content.schema_type, text, tuple(references), content.extras)
         return SchemaRequest(written, request.id, request.version), schema

@@ -43,6 +43,11 @@ class Content:
     extras: str = ""
     """Metadata and rules, as compact JSON: kept and given back, without effect here."""
 
+    def invalid(self, reason: str) -> RegistryError:
+        """Return the error 42201 about this schema."""
+        references = [(each.name, each.subject, each.version) for each in self.references]
+        return RegistryError.invalid_schema(reason, self.schema_type, self.text, references)
+
 
 @dataclass(frozen=True, slots=True)
 class Version:

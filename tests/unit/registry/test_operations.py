@@ -126,6 +126,18 @@ def test_dependencies_come_before_what_needs_them(state: RegistryState) -> None:
     with pytest.raises(RegistryError) as missing:
         operations.dependencies(state, "c", Content(AVRO, '"c"', (Reference("d", "d", 1),)))
     assert code_of(missing) == 42201
+    assert str(missing.value) == (
+        "Invalid schema \"c\" with refs [{name='d', subject='d', version=1}] of type AVRO, details: no schema for the"
+        " reference 'd': subject 'd', version 1"
+    )
+
+
+def test_the_words_for_an_invalid_schema_are_confluents() -> None:
+    assert (
+        str(Content(AVRO, "{", ()).invalid("no JSON")) == "Invalid schema { with refs [] of type AVRO, details: no JSON"
+    )
+    long = str(Content("PROTOBUF", "x" * 5_000).invalid("why"))
+    assert long == f"Invalid schema {'x' * 1_000}... with refs [] of type PROTOBUF, details: why"
 
 
 def test_chain_of_references_that_is_too_long_is_refused_and_not_followed_to_the_end(state: RegistryState) -> None:

@@ -2,9 +2,11 @@
 
 The topic is made when somebody asks for the first group; the answer leaves when it is there.
 
-Transactions are not served. A request for their coordinator is answered with TRANSACTIONAL_ID_AUTHORIZATION_FAILED and
-a message that says why: it is the only error for this request that every client takes as final. After any other,
-librdkafka asks again until its timeout. Share groups (version 6, KIP-932) are answered with INVALID_REQUEST.
+Transactions are not served, and the answer for their coordinator must end every client at once, with words that do not
+sound like a missing permission (docs/decisions/006-transactional-ids.md). From version 3 on it is UNSUPPORTED_VERSION:
+clients show the message, or the name of the error. Older versions are librdkafka's, which takes no error as final but
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and shows the message with it. Share groups (version 6, KIP-932) are answered
+with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -29,10 +31,9 @@ from barnabas.protocol.messages.find_coordinator import (
 
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 
-_REFUSALS = {
-    TRANSACTION_KEY: (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served"),
-    SHARE_KEY: (ErrorCode.INVALID_REQUEST, "share groups are not served"),
-}
+FIRST_VERSION_WITHOUT_LIBRDKAFKA = 3
+
+NO_TRANSACTIONS = "this broker does not serve transactions; no permission is missing"
 
 
 @serves(FindCoordinatorRequest, ends_with_client=True)
@@ -73,9 +74,19 @@ def _find(
     )
 
 
+def _refusal(key_type: int, version: int) -> tuple[ErrorCode, str]:
+    if key_type == TRANSACTION_KEY:
+        is_old = version < FIRST_VERSION_WITHOUT_LIBRDKAFKA
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_old else ErrorCode.UNSUPPORTED_VERSION
+        return code, NO_TRANSACTIONS
+    if key_type == SHARE_KEY:
+        return ErrorCode.INVALID_REQUEST, "share groups are not served"
+    return ErrorCode.INVALID_REQUEST, f"there is no key type {key_type}"
+
+
 def _coordinator(groups: GroupShell, identity: Identity, key: str, key_type: int, context: Context) -> Coordinator:
     if key_type != GROUP_KEY:
-        code, message = _REFUSALS.get(key_type, (ErrorCode.INVALID_REQUEST, f"there is no key type {key_type}"))
+        code, message = _refusal(key_type, context.version)
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
     coordinator = groups.coordinator_of(key)
     address = address_of(coordinator, groups.picture, identity, context.peer)

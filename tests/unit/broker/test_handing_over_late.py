@@ -1,0 +1,36 @@
+"""A broker that stops and cannot hand over what it leads: its log line says why."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker import broker as module
+from tests.unit.broker.calling import Caller, run_with_broker
+
+
+class Endless:
+    def __init__(self, *_: object) -> None:
+        pass
+
+    async def leave(self) -> None:
+        await asyncio.Event().wait()
+
+
+def test_a_hand_over_that_takes_too_long_has_a_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HandingOver", Endless)
+
+    async def scenario(caller: Caller) -> None:
+        picture = caller.broker.topics.picture
+        (own,) = picture.brokers.values()
+        monkeypatch.setattr(picture, "brokers", {0: own, 1: own})
+        await caller.broker._hand_over()
+        monkeypatch.undo()
+
+    run_with_broker(tmp_path, scenario, controlled_shutdown_timeout_ms=1)
+    (line,) = [each for each in caplog.messages if "could be handed on" in each]
+    assert line.endswith("handed on: not done within controlled.shutdown.timeout.ms=1")
