@@ -98,6 +98,9 @@ class SimulatedThreads(BrokerThreads):
         self._begin(told, functools.partial(call, *args, **named))
         return told
 
+    def beside_tree(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        return self._do(function, *arguments)
+
     def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         told = self._host.world.loop.create_future()
         self._asked.append(functools.partial(self._ask, told, functools.partial(function, *arguments)))

@@ -220,7 +220,7 @@ class Broker:
         self.membership = Membership(
             tree,
             self._in_tree_thread,
-            work.in_any_order,
+            self._threads.beside_tree,
             self.clock,
             self._registration,
             self._around.chance.new_broker_epoch,

@@ -43,6 +43,7 @@ class BrokerThreads:
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
         self._search = ThreadPoolExecutor(SEARCH_THREADS, thread_name_prefix="search")
         self._tree = ThreadPoolExecutor(1, thread_name_prefix="tree")
+        self._ping = ThreadPoolExecutor(1, thread_name_prefix="tree-ping")
 
     def work(self) -> DiskWork:
         """Return where to do what."""
@@ -52,6 +53,11 @@ class BrokerThreads:
         """Run what asks the tree: one after the other."""
         return asyncio.get_running_loop().run_in_executor(self._tree, function, *arguments)
 
+    def beside_tree(self, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+        """Run what finds out whether the tree answers: behind nothing that waits for the tree, and behind no search of
+        a client, for a broker that does not find out in time goes on leading."""
+        return _run(self._ping, function, *arguments)
+
     def close_disk(self) -> None:
         """Let what has begun come to its end."""
         self._search.shutdown(cancel_futures=True)
@@ -59,6 +65,7 @@ class BrokerThreads:
 
     def close_tree(self) -> None:
         """Let what has begun come to its end."""
+        self._ping.shutdown(cancel_futures=True)
         self._tree.shutdown()
 
 

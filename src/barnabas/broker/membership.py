@@ -45,7 +45,7 @@ class Membership:
 
     :param registration: what to tell the others, without the epoch.
     :param new_epoch: returns a random broker epoch.
-    :param beside: the tree's own thread may be waiting for the tree.
+    :param beside: runs pings: the tree's own thread may be waiting for the tree.
     """
 
     def __init__(
