@@ -52,6 +52,26 @@ def test_file_whose_making_is_the_death_is_there_or_not() -> None:
         world.end()
 
 
+def test_disk_that_is_restored_has_what_its_copy_had() -> None:
+    world = World(1)
+    disk, host = Disk(world), Host(world, "one", HostClock(world.loop, 1.0, 0))
+    filesystem = SimulatedFileSystem(disk, host)
+    filesystem.make_folder(LOG.parent)
+    file = filesystem.open(LOG, create=True)
+    filesystem.writev(file, [b"first"])
+    copy, room = disk.copy(), disk.room
+    filesystem.writev(file, [b"second"])
+    filesystem.open(LOG.with_name("other"), create=True)
+    host.kill()
+    disk.restore(copy)
+    assert (disk.content(LOG), disk.content(LOG.with_name("other")), disk.room) == (b"first", None, room)
+    next_life = SimulatedFileSystem(disk, Host(world, "one", HostClock(world.loop, 1.0, 0)))
+    next_life.writev(next_life.open(LOG), [b"third"])
+    disk.lose_power()
+    assert copy.content(LOG) == b"first", "the copy may be restored once more"
+    world.end()
+
+
 def test_a_file_that_is_allocated_has_zeros_and_takes_room() -> None:
     world = World(1)
     disk, host = Disk(world), Host(world, "one", HostClock(world.loop, 1.0, 0))

@@ -19,6 +19,7 @@ from tests.simulation import loop, pool
 from tests.simulation.invariants import Invariants
 from tests.simulation.plan import LEADER, SAME, Fault, Plan
 from tests.simulation.story import WORKLOADS, run
+from tests.simulation.test_planted_bugs import OLD_COPY_STARTS_FIRST
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,6 +50,12 @@ def test_who_ends_a_start_in_order_for_want_of_a_tree_loses_nothing_with_its_pow
     result = run(1, plan=plan, workloads=())
     assert result.ok, result.told()
     assert sum("does not start" in what for _, what in result.story) > 1
+
+
+def test_older_copy_of_a_disk_that_starts_first_loses_nothing() -> None:
+    result = run(1, plan=OLD_COPY_STARTS_FIRST, workloads=())
+    assert result.ok, result.told()
+    assert any("is restored from copy" in what for _, what in result.story)
 
 
 def test_what_a_broker_caught_and_nobody_foresaw_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
