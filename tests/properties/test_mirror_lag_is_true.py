@@ -343,7 +343,17 @@ class World:
         target.append(bytes(builder.build(*producer_of(lineage, claimed), 0)))
         if number % 5 == 0:
             self.produce(log, number)
+
+    def forge_next(self, log: Log, target: Log, link: Link, number: int) -> None:
+        """Write a batch with the identity of the very next one, which the target then takes for a duplicate."""
+        copy, count = link.copy, 1 + number % 3
+        if copy.offsets is None or copy.origin is None or copy.offsets.source_end != log.end:
+            return
         self.has_faults = True
+        producer, sequence = producer_of(copy.lineage, copy.origin), log.end - copy.origin
+        target.append(bytes(self._batch(count).build(*producer, sequence)))
+        log.append(bytes(self._batch(count).build()))
+        self.produce(log, number)
 
     async def do(self, step: str, number: int) -> None:
         place = number % len(self.source.logs)
@@ -361,6 +371,12 @@ class World:
                 await self.rest()
             case "produce":
                 self.produce(source, number)
+            case "forged amid traffic":
+                await self.rest()
+                self.forge_next(source, target, self.mirror.links[TopicPartition("clicks", place)], number)
+                for _ in range(5):
+                    await self.mirror.turn()
+                await self.rest()
             case _ if step in NEED_REST:
                 # While nobody has looked, these would remove the only records that show an earlier loss.
                 await self.rest()
@@ -394,9 +410,10 @@ class World:
                 self.target.logs.append(Log())
                 self.source.logs.append(Log())
             case [name, "made", "again"]:
-                self.target.make_again(b"t%15d" % number)
+                self.written += 1
+                self.target.make_again(b"t%15d" % self.written)
                 if name == "both":
-                    self.source.make_again(b"s%15d" % number)
+                    self.source.make_again(b"s%15d" % self.written)
                 self.mirror.follow()
 
     def lose(self, cluster: Cluster, log: Log, number: int, *, is_restart: bool) -> None:
@@ -442,6 +459,7 @@ STEPS = st.sampled_from(
     ["produce", "turn", "rest"] * 3
     + ["look", "note", "note", "kill", "source restored", "source elected", "source regrows", "source regrows"]
     + ["target restored", "target elected", "source trimmed", "target trimmed", "forged", "enlarged"]
+    + ["forged amid traffic"]
     + ["target made again", "both made again"]
 )
 STORY = st.lists(st.tuples(STEPS, st.integers(0, 10_000)), min_size=5, max_size=40)
@@ -464,6 +482,9 @@ def tell(story: list[tuple[str, int]]) -> World:
 @example([("produce", 2), ("rest", 0), ("source regrows", 2)])
 @example([("produce", 2), ("rest", 0), ("target restored", 1)])
 @example([("produce", 2), ("rest", 0), ("forged", 3)])
+@example([("produce", 2), ("rest", 0), ("forged amid traffic", 1)])
+@example([("produce", 0), ("produce", 0), ("forged amid traffic", 0), ("produce", 0), ("source trimmed", 2)])
+@example([("produce", 0), ("produce", 0), ("forged amid traffic", 0), ("target trimmed", 1)])
 @given(STORY)
 def test_lag_is_0_only_where_both_logs_are_the_same(story: list[tuple[str, int]]) -> None:
     tell(story)

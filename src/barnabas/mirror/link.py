@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
+from barnabas.mirror.confirming import SourceBatch
 from barnabas.mirror.ledger import PartitionMark
+from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.model import TopicPartition
 from barnabas.protocol.types import ZERO_UUID
@@ -42,6 +44,14 @@ class Term(NamedTuple):
     channel: object
 
 
+class Known(NamedTuple):
+    """What is known of a partition before a look."""
+
+    offsets: OffsetMap | None
+    origin: int | None
+    last_source: SourceBatch | None
+
+
 @dataclass(slots=True, eq=False)
 class Link:
     """A partition of the source and its mirror."""
@@ -60,8 +70,8 @@ class Link:
     target_term: Term | None = None
     source_epoch: int = -1
     """The newest leader epoch of the source's batches that the looks and fetches met."""
-    confirmed_end: int | None = None
-    """The target's end when the source confirmed the last batch there; None: it has not yet."""
+    confirmed: Known | None = None
+    """What was known when the source confirmed the target's last batch; None: it has not yet."""
     diverged: str | None = None
     """Why the source does not confirm what the target has; stays until the source does, or the topic is deleted."""
     base: PartitionMark | None = None
@@ -111,6 +121,19 @@ class Link:
     @property
     def wants_data(self) -> bool:
         return self.stopped is None and not self.is_out_of_range and self.copy.wants_data
+
+    @property
+    def known(self) -> Known:
+        """What was acknowledged here: a copy that may be changed."""
+        copy = self.copy
+        offsets = None if copy.offsets is None else OffsetMap.of(copy.offsets.runs)
+        return Known(offsets, copy.origin, copy.last_source)
+
+    def rewind(self) -> None:
+        """Forget what was acknowledged and not confirmed."""
+        if self.confirmed is not None and self.confirmed.offsets is not None:
+            self.copy.offsets = OffsetMap.of(self.confirmed.offsets.runs)
+            self.copy.origin, self.copy.last_source = self.confirmed.origin, self.confirmed.last_source
 
     @property
     def mark(self) -> PartitionMark | None:

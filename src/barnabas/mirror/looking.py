@@ -58,6 +58,8 @@ class Look:
         """The source offsets whose batches were read."""
         self.is_confirmed = False
         """Whether the source still has records of the target's last batch, and they are the same."""
+        self.is_proved = True
+        """Whether the source has confirmed every batch that this look compared."""
         self.source_epoch = -1
         """The newest leader epoch among the source batches that were read."""
 
@@ -115,6 +117,7 @@ class Look:
         first = max(claim.source_from, self._source.start)
         overlapping = yield from self._read_source(first, claim.source_next)
         self.is_confirmed = confirm(self._where, batch, claim, overlapping, self._source.start)
+        self.is_proved = self.is_proved and self.is_confirmed
         if overlapping and overlapping[-1].header.next_offset == claim.source_next:
             header = overlapping[-1].header
             self.last_source = SourceBatch(header.base_offset, header.next_offset, header.crc)

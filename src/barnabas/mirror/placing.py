@@ -9,23 +9,24 @@ from collections.abc import Iterable
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError
 from barnabas.log_lines import reason_of
-from barnabas.mirror.confirming import SourceBatch
 from barnabas.mirror.errors import DivergedError, MirrorError
 from barnabas.mirror.events import Told
 from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.ledger_topic import LedgerTopic
-from barnabas.mirror.link import Link
+from barnabas.mirror.link import Known, Link
 from barnabas.mirror.looking import Ends, Look, Steps
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.side import Side
 from barnabas.mirror.source_reading import OnStopped
-from barnabas.mirror.tail import Tail
+from barnabas.mirror.tail import Tail, lost_records
 
 SCAN_BYTES = 4 * 1024 * 1024
 AT_ONCE = 16
 """So many partitions are looked at at the same time."""
 CONFIRMED_AT_ONCE = 20
 """In each round so many partitions have their last batch compared, so that a thousand busy ones cost little."""
+CONFIRMED_RECORDS_MAX = 10_000
+"""So many records of a partition are compared that were acknowledged since the last look; of more the last batch."""
 CONFIRM_S = 5.0
 """A comparison that takes longer is left for a later round."""
 
@@ -82,8 +83,14 @@ class Placing:
         asked_at_s = self._clock.monotonic()
         source_term = await self._source.begin_term(link.source)
         target_term = await self._target.begin_term(link.target)
+        before = link.copy.offsets
         tail, look, source = await self._look(link)
         offsets = tail.offsets
+        if before is not None and offsets is not None:
+            if (before.source_end, before.target_end) == (offsets.source_end, offsets.target_end):
+                offsets = before  # this map may be finer
+            elif tail.remark is None and before.target_end > offsets.target_end:
+                tail.remark = lost_records(link.target, offsets.target_end, before.target_end)
         is_new = offsets is None
         if offsets is None:
             _, end = await self._target.ends(link.target)
@@ -100,55 +107,60 @@ class Placing:
         link.copy.last_source = look.last_source
         link.source_term, link.target_term = source_term, target_term
         link.source_epoch = max(look.source_epoch, source_term.epoch)
-        link.confirmed_end = offsets.target_end
+        link.confirmed = link.known
         link.counts.replaced += 1
 
     async def check_resting(self, links: Iterable[Link]) -> None:
         """Look at partitions without traffic: the target's logs may have lost their ends, or have got others.
 
-        The last batch is compared as well, once after each time that records came, and in turns: a batch that carries
-        the identity of the next one keeps the mirror's own from being stored, and is answered like that one.
+        What came since is compared as well, in turns, or at least the last batch: a batch that carries the identity of
+        the next one keeps the mirror's own from being stored, and is answered like that one.
         """
         resting = {link.target: (link, _target_end(link)) for link in links if link.is_at_rest}
         found = await self._target.log_ends(resting)
         for where, (link, end) in resting.items():
             if where in found and found[where] != end and link.is_at_rest and _target_end(link) == end:
                 link.look_again()
-        unconfirmed = [link for link, end in resting.values() if link.is_at_rest and link.confirmed_end != end]
+        unconfirmed = [link for link, end in resting.values() if link.is_at_rest and _confirmed_end(link) != end]
         for link in unconfirmed[:CONFIRMED_AT_ONCE]:
             await self._confirm(link)
 
     async def _confirm(self, link: Link) -> None:
-        """Have the source confirm the last batch of the target while nothing goes on."""
+        """Have the source confirm what the target has got since it did so last, while nothing goes on."""
         end = _target_end(link)
         try:
             async with asyncio.timeout(CONFIRM_S):
                 await self._look(link)
-        except DivergedError:
-            link.look_again()  # `place` meets the same, and stops the partition
+        except DivergedError as error:
+            self._on_stopped(link, error)
+            return
         except (BarnabasError, TimeoutError) as error:
             log.debug("%s: the last batch cannot be compared now: %s", link.source, reason_of(error))
             return
         if link.is_at_rest and _target_end(link) == end:
-            link.confirmed_end = end
+            link.confirmed = link.known
 
     async def _look(self, link: Link) -> tuple[Tail, Look, Ends]:
         """Look at the partition in both clusters.
 
         :raises DivergedError: the source does not confirm what the target has, or did not, and no longer can.
         """
-        offsets, origin = self._known(link)
+        known = self._known(link)
         target = Ends(*await self._target.ends(link.target))
+        confirmed = _confirmed_since(link, target.start)
+        offsets, origin, last_source = known if confirmed is None else confirmed
         source = Ends(*await self._source.ends(link.source))
         tail = Tail(link.target, link.copy.lineage, offsets, origin, *target)
-        look = Look(link.target, tail, source, target, self._last_source(link))
+        look = Look(link.target, tail, source, target, last_source)
         try:
             await self._run(link, look.steps(), source, target)
-            _check_proof(link, look)
+            _check_proof(link, look, tail)
         except DivergedError as error:
             # Offsets are asked for by name: the topic may be another one by now.
             await self._source.check_topic(link.source.topic, link.source_topic_id)
             await self._target.check_topic(link.target.topic, link.target_topic_id)
+            if confirmed is not None:
+                link.rewind()  # the next look begins with what is proved
             await self._note_divergence(link, str(error))
             raise
         link.diverged = None
@@ -208,20 +220,15 @@ class Placing:
             return None  # the source has lost its end, which is told as soon as more is asked for
         return max(start, account.counted_to)
 
-    def _known(self, link: Link) -> tuple[OffsetMap | None, int | None]:
-        """Return the map as it was acknowledged here, or as the ledger has it: a copy that may be changed."""
+    def _known(self, link: Link) -> Known:
+        """Return what is known of a partition, as it was acknowledged here, or as the ledger has it."""
         if link.copy.offsets is not None:
-            return OffsetMap.of(link.copy.offsets.runs), link.copy.origin
+            return link.known
         mark = link.base = self._mark(link)
         if mark is None:
-            return None, None
+            return Known(None, None, None)
         link.diverged = link.diverged or mark.diverged
-        return OffsetMap.of(mark.runs), mark.origin
-
-    def _last_source(self, link: Link) -> SourceBatch | None:
-        if link.copy.offsets is not None:
-            return link.copy.last_source
-        return None if link.base is None else link.base.last_source
+        return Known(OffsetMap.of(mark.runs), mark.origin, mark.last_source)
 
     def _mark(self, link: Link) -> PartitionMark | None:
         mark = self._ledger.find(PartitionMark, PartitionMark.key(*link.target))
@@ -241,13 +248,30 @@ class Placing:
         link.is_out_of_range = False
 
 
-def _check_proof(link: Link, look: Look) -> None:
+def _check_proof(link: Link, look: Look, tail: Tail) -> None:
     """Check that a partition which diverged is the source's again: silence is no proof.
 
-    :raises DivergedError: the source no longer has the records that could prove it.
+    :raises DivergedError: one of the clusters no longer has the records that could prove it.
     """
-    if link.diverged is not None and not look.is_confirmed:
+    if link.diverged is not None and not (look.is_proved and look.is_confirmed and not tail.has_gap):
         raise DivergedError(link.diverged)
+
+
+def _confirmed_since(link: Link, target_start: int) -> Known | None:
+    """Return what the source confirmed last, so that a look compares what was acknowledged since; None: it compares the
+    last batch only, because it was much, or the target has deleted some of it."""
+    confirmed, acknowledged = link.confirmed, link.copy.offsets
+    if confirmed is None or confirmed.offsets is None or acknowledged is None:
+        return None
+    end = confirmed.offsets.target_end
+    if end < target_start or acknowledged.target_end - end > CONFIRMED_RECORDS_MAX:
+        return None
+    return confirmed._replace(offsets=OffsetMap.of(confirmed.offsets.runs))
+
+
+def _confirmed_end(link: Link) -> int | None:
+    confirmed = link.confirmed
+    return None if confirmed is None or confirmed.offsets is None else confirmed.offsets.target_end
 
 
 def _target_end(link: Link) -> int | None:

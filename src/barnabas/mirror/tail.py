@@ -14,6 +14,11 @@ from barnabas.records.header import BatchHeader
 from barnabas.records.mirror_identity import Provenance, provenance_of
 
 
+def lost_records(where: TopicPartition, end: int, expected: int) -> str:
+    """Return the remark on a target's log that ends too early."""
+    return f"{where}: the target lost {expected - end} records from offset {end} on; the mirror sends them again"
+
+
 class Tail:
     """One look at the end of one partition.
 
@@ -35,6 +40,8 @@ class Tail:
         self.origin = origin
         self.remark: str | None = None
         """What is worth a line: records that are gone."""
+        self.has_gap = False
+        """Whether the log has no longer all that it got since the map ended."""
         self._where = where
         self._lineage = lineage
         self._log_start = log_start
@@ -68,11 +75,7 @@ class Tail:
             return None
         if self._is_cut:
             # The leader was elected uncleanly, or lost its disk.
-            lost = self.offsets.target_end - header.next_offset
-            self.remark = (
-                f"{self._where}: the target lost {lost} records from offset {header.next_offset} on;"
-                " the mirror sends them again"
-            )
+            self.remark = lost_records(self._where, header.next_offset, self.offsets.target_end)
             self._is_cut = False
             self.offsets.rewind(found.source_next, header.next_offset)
             self.origin = found.origin
@@ -107,6 +110,7 @@ class Tail:
             self._check_follows(header, found)
             source_from = self.offsets.source_end
         if header.base_offset > self.offsets.target_end:  # compaction or retention took what was between
+            self.has_gap = True
             self.offsets.jump(self.offsets.source_end, header.base_offset)
         self.offsets.add(found.source_next, count)
         self.origin = found.origin

@@ -257,3 +257,31 @@ def test_source_is_asked_how_far_stopped_partitions_are_behind(monkeypatch: pyte
         return made
 
     assert asyncio.run(ended()).final.lag == 42
+
+
+def test_records_that_the_target_deleted_after_they_were_acknowledged_stop_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def source_ends(_where: TopicPartition) -> tuple[int, int]:
+        return 5, 5
+
+    async def target_ends(_where: TopicPartition) -> tuple[int, int]:
+        return 5, 5
+
+    async def term(_where: TopicPartition) -> Term:
+        return Term(1, 0, None)
+
+    async def placed_again() -> None:
+        made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lambda _event: None)
+        for side, ends in ((made._source, source_ends), (made._target, target_ends)):
+            monkeypatch.setattr(side, "ends", ends)
+            monkeypatch.setattr(side, "begin_term", term)
+        link = audited_link()
+        bring(link, 0, 2)
+        link.confirmed = link.known
+        bring(link, 2, 3)
+        link.lost("another leader")
+        await made._placing.place(link)
+        assert link.copy.position == 5
+
+    asyncio.run(placed_again())
