@@ -16,7 +16,8 @@ from barnabas.broker.internal_topics import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from barnabas.broker.settings.in_force import DYNAMIC_RULES
 from barnabas.broker.settings.rules import ConfigType, Rule
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
-from barnabas.coordination import configs
+from barnabas.coordination import configs, paths
+from barnabas.coordination.tree import Tree
 from barnabas.errors import BarnabasError, ConfigurationError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
@@ -214,6 +215,10 @@ async def produce(caller: Caller) -> None:
             await caller.call(ProduceRequest(acks=-1, timeout_ms=100, topic_data=[data]), version)
 
 
+def write_node(tree: Tree, path: str, data: bytes) -> None:
+    tree.set(path, data)
+
+
 async def metadata_tree(caller: Caller) -> None:
     """Another broker, or a tool, writes settings of the topic into the tree."""
     topics = caller.broker.topics
@@ -221,6 +226,11 @@ async def metadata_tree(caller: Caller) -> None:
     for settings in [*by_round, {"cleanup.policy": "delete", "retention.ms": "0", "segment.ms": "1"}]:
         await caller.in_tree(configs.change_topic_config, CONSUMER_OFFSETS, lambda _, wanted=settings: wanted)
         await topics.reread_topics([CONSUMER_OFFSETS])
+    for data in (b"\xff", b"[]", b"{", b'{"version":1,"config":{"cleanup.policy":7}}', b'{"version":9,"config":[1]}'):
+        await caller.in_tree(write_node, paths.topic_config(CONSUMER_OFFSETS), data)
+        await topics.reread_topics([CONSUMER_OFFSETS])
+        await alter(caller, TOPIC, CONSUMER_OFFSETS, [("cleanup.policy", SET, "delete"), ("segment.bytes", SET, "9")])
+        await caller.in_tree(write_node, paths.topic_config(CONSUMER_OFFSETS), data)
 
 
 ATTACKS: dict[str, Attack] = {

@@ -234,7 +234,7 @@ def _listeners(values: Mapping[str, Any]) -> dict[str, Any]:
     protocols = _protocols(str(values.get("listener.security.protocol.map", "")))
     for name in LISTENERS.keys() & values.keys():
         parts = zip(LISTENERS[name], _listener(name, str(values[name]), protocols), strict=True)
-        settings.update({part: value for part, value in parts if part not in values and value})
+        settings.update({part: value for part, value in parts if part not in values and value != ""})
     return settings
 
 

@@ -95,6 +95,7 @@ def test_each_name_has_one_meaning() -> None:
         ({"file.delete.delay.ms": 4, "log.segment.delete.delay.ms": 4}, {"file_delete_delay_ms": 4}),
         ({"listeners": "PLAINTEXT://[::1]:1"}, {"host": "::1", "port": 1}),
         ({"listeners": "PLAINTEXT://h:1", "port": 2}, {"host": "h", "port": 2}),
+        ({"listeners": "PLAINTEXT://h:0"}, {"host": "h", "port": 0}),
         ({"advertised.listeners": "EXTERNAL://:5"}, {"advertised_port": 5}),
     ],
 )
