@@ -16,6 +16,8 @@ NO_OFFSET = -1
 """An offset that is not known, as the protocol writes it."""
 
 NO_PRODUCER_ID = -1
+PLAUSIBLE_PRODUCER_IDS = 2**60
+"""Ids from here on are believed to be a client's invention: the counter does not start above them."""
 """A batch that was not written by an idempotent producer (KIP-98)."""
 
 NO_LEADER_EPOCH = -1

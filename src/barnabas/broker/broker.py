@@ -263,7 +263,8 @@ class Broker:
         self.topics.on_led = self.groups.follow_topic
         self.offsets = OffsetStore(self.groups, self.topics, self.clock, self.turns)
         self.topics.deletions.forget_offsets = self.offsets.delete_topics
-        self.producer_ids = ProducerIds(tree, self.identity.node_id, self._in_tree_thread)
+        self.producer_ids = ProducerIds(tree, self.identity.node_id, self._in_tree_thread, self.topics)
+        await self.producer_ids.raise_counter()
 
     def _begin_background(self, *, must_move: bool) -> None:
         tree, watch, logs = self._tree, self._watch, self._logs
@@ -277,6 +278,7 @@ class Broker:
             self.membership.keep(self.topics, watch),
             self.isr_updates.run(),
             self.reassigning.run(),
+            self.producer_ids.run(),
             self._lives.run(),
             background.begin_with_groups(tree, self._in_tree_thread, must_move=must_move),
             *background.all(logs, self._reserve),

@@ -49,12 +49,13 @@ from barnabas.coordination.values import (
     BrokerRegistration,
     LiveBroker,
     PartitionState,
+    ProducerIdCounter,
     ReplicaSet,
     TopicAssignment,
     decode_broker,
     decode_cluster_id,
     decode_partition_state,
-    decode_producer_id_block_end,
+    decode_producer_id_counter,
     decode_topic,
     encode_broker,
     encode_cluster_id,
@@ -67,6 +68,8 @@ from barnabas.errors import CoordinationError
 from barnabas.model import NO_PRODUCER_ID, TopicPartition
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
+PRODUCER_IDS_PASSED_OVER = 1_000_000
+"""So many ids are passed over when the counter was below an id that is in use."""
 """How many producer ids a broker takes at a time, as in Kafka."""
 
 STATES_AT_ONCE = 800
@@ -572,36 +575,95 @@ def _version(tree: Tree, path: str) -> int | None:
 # -- producer ids ------------------------------------------------------------------------------------------
 
 
-def take_producer_ids(tree: Tree, broker_id: int, size: int = PRODUCER_ID_BLOCK_SIZE, attempts: int = 100) -> range:
+def take_producer_ids(
+    tree: Tree,
+    broker_id: int,
+    size: int = PRODUCER_ID_BLOCK_SIZE,
+    attempts: int = 100,
+    highest_used: int = NO_PRODUCER_ID,
+) -> range:
     """Take a block of producer ids that nobody else ever gets, by compare-and-set (KIP-98).
 
     It survives a loss of power before it is returned: an id that is given out twice would make a broker take
     new records for duplicates, and drop them.
+
+    :param highest_used: the highest id that the broker knows to be in use; the block is above it.
     """
-    path = paths.PRODUCER_ID_BLOCK
     for _ in range(attempts):
         try:
-            if tree.exists(path) is None:
-                start = 0
-                tree.create(path, encode_producer_id_block(broker_id, 0, size - 1))
-            else:
-                data, stat = tree.get(path)
-                start = _block_end(tree, path, data) + 1
-                tree.set(path, encode_producer_id_block(broker_id, start, start + size - 1), stat.version)
+            counter, version = _producer_id_counter(tree)
+            raised = _raised(counter, highest_used)
+            start = raised.end + 1
+            _set_counter(tree, version, encode_producer_id_block(broker_id, start, start + size - 1, raised.raised_to))
         except (BadVersionError, NodeExistsError, NoNodeError):
             continue  # another broker took a block in between
         tree.flush()
         return range(start, start + size)
-    raise CoordinationError(f"{path}: others were faster {attempts} times; is a broker asking without end?")
+    raise _contended(attempts)
 
 
-def _block_end(tree: Tree, path: str, data: bytes) -> int:
-    """Return the highest producer id that was given out; -1, as where the node is missing, if it does not say so."""
+def raise_producer_ids(tree: Tree, broker_id: int, highest_used: int, attempts: int = 100) -> ProducerIdCounter:
+    """Raise the counter above an id that is in use, if it is below; return the counter.
+
+    A counter that is missing or below comes from a tree that is older than the logs.
+    """
+    for _ in range(attempts):
+        try:
+            counter, version = _producer_id_counter(tree)
+            raised = _raised(counter, highest_used)
+            if raised == counter:
+                return counter
+            _set_counter(tree, version, encode_producer_id_block(broker_id, raised.end, raised.end, raised.raised_to))
+        except (BadVersionError, NodeExistsError, NoNodeError):
+            continue
+        tree.flush()
+        return raised
+    raise _contended(attempts)
+
+
+def _raised(counter: ProducerIdCounter, highest_used: int) -> ProducerIdCounter:
+    """Return the counter above an id that is in use.
+
+    Where it was below, it passes over a million ids more: others that were allocated may not have been used yet.
+    """
+    if highest_used <= counter.end:
+        return counter
+    raised = ProducerIdCounter(highest_used + PRODUCER_IDS_PASSED_OVER, max(highest_used, counter.raised_to))
+    found = "is missing" if counter.end == NO_PRODUCER_ID else f"says {counter.end}"
+    log.warning(
+        "%s %s, but producer id %d is in use: the tree is older than the logs, or a client chose this id; the next ids"
+        " begin at %d",
+        paths.PRODUCER_ID_BLOCK,
+        found,
+        highest_used,
+        raised.end + 1,
+    )
+    return raised
+
+
+def _producer_id_counter(tree: Tree) -> tuple[ProducerIdCounter, int | None]:
+    """Return the counter and the version of its node, None if there is no node; one that cannot be read is missing."""
+    path = paths.PRODUCER_ID_BLOCK
+    if tree.exists(path) is None:
+        return ProducerIdCounter(), None
+    data, stat = tree.get(path)
     try:
-        return decode_producer_id_block_end(path, data)
+        return decode_producer_id_counter(path, data), stat.version
     except BadNodeError as error:
         report(tree, [error], "writing a new producer id block to")
-        return NO_PRODUCER_ID
+        return ProducerIdCounter(), stat.version
+
+
+def _set_counter(tree: Tree, version: int | None, data: bytes) -> None:
+    if version is None:
+        tree.create(paths.PRODUCER_ID_BLOCK, data)
+    else:
+        tree.set(paths.PRODUCER_ID_BLOCK, data, version)
+
+
+def _contended(attempts: int) -> CoordinationError:
+    path = paths.PRODUCER_ID_BLOCK
+    return CoordinationError(f"{path}: others were faster {attempts} times; is a broker asking without end?")
 
 
 # -- inside ------------------------------------------------------------------------------------------------

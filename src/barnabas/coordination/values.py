@@ -541,14 +541,30 @@ def decode_cluster_id(path: str, data: bytes) -> str:
     return found_id
 
 
-def encode_producer_id_block(broker_id: int, start: int, end: int) -> bytes:
-    """Return what `/latest_producer_id_block` holds: the block taken last, both ends included."""
-    return _dump({"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end)})
+@dataclass(frozen=True, slots=True)
+class ProducerIdCounter:
+    """How far producer ids are allocated.
+
+    :param end: the highest id that was allocated; -1 if there is none.
+    :param raised_to: the highest id that a broker found in a log above the counter; blocks below it are not to be used.
+    """
+
+    end: int = NO_PRODUCER_ID
+    raised_to: int = NO_PRODUCER_ID
 
 
-def decode_producer_id_block_end(path: str, data: bytes) -> int:
-    """Read the highest producer id that was given out."""
-    return Fields(path, data).integer("block_end", NO_PRODUCER_ID, PRODUCER_ID_MAX)
+def encode_producer_id_block(broker_id: int, start: int, end: int, raised_to: int = NO_PRODUCER_ID) -> bytes:
+    """Return what `/latest_producer_id_block` holds: the block taken last, both ends included, and how far it was
+    raised, if it was."""
+    fields = {"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end)}
+    return _dump(fields if raised_to == NO_PRODUCER_ID else {**fields, "raised_to": str(raised_to)})
+
+
+def decode_producer_id_counter(path: str, data: bytes) -> ProducerIdCounter:
+    """Read how far producer ids are allocated."""
+    fields = Fields(path, data)
+    end = fields.integer("block_end", NO_PRODUCER_ID, PRODUCER_ID_MAX)
+    return ProducerIdCounter(end, fields.integer("raised_to", NO_PRODUCER_ID, PRODUCER_ID_MAX, NO_PRODUCER_ID))
 
 
 def _dump(value: Mapping[str, Any]) -> bytes:

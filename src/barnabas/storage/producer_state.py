@@ -16,13 +16,14 @@ last year is not idle.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import NO_PRODUCER_ID, PLAUSIBLE_PRODUCER_IDS
 from barnabas.records.header import SEQUENCE_MAX, BatchHeader
 from barnabas.records.scan import BATCHES_KEPT
 
@@ -66,11 +67,16 @@ class ProducerStates:
 
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
         self._entries = entries if entries is not None else {}
+        self.highest_id = _highest_plausible(self._entries)
+        """The highest id that a broker may have allocated, or -1; it stays when its entry goes."""
         self._strangers: dict[tuple[int, int, int], int] = {}
         """When batches of unknown producers were refused; by the producer's id and epoch and the sequence."""
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __contains__(self, producer_id: object) -> bool:
+        return producer_id in self._entries
 
     def entries(self) -> dict[int, ProducerEntry]:
         """A copy of all entries by producer id."""
@@ -207,7 +213,11 @@ class PendingProducers(ProducerStates):
 
     def settle(self) -> None:
         """The batches are in the log."""
-        self._states._entries.update(self._entries)
+        states = self._states
+        states._entries.update(self._entries)
+        for producer_id in self._entries:
+            if states.highest_id < producer_id < PLAUSIBLE_PRODUCER_IDS:
+                states.highest_id = producer_id
         self._entries.clear()
 
     def forget(self) -> None:
@@ -217,6 +227,10 @@ class PendingProducers(ProducerStates):
     def _entry(self, producer_id: int) -> ProducerEntry | None:
         entry = self._entries.get(producer_id)
         return self._states._entry(producer_id) if entry is None else entry
+
+
+def _highest_plausible(producer_ids: Iterable[int]) -> int:
+    return max((each for each in producer_ids if each < PLAUSIBLE_PRODUCER_IDS), default=NO_PRODUCER_ID)
 
 
 def _following(sequence: int) -> int:

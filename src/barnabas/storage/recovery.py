@@ -304,6 +304,8 @@ def load_producers(
     for scan in _scans_from(segments, offset):
         for producer_id, (epoch, batches) in scan.producers.items():
             states.take_over(producer_id, epoch, batches, now_ms)
+    # Those that are about to be forgotten count for the highest id, too.
+    states = ProducerStates(states.entries())
     if expiry_ms is not None:
         states.expire(expiry_ms)
     return states

@@ -89,6 +89,15 @@ class WritableLog(ReadableLog):
         """A copy of what is remembered of idempotent producers, by producer id."""
         return self._producers.entries()
 
+    @property
+    def highest_producer_id(self) -> int:
+        """The highest producer id in the log that a broker may have allocated, or -1."""
+        return self._producers.highest_id
+
+    def knows_producer(self, producer_id: int) -> bool:
+        """Return whether a producer with this id wrote to the log and is remembered."""
+        return producer_id in self._producers
+
     # --- append ---
 
     def append(self, records: Buffer, leader_epoch: int) -> AppendInfo:

@@ -291,6 +291,34 @@ def test_deletion_between_look_and_write_is_seen(tree, monkeypatch):
     assert registry.read_partition_state(tree, CLICKS)[0].leader == 2
 
 
+def test_producer_ids_of_an_older_tree_begin_above_those_in_use(tree, caplog):
+    assert registry.take_producer_ids(tree, 1, size=10)[-1] == 9
+    assert registry.take_producer_ids(tree, 1, size=10, highest_used=9)[-1] == 19
+    older = tree.get("/latest_producer_id_block").data
+    assert not caplog.messages
+    block = registry.take_producer_ids(tree, 2, size=10, highest_used=40)
+    assert block[0] > 40
+    (line,) = caplog.messages
+    assert "says 19, but producer id 40 is in use" in line
+    assert registry.take_producer_ids(tree, 2, size=10, highest_used=40)[0] == block[-1] + 1
+    tree.set("/latest_producer_id_block", older)
+    assert registry.raise_producer_ids(tree, 1, 19) == registry.raise_producer_ids(tree, 1, -1)
+    raised = registry.raise_producer_ids(tree, 1, block[-1])
+    assert raised.raised_to == block[-1]
+    assert registry.take_producer_ids(tree, 1, size=10)[0] == raised.end + 1
+    # The next block does not forget how far the counter was raised: a broker may hold a block from before.
+    assert registry.raise_producer_ids(tree, 1, -1).raised_to == block[-1]
+
+
+def test_missing_counter_of_producer_ids_begins_above_those_in_use(tree, caplog):
+    assert registry.raise_producer_ids(tree, 1, -1).end == -1
+    assert tree.exists("/latest_producer_id_block") is None
+    assert registry.raise_producer_ids(tree, 1, 7).end > 7
+    assert registry.take_producer_ids(tree, 1)[0] > 7
+    (line,) = caplog.messages
+    assert "is missing, but producer id 7 is in use" in line
+
+
 def test_producer_ids_are_given_out_once(tree, new_session):
     other = new_session()
     blocks = [registry.take_producer_ids(each, 1, size=10) for each in (tree, other, tree)]

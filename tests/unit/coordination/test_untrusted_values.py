@@ -20,7 +20,7 @@ from barnabas.coordination.values import (
     decode_deletion,
     decode_offset,
     decode_partition_state,
-    decode_producer_id_block_end,
+    decode_producer_id_counter,
     decode_topic,
 )
 from barnabas.model import TopicPartition
@@ -122,7 +122,7 @@ def test_topic_that_no_broker_writes_is_refused(name: str, value: object) -> Non
     ],
 )
 def test_data_that_is_no_object_is_refused_with_a_short_reason(data: bytes) -> None:
-    for decode in (decode_topic, decode_partition_state, decode_producer_id_block_end, decode_cluster_id):
+    for decode in (decode_topic, decode_partition_state, decode_producer_id_counter, decode_cluster_id):
         with pytest.raises(BadNodeError) as caught:
             decode("/node", data)
         assert len(str(caught.value)) < 500
@@ -133,7 +133,7 @@ def test_data_that_is_no_object_is_refused_with_a_short_reason(data: bytes) -> N
 @pytest.mark.parametrize("end", ["x", -7, 10**400, 2**63 - 500, 2**62 + 1, None])
 def test_producer_ids_leave_room_for_others(end: object) -> None:
     with pytest.raises(BadNodeError):
-        decode_producer_id_block_end("/block", json.dumps({"block_end": end}).encode())
+        decode_producer_id_counter("/block", json.dumps({"block_end": end}).encode())
 
 
 @pytest.mark.parametrize("data", [b"9" * 19, b"9" * 5_000, b'{"offset":-1}', b'{"offset":1,"metadata":"\\ud800"}'])
