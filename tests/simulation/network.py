@@ -212,7 +212,7 @@ class SimulatedStream:
 
     def send(self, chunks: Iterable[Chunk]) -> None:
         if self._is_open:
-            self._send(b"".join([_content(chunk) for chunk in chunks]))
+            self._send(b"".join([content_of(chunk) for chunk in chunks]))
 
     def close(self, error: Exception | None = None) -> None:
         if not self._is_open:
@@ -307,7 +307,7 @@ class _Waiting:
             end._host.soon(end.close, lost)
 
 
-def _content(chunk: Any) -> Any:
+def content_of(chunk: Any) -> Any:
     """Return what a chunk holds, as bytes or a part of memory."""
     if not isinstance(chunk, FileRegion):
         return chunk

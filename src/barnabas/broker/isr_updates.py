@@ -118,7 +118,7 @@ class IsrUpdates:
         ended: dict[str, list[int]] = {}
         for partition, change in under_way.items():
             info = self._topics.picture.partition(change.where)
-            if info is None or info.state.leader_epoch != partition.leader_epoch or partition.followers is None:
+            if info is None or not _is_led_by(partition, info.state) or partition.followers is None:
                 ended.setdefault(change.where.topic, []).append(change.where.partition)
                 continue
             partition.followers.adopt(info.state.isr)
@@ -136,7 +136,7 @@ class IsrUpdates:
         topic, info = picture.topics.get(where.topic), picture.partition(where)
         if followers is None or topic is None or info is None or partition.has_ended:
             return None
-        if info.state.leader_epoch != partition.leader_epoch:
+        if not _is_led_by(partition, info.state):
             return None
 
         def is_eligible(broker_id: int) -> bool:
@@ -158,6 +158,11 @@ class IsrUpdates:
         self._together.tell(logging.INFO, f"in sync are to be {list(isr)} (were {list(info.state.isr)})", where)
         followers.begin_change(isr)
         return next_state(where, topic, PartitionState(info.state.leader, info.state.leader_epoch, isr))
+
+
+def _is_led_by(partition: Partition, state: PartitionState) -> bool:
+    """Return whether a state is one of the epoch in which this broker leads."""
+    return (state.leader, state.leader_epoch) == (partition.leader, partition.leader_epoch)
 
 
 def _joining(partition: Partition, change: StateChange) -> dict[int, int]:

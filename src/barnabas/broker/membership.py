@@ -115,14 +115,20 @@ class Membership:
     async def look_for_itself(self, brokers: Container[int]) -> None:
         """Come back with a new registration if somebody has deleted this one's: all others take this broker for dead.
 
+        If somebody has changed it, write it again: a broker that starts skips it, or finds another address.
+
         :param brokers: those that are registered, as they were read last.
         :raises CoordinationError: the tree cannot be reached.
         """
-        own = self._registration().id
-        if own in brokers or self._is_lost.is_set():
+        own = replace(self._registration(), epoch=self.epoch)
+        if self._is_lost.is_set():
             return
+        if own.id in brokers:
+            if not await self._in_tree_thread(registry.is_as_registered, self._tree, own):
+                log.warning("somebody changed the registration of this broker; writing it again")
+                await self.tell()
         # What was read may be older than the registration.
-        if not await self._in_tree_thread(registry.is_registered, self._tree, own) and not self._is_lost.is_set():
+        elif not await self._in_tree_thread(registry.is_registered, self._tree, own.id) and not self._is_lost.is_set():
             self._why_lost = "somebody has deleted its registration"
             self._is_lost.set()
 

@@ -198,6 +198,19 @@ def is_registered(tree: Tree, broker_id: int) -> bool:
     return tree.exists(paths.broker(broker_id)) is not None
 
 
+def is_as_registered(tree: Tree, broker: BrokerRegistration) -> bool:
+    """Return whether the registration that this session wrote is unchanged; true also where it wrote none."""
+    path = paths.broker(broker.id)
+    try:
+        data, stat = tree.get(path)
+        found = decode_broker(path, data)
+    except NoNodeError:
+        return True
+    except BadNodeError:
+        return stat.owner != tree.session_id
+    return stat.owner != tree.session_id or replace(found, timestamp_ms=broker.timestamp_ms) == broker
+
+
 def read_broker_epochs(tree: Tree, broker_ids: Iterable[int]) -> dict[int, int]:
     """Return the epochs of those of some brokers that are alive, by id."""
     paths_of = {each: paths.broker(each) for each in broker_ids}

@@ -45,6 +45,7 @@ class Leading:
         self.followers = LeaderReplicas(1, 4, (1, 2, 3), (1, 2, 3), END, END, now_s)
         self.partition: Any = Led(
             topic_partition=CLICKS,
+            leader=1,
             leader_epoch=4,
             followers=self.followers,
             has_ended=False,
@@ -107,6 +108,21 @@ def test_followers_that_lag_leave_by_one_change() -> None:
         assert leading.proposed == [StateChange(CLICKS, TOPIC_ID, PartitionState(1, 4, (1,)), 7)]
         assert tuple(leading.followers.isr) == (1,)
         assert leading.followed == []
+
+    run(scenario)
+
+
+def test_leader_that_another_broker_doubts_in_its_own_epoch_writes_nothing() -> None:
+    """It is about to end: with its in-sync replicas written, all would think that nobody has to report."""
+
+    async def scenario(leading: Leading) -> None:
+        leading.let_lag()
+        leading.in_tree = PartitionState(-1, 4, (), (Remnant(1), Remnant(2), Remnant(3))), 8
+        await leading.update()
+        assert leading.followed == [{"clicks": [0]}]
+        await leading.update()
+        assert len(leading.proposed) == 1
+        assert leading.in_tree[1] == 8
 
     run(scenario)
 
