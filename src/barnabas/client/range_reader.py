@@ -7,6 +7,7 @@ the last one is being used, and that is all that is kept in memory: two response
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import random
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from barnabas.client.setting_types import Bootstrap, ClientSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError, TimedOutError
 from barnabas.model import TopicPartition
+from barnabas.net.pacing import Pacing
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -164,11 +166,19 @@ class RangeReader:
             max_bytes=size,
             topics=[FetchTopic(topic=self._tp.topic, partitions=[part])],
         )
+        pacing = Pacing(self._cluster.backoff.max_ms / 1000)
+        now_s = self._cluster.clock.monotonic
         while True:
+            sent_s = now_s()
             response: FetchResponse = await self._cluster.send(leader, request, version_max=FETCH_VERSION_MAX)
             found = self._answer(response, offset)
             if found.records:
                 return memoryview(found.records)
+            if 2_000 * (now_s() - sent_s) >= MAX_WAIT_MS:
+                pacing.note_progress()
+            else:  # a broker that has nothing should take its time to say so
+                pacing.note_futile(now_s())
+                await asyncio.sleep(pacing.wait_s(now_s()))
             # A leader that is held to a rate has nothing for now of what it has.
             self._short_end = found.high_watermark if found.high_watermark < self._end_offset else None
 
@@ -180,6 +190,8 @@ class RangeReader:
     def _answer(self, response: FetchResponse, offset: int) -> PartitionData:
         for topic in response.responses:
             for each in topic.partitions:
+                if (topic.topic, each.partition_index) != self._tp:
+                    continue
                 if each.error_code:
                     raise KafkaError(each.error_code, subject=f"{self._tp} at offset {offset}")
                 return each

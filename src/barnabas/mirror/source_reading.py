@@ -6,6 +6,7 @@ another topic, and its records are not taken for those of the one before.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ from barnabas.mirror.broker_tasks import BrokerTasks
 from barnabas.mirror.errors import MirrorError
 from barnabas.mirror.link import Link, Term
 from barnabas.model import TopicPartition
+from barnabas.net.pacing import Pacing
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.records import iter_headers
@@ -69,6 +71,7 @@ class SourceReading:
         self._on_stopped = on_stopped
         self._turn = 0
         self._tasks = BrokerTasks(cluster, self._round, "source")
+        self._pacings: dict[int, Pacing] = {}
 
     async def run(self) -> None:
         """Go on until cancelled."""
@@ -103,19 +106,33 @@ class SourceReading:
         are_full = len(asked) < len([link for link in led if link.stopped is None])
         offsets = {link.source: (link, link.copy.position) for link in asked}
         names = {link.source_topic_id: link.source.topic for link in asked}
+        wait_ms = FULL_WAIT_MS if are_full else MAX_WAIT_MS
         response: FetchResponse = await self._cluster.ask(
             channel,
-            _request(offsets.values(), FULL_WAIT_MS if are_full else MAX_WAIT_MS),
+            _request(offsets.values(), wait_ms),
             version_max=FETCH_VERSION_MAX if ZERO_UUID in names else VERSION_WITH_IDS,
         )
+        has_news = False
         for topic in response.responses:
             for answer in topic.partitions:
                 tp = TopicPartition(topic.topic or names.get(topic.topic_id, ""), answer.partition_index)
                 link, asked_for = offsets.get(tp, (None, 0))
                 if link is not None and self._links.get(tp) is link:
+                    has_news = has_news or bool(answer.records)
                     self._take(link, answer, asked_for)
         self._on_ready()
+        await self._pace(broker, 2_000 * (self._clock.monotonic() - now_s) >= wait_ms, has_news)
         return True
+
+    async def _pace(self, broker: int, has_waited: bool, has_news: bool) -> None:
+        """Wait before the next fetch where a broker has nothing, and says so again and again at once."""
+        pacing = self._pacings.setdefault(broker, Pacing(REFUSED_S))
+        if has_waited or has_news:
+            pacing.note_progress()
+            return
+        now_s = self._clock.monotonic()
+        pacing.note_futile(now_s)
+        await asyncio.sleep(pacing.wait_s(now_s))
 
     def _take(self, link: Link, answer: Any, asked_for: int) -> None:
         code = ErrorCode.of(answer.error_code)

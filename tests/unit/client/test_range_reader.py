@@ -266,3 +266,40 @@ def test_a_forked_child_does_not_wait_for_its_copy(reading):
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+class LyingBroker(FakeBroker):
+    """It answers at once: with nothing, or with records of what nobody has asked for."""
+
+    fetches = 0
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    async def send(self, request, *, version=None, timeout_s=30.0):
+        if not isinstance(request, FetchRequest):
+            return await super().send(request)
+        self.fetches += 1
+        await asyncio.sleep(0.001)
+        return self.answer
+
+
+def of_another(topic, partition):
+    part = PartitionData(partition_index=partition, error_code=0, high_watermark=9, records=batch(0))
+    return FetchResponse(responses=[FetchableTopicResponse(topic=topic, partitions=[part])])
+
+
+@pytest.mark.parametrize(
+    "answer", [answer_of(0, b""), of_another("t", 1), of_another("other", 0), FetchResponse(responses=[])]
+)
+def test_a_broker_that_answers_at_once_and_with_nothing_is_asked_rarely(monkeypatch, answer):
+    loop, broker = SimulatedLoop(), LyingBroker(answer)
+    monkeypatch.setattr(range_reader, "LoopThread", lambda _name: VirtualThread(loop))
+    monkeypatch.setattr(range_reader, "SYSTEM_CLOCK", HostClock(loop, rate=1.0, ahead_ms=0))
+    monkeypatch.setattr(range_reader, "dial_with", lambda config: broker.dial)
+    with RangeReader("a:1", "t", 0, 0, 2, default_api_timeout_ms=20_000) as reader:
+        with pytest.raises((TimedOutError, KafkaError)):
+            next(reader)
+        assert broker.fetches < 60, "the pauses grow"
+    loop.close()

@@ -17,6 +17,8 @@ from barnabas.mirror.source_reading import REFUSED_S, SourceReading
 from barnabas.model import TopicPartition
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.records import BatchBuilder, stamp
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.world import HostClock
 
 TOPIC_ID = b"i" * 16
 CHANNEL = "a connection"
@@ -152,3 +154,18 @@ def test_batch_of_a_later_leader_is_not_taken_before_the_partition_is_looked_at(
     bench.link.copy.place(OffsetMap(0, 0), None, 0.0)
     bench.round(answer(1, records=bytes(batch)))
     assert bench.link.copy.position == 1
+
+
+def test_a_source_that_answers_at_once_and_with_nothing_is_asked_rarely() -> None:
+    loop, bench = SimulatedLoop(), Bench()
+    bench.reading._clock = HostClock(loop, rate=1.0, ahead_ms=0)
+    bench.cluster.answer = answer()
+
+    async def rounds() -> None:
+        while loop.time() < 10:
+            await bench.reading._round(1)
+            await asyncio.sleep(0.001)
+
+    loop.run_until_complete(rounds())
+    loop.close()
+    assert 10 < len(bench.cluster.asked) < 60

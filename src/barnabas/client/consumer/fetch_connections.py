@@ -18,6 +18,7 @@ from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steady_fetches import SteadyAnswer, SteadyFetches
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.net.pacing import Pacing
 from barnabas.protocol.frames import EncodedRequest
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
 
@@ -110,6 +111,7 @@ class _FetchConnection:
         """None before the first request that has a pattern."""
         self._failures = 0
         self._session_was_lost = False
+        self._pacing = Pacing(all_fetches.cluster.backoff.max_ms / 1000)
         self._pause: asyncio.TimerHandle | None = None
 
     def advance(self) -> None:
@@ -202,21 +204,23 @@ class _FetchConnection:
             if error is None:
                 state = self._all.state
                 state.meter.fetch_latency_ms.add((state.now_s() - sent_s) * 1_000)
-                self._take(fetch, response)
+                self._take(fetch, response, sent_s)
             else:
                 self._failed(fetch, error)
         except Exception as unforeseen:  # noqa: BLE001 - a callback's error reaches nobody
             self._all.on_fault(unforeseen)
 
-    def _take(self, fetch: Fetch, response: Answer) -> None:
+    def _take(self, fetch: Fetch, response: Answer, sent_s: float) -> None:
         fetches = self._all
         try:
             with fetches.guard.lock:
+                kept_count = fetches.fetcher.kept_count
                 stale = fetches.fetcher.on_response(fetch, response)
                 self._session.on_response(response)
+                wait_s = self._pace(sent_s, has_news=fetches.fetcher.kept_count > kept_count)
                 # Others may wait for the room that is free now, or lead what was asked for here.
                 others = bool(fetches.fetcher.put_off) or self._view is not fetches.cluster.view
-                next_fetch = None if stale or others else self._plan(fetch)
+                next_fetch = None if stale or others or wait_s else self._plan(fetch)
                 fetches.answered()
         except KafkaError as error:
             self._failed(fetch, error)
@@ -229,6 +233,11 @@ class _FetchConnection:
             self._wait_after_trouble()
             return
         self._failures, self._session_was_lost = 0, False
+        if wait_s:
+            self._tell_application()
+            fetches.wake_others(self._node_id)
+            self._wait(wait_s)
+            return
         if others:
             fetches.wake_others(self._node_id)
             self.advance()
@@ -239,6 +248,16 @@ class _FetchConnection:
         # Not before: to wake a thread takes a system call, which the fetch would wait for, and the thread would run
         # while the fetch leaves, and keep the interpreter's lock from this one. By now this one is about to sleep.
         self._tell_application()
+
+    def _pace(self, sent_s: float, *, has_news: bool) -> float:
+        """Return how long to wait before the next fetch: a broker that has nothing should take its time to say so."""
+        state = self._all.state
+        now_s = state.now_s()
+        if has_news or 2_000 * (now_s - sent_s) >= state.config.fetch_max_wait_ms:
+            self._pacing.note_progress()
+        else:
+            self._pacing.note_futile(now_s)
+        return self._pacing.wait_s(now_s)
 
     def _tell_application(self) -> None:
         with self._all.guard.lock:
@@ -251,7 +270,9 @@ class _FetchConnection:
         with fetches.guard.lock:
             fetches.fetcher.on_failure(fetch)
             fetches.answered()
-        if isinstance(error, KafkaError) and error.code in SESSION_LOST and not self._session_was_lost:
+        self._pacing.note_futile(fetches.state.now_s())
+        is_lost = isinstance(error, KafkaError) and error.code in SESSION_LOST
+        if is_lost and not self._session_was_lost and not self._pacing.is_slow:
             self._session_was_lost = True
             fetches.wake_others(self._node_id)  # one of them may lead by now what was asked for here
             self.advance()
@@ -263,13 +284,14 @@ class _FetchConnection:
     def _wait_after_trouble(self) -> None:
         fetches = self._all
         self._failures += 1
-        self.busy = True
-        if fetches.closed:
-            return
         fetches.cluster.want_refresh(is_stale=True)
-        loop = asyncio.get_running_loop()
-        loop.call_soon(fetches.wake_others, self._node_id)
-        self._pause = loop.call_later(fetches.cluster.backoff.delay_s(self._failures), self.advance)
+        asyncio.get_running_loop().call_soon(fetches.wake_others, self._node_id)
+        self._wait(fetches.cluster.backoff.delay_s(self._failures))
+
+    def _wait(self, pause_s: float) -> None:
+        self.busy = True
+        if not self._all.closed:
+            self._pause = asyncio.get_running_loop().call_later(pause_s, self.advance)
 
 
 def _version(channel: Channel) -> int:

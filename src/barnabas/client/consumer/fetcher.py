@@ -358,6 +358,11 @@ class Fetcher:
                 stale = self._on_partition(fetch, topic.topic, part) or stale
         return stale
 
+    @property
+    def kept_count(self) -> int:
+        """How many answers brought records that were kept."""
+        return self._turns
+
     def _look_for_leases(self, fetch: Fetch) -> None:
         """Let leaders be asked again which replica is near, where that was a while ago."""
         for asked in fetch.asked.values():

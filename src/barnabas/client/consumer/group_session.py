@@ -21,6 +21,8 @@ PURPOSE = "group"
 """A join waits at the coordinator for the other members, and a connection's requests are answered in turn: neither
 commits nor the word that this member leaves must wait behind it, so they go over another one."""
 
+JOINS_AT_ONCE = 5
+"""So many answers in a row that want another join cost no pause."""
 JOIN_GRACE_S = 5.0
 """The coordinator answers a join within the rebalance timeout, and then some for the way."""
 
@@ -62,6 +64,7 @@ class GroupSession:
         :raises FencedError: another member has taken its instance id.
         """
         tries = 0
+        answers = 0
         try:
             while True:
                 try:
@@ -75,6 +78,10 @@ class GroupSession:
                 else:
                     if partitions is not None or (self._membership.lost and self._state.owned()):
                         return partitions
+                    # A member joins again for its id and after a rebalance, not without end and at once.
+                    answers += 1
+                    if answers > JOINS_AT_ONCE:
+                        await asyncio.sleep(self._cluster.backoff.delay_s(answers - JOINS_AT_ONCE - 1))
         finally:
             with self._guard.lock:
                 self._membership.on_join_failed()

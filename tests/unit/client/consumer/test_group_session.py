@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import pytest
 
@@ -26,6 +26,7 @@ from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.simulation.loop import SimulatedLoop
 
 VIEW = ClusterView(topics={"t": TopicView("t", partitions=(PartitionView(0, 1), PartitionView(1, 1)))})
 
@@ -249,3 +250,33 @@ def test_leaving_without_a_coordinator_does_no_harm():
     fixture.join()
     asyncio.run(fixture.session.leave("test"))
     assert not fixture.membership.is_member
+
+
+class UnsettledCluster(FakeCluster):
+    """A coordinator that wants every member to join again, at once."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.backoff = Backoff(100, 1_000, lambda: 0.5)
+        self.answer = answer
+        self.joins = 0
+
+    async def ask_coordinator(self, group, request, *, purpose="coordinator", version_max=None, timeout_s=None):
+        self.joins += 1
+        return self.answer
+
+
+def test_a_coordinator_that_wants_another_join_again_and_again_is_asked_rarely():
+    loop = SimulatedLoop()
+    fixture = Fixture()
+    answer = joined(error=ErrorCode.MEMBER_ID_REQUIRED)
+    fixture.session = GroupSession(fixture.state, cluster := UnsettledCluster(answer), fixture.membership)
+
+    async def join():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(60):
+                await fixture.session.join()
+
+    loop.run_until_complete(join())
+    loop.close()
+    assert 30 < cluster.joins < 90
