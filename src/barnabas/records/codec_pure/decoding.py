@@ -246,7 +246,7 @@ def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header,
         count, position = decode_varint(body, position)
     # Two bytes is the least that a header takes.
     if not 0 <= count <= min((end - position) // 2, HEADERS_MAX):
-        raise CorruptBatchError(f"{count} headers cannot be in {end - position} bytes")
+        raise CorruptBatchError(f"{count} headers in {end - position} bytes (at most {HEADERS_MAX} are decoded)")
     headers: list[Header] = []
     for _ in range(count):
         byte = body[position]
