@@ -47,6 +47,8 @@ LEADER_MAY_HAVE_MOVED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
+RESTARTS_AT_ONCE = 2
+"""So often a batch is sent again at once with a new epoch; from then on after a pause."""
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 OUT_OF_SEQUENCE = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
@@ -482,7 +484,9 @@ class Sender:
         if partition.sequences.restart_due:
             log.info("%s-%d: %s; starting again with a new epoch", batch.topic, batch.partition, error.code.name)
         # Where an earlier batch may still fill the gap, that takes time; to ask at once would be to ask all the time.
-        self._retry(partition, batch, now_s, error, backoff=not partition.sequences.restart_due)
+        # Nor does a broker need a new epoch again and again.
+        at_once = partition.sequences.restart_due and batch.attempts <= RESTARTS_AT_ONCE
+        self._retry(partition, batch, now_s, error, backoff=not at_once)
 
     def _retry(
         self, partition: _Partition, batch: ProducerBatch, now_s: float, error: BarnabasError, *, backoff: bool = True

@@ -453,3 +453,18 @@ def test_trouble_that_has_nothing_to_do_with_the_leader_looks_for_no_other():
     plan = fixture.plan()
     assert not plan.sends
     assert not plan.topics_to_refresh
+
+
+def test_a_broker_that_calls_every_batch_out_of_order_gets_it_rarely():
+    fixture = Fixture(idempotent=True, acks=-1, retries=10**6)
+    fixture.sender.set_identity(77, 0)
+    fixture.append()
+    count = 0
+    for _ in range(1_000):
+        sends = fixture.plan().sends
+        for send in sends:
+            count += 1
+            fixture.answer(send, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        if not sends:
+            fixture.clock.advance(0.01)
+    assert 50 < count < 150, "a tenth of a second is the pause"
