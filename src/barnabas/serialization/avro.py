@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from barnabas.serialization.avro_batches import AvroBatches
 
 
-def parse(registry: SchemaRegistry, schema: Schema) -> Any:
+def parse(registry: SchemaRegistry, schema: Schema, *, for_reading: bool = False) -> Any:
     """Return what fastavro makes of a schema and of those that it refers to.
 
-    :raises SerializationError: it is no Avro schema.
+    :param for_reading: refuse arrays whose items take no bytes.
+    :raises SerializationError: it is no Avro schema, or is refused.
     """
     fastavro = need("fastavro")
     if schema.kind != AVRO:
@@ -30,7 +31,7 @@ def parse(registry: SchemaRegistry, schema: Schema) -> Any:
     try:
         for _, text in registry.dependencies(schema):
             fastavro.parse_schema(_decoded(text), named_schemas=known)
-        return fastavro.parse_schema(_decoded(schema.text), named_schemas=known)
+        parsed = fastavro.parse_schema(_decoded(schema.text), named_schemas=known)
     except (
         fastavro.schema.SchemaParseException,
         fastavro.schema.UnknownType,
@@ -39,6 +40,9 @@ def parse(registry: SchemaRegistry, schema: Schema) -> Any:
         TypeError,
     ) as error:
         raise SerializationError(f"no Avro schema: {error!r}") from error
+    if for_reading:
+        _check_sizes(parsed, known)
+    return parsed
 
 
 def _decoded(text: str) -> Any:
@@ -52,26 +56,29 @@ def type_name(parsed: Any) -> str:
     return str(parsed) if isinstance(parsed, str) else "union"
 
 
-def check_sizes(parsed: Any) -> None:
+def _check_sizes(parsed: Any, named: dict[str, Any]) -> None:
     """Check that the number of items in a record is bounded by its bytes.
 
-    :param parsed: what `parse` has returned.
+    :param parsed: as fastavro has it.
+    :param named: the types that have names, by their full names.
     :raises SerializationError: the schema has arrays whose items take no bytes.
     """
-    named: dict[str, Any] = {}
-    waiting, seen = [parsed], []
+    waiting, seen = [parsed, *named.values()], []
+    known = {id(each) for each in waiting}
     while waiting:
         kind = waiting.pop()
-        if isinstance(kind, list):
-            waiting += kind
-        elif isinstance(kind, dict):
-            if "name" in kind and "type" in kind and kind["type"] in ("record", "error", "fixed", "enum"):
-                named[kind["name"]] = kind
-            waiting += [kind[part] for part in ("type", "items", "values") if part in kind]
-            waiting += [field["type"] for field in kind.get("fields", ())]
-            seen.append(kind)
+        seen.append(kind)
+        inner = kind if isinstance(kind, list) else []
+        if isinstance(kind, dict):
+            inner = [kind[part] for part in ("type", "items", "values") if part in kind]
+            inner += [field["type"] for field in kind.get("fields", ())]
+        waiting += [each for each in inner if isinstance(each, (dict, list)) and id(each) not in known]
     for kind in seen:
-        if kind.get("type") == "array" and _takes_no_bytes(kind["items"], named, frozenset()):
+        if (
+            isinstance(kind, dict)
+            and kind.get("type") == "array"
+            and _takes_no_bytes(kind["items"], named, frozenset())
+        ):
             raise SerializationError("arrays of what takes no bytes are not decoded: ten bytes could claim 2^60 items")
 
 
@@ -191,9 +198,8 @@ class AvroDeserializer:
         schema_id = wire_format.schema_id(data)
         writer = self._writers.get(schema_id)
         if writer is None:
-            writer = parse(self.registry, self.registry.schema(schema_id))
-            check_sizes(writer)
-            self._writers[schema_id] = writer
+            schema = self.registry.schema(schema_id)
+            writer = self._writers[schema_id] = parse(self.registry, schema, for_reading=True)
         stream = io.BytesIO(data)
         stream.seek(wire_format.HEADER_BYTES)
         try:

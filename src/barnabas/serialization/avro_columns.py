@@ -141,10 +141,9 @@ class _Shape:
     def of(cls, registry: SchemaRegistry, schema: Schema) -> _Shape:
         if schema.kind != AVRO:
             raise SerializationError(f"it is of type {schema.kind}, not AVRO")
-        parsed = parse(registry, schema)
+        parsed = parse(registry, schema, for_reading=True)
         if not isinstance(parsed, dict) or parsed.get("type") != "record":
             raise SerializationError("only records have columns")
-        _check_sizes(parsed)
         whole = _expanded(registry, schema)
         return cls(parsed, json.dumps(whole), {field["name"]: field for field in whole["fields"]})
 
@@ -260,30 +259,6 @@ def _bare(kind: Any) -> Any:
 
 def _takes_null(kind: Any) -> bool:
     return kind == "null" or (isinstance(kind, list) and "null" in kind)
-
-
-def _check_sizes(parsed: Any) -> None:
-    """Refuse arrays of what takes no bytes: a record of ten bytes could have 2^60 of them."""
-    if isinstance(parsed, list):
-        for each in parsed:
-            _check_sizes(each)
-    elif isinstance(parsed, dict):
-        items = parsed.get("items")
-        if items == "null" or (isinstance(items, dict) and not items.get("fields", True)) or _is_nothing(items):
-            raise SerializationError("arrays of what takes no bytes are not decoded")
-        for name in ("items", "values", "type"):
-            _check_sizes(parsed.get(name))
-        for field in parsed.get("fields", ()):
-            _check_sizes(field)
-
-
-def _is_nothing(items: Any) -> bool:
-    if not isinstance(items, dict):
-        return False
-    if items.get("type") == "fixed":
-        return items.get("size") == 0
-    fields = items.get("fields")
-    return fields is not None and all(each["type"] == "null" or _is_nothing(each["type"]) for each in fields)
 
 
 def _expanded(registry: SchemaRegistry, schema: Schema) -> Any:

@@ -57,5 +57,19 @@ def test_arrays_that_claim_more_items_than_there_are_bytes_are_refused(items: An
         deserializer(items).deserialize(header(1) + FORTY_BITS + b"\0" * 9)
 
 
+class TwoSchemas(OneSchema):
+    """A registry with a schema that refers to another."""
+
+    def dependencies(self, _schema: Schema) -> list[tuple[str, str]]:
+        return [("Nothing", json.dumps(NOTHING))]
+
+
+def test_items_without_bytes_of_another_schema_are_refused() -> None:
+    parsed = {"type": "array", "items": "Nothing"}
+    reader = AvroDeserializer(cast(SchemaRegistry, TwoSchemas(parsed)))
+    with pytest.raises(SerializationError, match="takes no bytes"):
+        reader.deserialize(header(1) + FORTY_BITS)
+
+
 def test_other_arrays_are_read() -> None:
     assert deserializer("long").deserialize(header(1) + b"\x04\x02\x04\x00") == {"items": [1, 2]}
