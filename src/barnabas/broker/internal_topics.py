@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from barnabas.broker.settings.rules import INT_MAX, LONG_MAX, Rule, number, small
+from barnabas.broker.settings.rules import INT_MAX, LONG_MAX, Rule, number, small, whole
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import TopicConfig, topic_config
 from barnabas.broker.settings.topic_table import CLEANUP_POLICY, TOPIC_SETTINGS, VALUE_SCHEMA_VALIDATION
@@ -179,6 +179,7 @@ def _changeable(config: BrokerConfig, replication_factor: int) -> dict[str, Rule
     """Return the allow-list: the settings of internal topics that clients can change, with their values."""
     return {
         "compression.type": TOPIC_SETTINGS["compression.type"].rule,
+        "flush.messages": whole(1, 1),
         "follower.replication.throttled.replicas": TOPIC_SETTINGS["follower.replication.throttled.replicas"].rule,
         "leader.replication.throttled.replicas": TOPIC_SETTINGS["leader.replication.throttled.replicas"].rule,
         "max.message.bytes": small(_MESSAGE_BYTES_MIN),
