@@ -9,6 +9,7 @@ once for each topic, not once for each of its streams.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from barnabas.coordination import paths
@@ -22,6 +23,7 @@ from barnabas.coordination.tree import (
     NodeError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     Operation,
     Tree,
     Watch,
@@ -79,13 +81,16 @@ class ConsumerRegistry:
     def read(self, topics: Iterable[str]) -> Members:
         """Read who is in the group, and how many partitions these topics have; and watch all of it.
 
-        A consumer whose node cannot be understood wants nothing.
+        A consumer whose node cannot be understood wants nothing. A node that belongs to no session is no consumer's: a
+        backup or a stranger left it there.
         """
         folder = paths.group_members(self._group)
         names = self._tree.children(folder, self._watch)
         nodes = self._tree.get_all([f"{folder}/{name}" for name in names])
         subscriptions = {}
         for path, node in nodes.items():
+            if not node.stat.owner:
+                continue
             try:
                 wanted = decode_consumer(path, node.data)
             except NodeError:
@@ -119,12 +124,21 @@ class ConsumerRegistry:
         ensure_paths(self._tree, dict.fromkeys(map(parent_of, nodes)))
         data = self._consumer_id.encode()
         try:
-            for part in in_parts(Create(path, data, ephemeral=True) for path in nodes):
+            for part in in_parts(Create(path, data, ephemeral=True) for path in self._without_strangers(nodes)):
                 if part:
                     self._tree.multi(part)
         except NodeExistsError as refused:
             return refused.path
         return None
+
+    def _without_strangers(self, nodes: list[str]) -> list[str]:
+        """Delete those of the nodes that belong to no session, since nobody else does; return all."""
+        strange = [path for path, node in self._tree.get_all(nodes).items() if not node.stat.owner]
+        report(self._tree, [BadNodeError(path, "it belongs to no session") for path in strange], "deleting the owner")
+        for path in strange:
+            with suppress(NoNodeError, NotEmptyError):
+                self._tree.delete(path)
+        return nodes
 
     def await_release(self, path: str) -> bool:
         """Whether a node is still there; then `on_change` is called when it is not any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -242,6 +243,21 @@ def test_a_registration_that_somebody_deleted_is_made_again(run: Run) -> None:
         await membership.look_for_itself(registry.read_brokers(world.server))
         assert [await world.events.get() for _ in range(2)] == ["fence", "begin anew"]
         assert registry.read_brokers(world.server)[1].epoch == membership.epoch != epoch
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("changed", [b"nonsense", b"", None])
+def test_a_registration_that_somebody_changed_is_written_again(run: Run, changed: bytes | None) -> None:
+    async def scenario(world: World, membership: Membership) -> None:
+        before = registry.read_brokers(world.server)
+        path = paths.broker(1)
+        sound = world.server.get(path).data
+        world.server.set(path, sound.replace(b'"port":', b'"port":1') if changed is None else changed)
+        await membership.look_for_itself(before)
+        assert registry.read_brokers(world.server)[1].epoch == membership.epoch
+        assert json.loads(world.server.get(path).data)["port"] == json.loads(sound)["port"]
+        assert world.events.empty()
 
     run(scenario)
 

@@ -57,7 +57,7 @@ def leader_of(cluster: Cluster) -> Node:
 
 
 @pytest.mark.parametrize(
-    ("state", "is_told"), [*((state, True) for state in STATES), *((state, False) for state in STATES[::5])]
+    ("state", "is_told"), [*((state, True) for state in STATES[::2]), *((state, False) for state in STATES[1::5])]
 )
 def test_partition_is_led_on_whatever_a_stranger_writes(run: Run, state: Any, *, is_told: bool) -> None:
     async def scenario(cluster: Cluster) -> None:
@@ -89,7 +89,7 @@ def test_partition_is_led_on_whatever_a_stranger_writes(run: Run, state: Any, *,
     run(scenario)
 
 
-@pytest.mark.parametrize("state", STATES[::2])
+@pytest.mark.parametrize("state", STATES[::4])
 def test_replica_with_all_records_leads_after_a_restart_of_all(run: Run, state: Any) -> None:
     """Broker 2 led last, alone, with three records."""
 

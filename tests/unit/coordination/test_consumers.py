@@ -68,7 +68,7 @@ def test_registration_is_that_of_kafka_0_8():
 def test_consumer_that_cannot_be_understood_wants_nothing(tree, two):
     ann, _ = two
     ann.register(["clicks"], 1)
-    tree.create(paths.group_member("ctr", "odd/one"), b"?")
+    tree.create(paths.group_member("ctr", "odd/one"), b"?", ephemeral=True)
     assert ann.read(["clicks"]).subscriptions == {"ann": {"clicks"}, "odd/one": set()}
 
 
@@ -133,6 +133,25 @@ def test_all_that_a_session_owns_goes_with_it(tree, two):
     ann.claim([FIRST])
     ann.tree.close()
     assert bob.claim([FIRST]) is None
+
+
+def test_nodes_that_belong_to_no_session_keep_nobody_from_consuming(tree, two):
+    ann, bob = two
+    ann.register(["clicks"], 1)
+    for name in ("stranger", "%FF"):
+        tree.create(f"{paths.group_members('ctr')}/{name}", encode_consumer(["clicks"], 1))
+    tree.create(paths.group_owner("ctr", FIRST), b"stranger", make_parents=True)
+    assert ann.read(["clicks"]).subscriptions == {"ann": frozenset({"clicks"})}
+    assert ann.claim([FIRST, SECOND]) is None
+    assert owners(tree) == {"0": b"ann", "1": b"ann"}
+    assert bob.claim([FIRST]) == paths.group_owner("ctr", FIRST)
+
+
+def test_topic_that_cannot_be_understood_is_not_consumed(tree, two):
+    ann, _ = two
+    ann.register(["clicks"], 1)
+    tree.set(paths.topic("clicks"), b"nonsense")
+    assert ann.read(["clicks"]).partition_counts == {}
 
 
 def test_nothing_can_be_claimed_released_and_committed(two):
