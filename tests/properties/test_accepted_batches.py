@@ -156,7 +156,7 @@ def of_columns(codec: ModuleType, batch: bytes | memoryview) -> list[Read]:
     ]
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(200))
 @given(batches(), st.sampled_from([-1, -1, 0, 2**63 - 1]))
 def test_every_reader_reads_each_accepted_record(made: tuple[bytearray, list[Drawn]], append_time_ms: int) -> None:
     batch, drawn = made

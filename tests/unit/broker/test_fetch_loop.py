@@ -31,7 +31,7 @@ from tests.simulation.loop import SimulatedLoop
 LIMITS = Limits(max_wait_ms=500, min_bytes=1, max_bytes=10_000, partition_max_bytes=1_000, pause_s_max=1.0)
 TOPIC_ID = b"A" * 16
 OFFSET_MAX = 2**63 - 1
-LIES_S = 60.0
+LIES_S = 30.0
 ANSWER_S = 0.001
 """How long the leader takes for an answer."""
 

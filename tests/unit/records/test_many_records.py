@@ -35,8 +35,7 @@ def test_more_records_than_a_compressed_batch_may_have_are_neither_taken_nor_rea
         ArrowReader().read(batch, "t", 0)
 
 
-@pytest.mark.parametrize("codec", [codec_pure, chosen("codec")])
-@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize(("codec", "more"), [(codec_pure, 1), (chosen("codec"), 0), (chosen("codec"), 1)])
 def test_a_record_has_at_most_a_million_headers(codec: ModuleType, more: int) -> None:
     count = HEADERS_MAX + more
     content = b"\0\0\0\1\1" + encode_varint(count) + b"\0\1" * count
