@@ -132,7 +132,7 @@ def test_commit_of_many_partitions_is_split_into_batches(tmp_path: Path) -> None
 def test_record_that_is_too_large_is_refused_and_the_others_are_stored(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
         store = caller.broker.offsets
-        large = store.commit("g", {FIRST: OffsetAndMetadata(1, "m" * 3_000)})
+        large = store.commit("g", {FIRST: OffsetAndMetadata(1, "m" * 1_100_000)})
         small = store.commit("g", {SECOND: offset(2)})
         with pytest.raises(KafkaError) as caught:
             await large
@@ -140,7 +140,7 @@ def test_record_that_is_too_large_is_refused_and_the_others_are_stored(tmp_path:
         await small
         assert told(caller, "g") == {SECOND: 2}
 
-    run(tmp_path, scenario, message_max_bytes=2_000)
+    run(tmp_path, scenario)
 
 
 def test_commit_that_the_disk_refuses_is_told_and_the_next_one_is_tried(
