@@ -129,14 +129,13 @@ class GuardedClock:
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
         # The functions themselves, as they are called several times for each request.
         self.time_ms = clock.time_ms
         self.time_s = clock.time_s
         self.monotonic = clock.monotonic
         self.since_boot = clock.since_boot
         self._lock = threading.Lock()
-        low_s, high_s, now_s = self._read_course()
+        low_s, high_s, now_s, _ = self._read_course()
         self._course_s = (low_s + high_s) / 2
         self._course_read_s = now_s
         self._held_until_s = now_s
@@ -144,7 +143,7 @@ class GuardedClock:
 
     def expiry_ms(self) -> int | None:
         with self._lock:
-            low_s, high_s, now_s = self._read_course()
+            low_s, high_s, now_s, wall_s = self._read_course()
             jump_s = max(0.0, low_s - self._course_s) or min(0.0, high_s - self._course_s)
             if abs(jump_s) > JUMP_S_MAX:
                 self._hold(
@@ -153,7 +152,8 @@ class GuardedClock:
             if abs(jump_s) > JUMP_S_MAX or now_s - self._course_read_s >= HOLD_S:
                 self._course_s = (low_s + high_s) / 2
                 self._course_read_s = now_s
-            return None if now_s < self._held_until_s else self._clock.time_ms()
+            # The reading that was compared, and no other: the clock may jump between two.
+            return None if now_s < self._held_until_s else round(wall_s * 1000)
 
     def compare_with_last_life(self, last_ms: int) -> None:
         """Doubt the wall clock of a start that does not follow closely upon the program's last sign of life.
@@ -162,7 +162,7 @@ class GuardedClock:
 
         :param last_ms: the wall time of that sign, as when the newest file was written.
         """
-        away_s = self._clock.time_s() - last_ms / 1000
+        away_s = self.time_s() - last_ms / 1000
         if -JUMP_S_MAX <= away_s <= HOLD_S:
             return
         when = f"{away_s:.0f} s before" if away_s > 0 else f"{-away_s:.0f} s after"
@@ -175,15 +175,15 @@ class GuardedClock:
             self._logged_s = now_s
             log.warning("%s; no data expires for %.0f minutes", why, HOLD_S / 60)
 
-    def _read_course(self) -> tuple[float, float, float]:
-        """Return by how much wall time is ahead of the time since the boot, at least and at most, and the latter.
+    def _read_course(self) -> tuple[float, float, float, float]:
+        """Return the least and the most by which wall time is ahead of the boot time, the boot time, and wall time.
 
         The thread may stand still between two readings: what passed then is no jump.
         """
         before_s = self.since_boot()
         wall_s = self.time_s()
         after_s = self.since_boot()
-        return wall_s - after_s, wall_s - before_s, after_s
+        return wall_s - after_s, wall_s - before_s, after_s, wall_s
 
 
 SYSTEM_CLOCK = SystemClock()

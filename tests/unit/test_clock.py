@@ -76,6 +76,20 @@ def test_small_corrections_are_no_jumps_unless_they_come_in_a_row(clock: Guarded
     assert clock.expiry_ms() is None
 
 
+def test_a_clock_that_jumps_between_two_readings_is_used_as_it_was_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall = ManualClock()
+    clock = GuardedClock(wall)
+    expected_ms = wall.time_ms()
+
+    def read_and_jump() -> float:
+        wall_s = expected_ms / 1000
+        wall.jump(YEAR_S)
+        return wall_s
+
+    monkeypatch.setattr(clock, "time_s", read_and_jump)
+    assert clock.expiry_ms() == expected_ms
+
+
 def test_a_thread_that_stands_still_between_two_readings_sees_no_jump() -> None:
     class Interrupted(ManualClock):
         def time_s(self) -> float:
