@@ -289,6 +289,14 @@ class ConfigurationError(BarnabasError):
     """A setting that does not exist or cannot have the value given."""
 
 
+class UnavailableError(ConfigurationError):
+    """An address or a broker id that this process cannot have now: another one has it, or the machine lacks it."""
+
+    @property
+    def retriable(self) -> bool:
+        return True
+
+
 class DisconnectedError(RetriableError):
     """The connection ended before the answer came. The request may or may not have been carried out."""
 

@@ -36,7 +36,7 @@ Refuse = Callable[..., str]
 def refuse() -> Refuse:
     """Starts a broker that must not start, and returns the one line that it says."""
 
-    def start(*arguments: object, **environment: str) -> str:
+    def start(*arguments: object, code: int = 1, **environment: str) -> str:
         done = subprocess.run(
             [*UP, *map(str, arguments)],
             capture_output=True,
@@ -45,7 +45,7 @@ def refuse() -> Refuse:
             timeout=TIMEOUT_S,
             check=False,
         )
-        assert (done.returncode, done.stdout) == (1, ""), done.stderr
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
         (line,) = done.stderr.splitlines()
         assert line.startswith("barnabas: ")
         return line
@@ -105,16 +105,16 @@ def test_folder_that_is_a_file_is_refused(refuse, tmp_path) -> None:
 def test_wrong_setting_is_named(refuse, tmp_path, content, told) -> None:
     config = tmp_path / "broker.toml"
     config.write_text(content)
-    assert told in refuse("--port", 0, "--data", tmp_path / "data", "--config", config)
+    assert told in refuse("--port", 0, "--data", tmp_path / "data", "--config", config, code=2)
     assert not (tmp_path / "data").exists()
 
 
 def test_missing_config_file_is_named(refuse, tmp_path) -> None:
-    assert "none.toml" in refuse("--data", tmp_path / "data", "--config", tmp_path / "none.toml")
+    assert "none.toml" in refuse("--data", tmp_path / "data", "--config", tmp_path / "none.toml", code=2)
 
 
 def test_wrong_setting_in_the_environment_is_named(refuse, tmp_path) -> None:
-    assert "BARNABAS_NUM_PARTITIONS=x" in refuse("--data", tmp_path / "data", BARNABAS_NUM_PARTITIONS="x")
+    assert "BARNABAS_NUM_PARTITIONS=x" in refuse("--data", tmp_path / "data", code=2, BARNABAS_NUM_PARTITIONS="x")
 
 
 def test_settings_come_from_file_and_environment(make_broker, tmp_path) -> None:
@@ -130,7 +130,7 @@ def test_settings_come_from_file_and_environment(make_broker, tmp_path) -> None:
         assert len(producer.partitions_for("clicks")) == 7
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_ends_it_cleanly_with_clients_connected(broker, number) -> None:
     produce(broker, "clicks", 100)
     with contextlib.closing(CLIENTS[0].consumer(broker.bootstrap, "clicks")) as consumer:

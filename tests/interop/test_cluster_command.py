@@ -142,7 +142,7 @@ def test_what_cannot_be_had_in_a_folder_is_refused_with_the_reason(start) -> Non
     )
     assert cluster.stop() == 0
     refused = barnabas("cluster", "up", "--data", cluster.data, "--zookeeper-servers", 3)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "has 1 ZooKeeper server, and the number cannot change" in refused.stderr
 
 
@@ -151,7 +151,7 @@ def test_wrong_setting_is_told_before_anything_is_started(tmp_path) -> None:
     config.write_text("num.partition = 3\n")
     refused = barnabas("cluster", "up", "--data", tmp_path / "data", "--config", config)
     assert (refused.returncode, refused.stderr) == (
-        1,
+        2,
         "barnabas: there is no setting num.partition; did you mean num.partitions?\n",
     )
     assert not (tmp_path / "data").exists()

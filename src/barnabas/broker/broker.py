@@ -52,7 +52,7 @@ from barnabas.coordination.lives import read_lives
 from barnabas.coordination.renewable import RenewableTree
 from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import BrokerRegistration
-from barnabas.errors import BarnabasError, ConfigurationError, DataFolderError
+from barnabas.errors import BarnabasError, DataFolderError, UnavailableError
 from barnabas.log_lines import reason_of
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
@@ -110,7 +110,7 @@ class Broker:
     async def start(self) -> None:
         """Begin to serve; `port` is known afterwards.
 
-        :raises ConfigurationError: the address cannot be listened on, or another broker with this id is alive.
+        :raises UnavailableError: the address cannot be listened on, or another broker with this id is alive.
         :raises DataFolderError: the data folder cannot be used.
         :raises CoordinationError: the tree cannot be reached.
         """
@@ -371,7 +371,7 @@ class Broker:
             hint = (
                 f"; choose another with {flag}, or {flag} 0 for a free one" if error.errno == errno.EADDRINUSE else ""
             )
-            raise ConfigurationError(f"cannot listen on {host_port(host, port)}: {error.strerror}{hint}") from None
+            raise UnavailableError(f"cannot listen on {host_port(host, port)}: {error.strerror}{hint}") from None
 
     def _limits(self, open_files: OpenFiles) -> Limits:
         """Return the limits for clients that the settings ask for."""

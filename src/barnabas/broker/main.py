@@ -6,13 +6,13 @@ import asyncio
 import gc
 import logging
 import resource
-import signal
 import sys
 
 from barnabas.addresses import host_port
 from barnabas.broker.broker import Broker
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.surroundings import Surroundings
+from barnabas.stop_signals import stop_on_signals
 
 SWITCH_INTERVAL_S = 0.0005
 """How long another thread may hold the interpreter before the event loop gets it back. The loop lets go of it with each
@@ -25,10 +25,10 @@ takes 0.1 s with 10,000 partitions, so it is made rare; one of young objects tak
 
 
 def run(config: BrokerConfig, surroundings: Surroundings | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; prints `ready HOST:PORT` when it serves. Return the exit code.
+    """Serve until SIGTERM, SIGINT or SIGHUP; prints `ready HOST:PORT` when it serves. Return the exit code.
 
     :param surroundings: what it is to take for the world around it; None: the machine's.
-    :raises ConfigurationError: the address cannot be listened on.
+    :raises UnavailableError: the address cannot be listened on.
     :raises DataFolderError: the data folder cannot be used.
     :raises StorageError: the stop was not a clean one; or all data folders have failed.
     """
@@ -42,8 +42,7 @@ def run(config: BrokerConfig, surroundings: Surroundings | None = None) -> int:
 async def _serve(config: BrokerConfig, surroundings: Surroundings | None) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop_on_signals(loop, stop.set)
     broker = Broker(config, surroundings)
     # To stop is not clean then, and the command says why.
     broker.on_failed = lambda _reason: loop.call_soon_threadsafe(stop.set)

@@ -26,7 +26,7 @@ from barnabas.coordination import registry
 from barnabas.coordination.renewable import RenewableTree
 from barnabas.coordination.tree import NodeExistsError
 from barnabas.coordination.values import BrokerRegistration
-from barnabas.errors import BarnabasError, ConfigurationError
+from barnabas.errors import BarnabasError, UnavailableError
 
 ASKED_TIMES = 6
 """So often the tree is asked in one session timeout."""
@@ -82,7 +82,7 @@ class Membership:
     async def register(self) -> None:
         """Register; wait as long as a session lasts for another broker with this id to go.
 
-        :raises ConfigurationError: one is alive.
+        :raises UnavailableError: one is alive.
         :raises CoordinationError: the tree cannot be reached.
         """
         self._is_registered = False
@@ -97,7 +97,7 @@ class Membership:
                 await self.tell()
             except NodeExistsError as error:
                 if self._clock.monotonic() > deadline:
-                    raise ConfigurationError(f"{error.detail or error}; choose another id with --id") from None
+                    raise UnavailableError(f"{error.detail or error}; choose another id with --id") from None
                 await asyncio.sleep(AGAIN_S)
             else:
                 self._last_word_s = asked_s

@@ -11,13 +11,11 @@ from typing import Any, TypeVar
 
 import click
 
-from barnabas.cli.failures import explain
+from barnabas.cli.failures import exit_code_of, explain
 from barnabas.errors import BarnabasError
 from barnabas.log_lines import LOG_FORMATS, Lines, LogFormat, log_to_standard_error
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-EXIT_FAILED = 1
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +45,7 @@ def telling_errors(log_format: LogFormat, level: int = logging.INFO) -> Iterator
         if log_format == "plain":
             raise
         log.critical("%s", explain(error), exc_info=bool(os.environ.get("BARNABAS_DEBUG")))
-        sys.exit(EXIT_FAILED)
+        sys.exit(exit_code_of(error))
 
 
 class ClusterLines:

@@ -16,6 +16,7 @@ from barnabas.cli.broker_log import ClusterLines, log_format_option, telling_err
 from barnabas.cli.cluster_moves import balance, drain, replace
 from barnabas.cli.log_dirs import log_dirs
 from barnabas.cli.options import bootstrap_option, connect, json_option
+from barnabas.stop_signals import stop_signals
 
 if TYPE_CHECKING:
     from barnabas.log_lines import LogFormat
@@ -64,9 +65,9 @@ def up(
 ) -> int:
     """Start a cluster on this machine: ZooKeeper and brokers, as processes.
 
-    Prints `ready HOST:PORT,HOST:PORT,...` once all brokers serve; what they log goes to standard error. Ctrl-C or
-    SIGTERM stops all of them, one after the other. A second start on the same folder goes on with the same brokers
-    and ports.
+    Prints `ready HOST:PORT,HOST:PORT,...` once all brokers serve; what they log goes to standard error. Ctrl-C,
+    SIGTERM or SIGHUP stops all of them, one after the other. A second start on the same folder goes on with the
+    same brokers and ports.
     """
     if zookeeper and zookeeper_servers:
         raise click.UsageError("--zookeeper names servers that run already: none are started, so leave the number out")
@@ -88,7 +89,8 @@ def up(
         log_format=log_format,
     )
     lines = ClusterLines(log_format)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in stop_signals():
+        signal.signal(number, _interrupt)
     try:
         # What matters is raised, or told by the processes. While ZooKeeper starts, its client logs what is in vain.
         with (

@@ -3,8 +3,8 @@
 Only click is imported before the subcommand is known: `barnabas --help` and `barnabas up` start at once, and
 no command pays for what another needs.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped with Ctrl-C, 143 stopped with SIGTERM, 141 stopped because
-nobody reads standard output any more (`barnabas consume clicks | head`).
+Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 129 stopped with SIGHUP, 130 with Ctrl-C, 143 with SIGTERM,
+141 stopped because nobody reads standard output any more (`barnabas consume clicks | head`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from barnabas.cli.failures import explain
+from barnabas.cli.failures import EXIT_FAILED, exit_code_of, explain
 from barnabas.cli.options import global_bootstrap_option
 from barnabas.cli.signals import EXIT_INTERRUPTED
 from barnabas.cli.standard_output import (
@@ -34,8 +34,6 @@ from barnabas.errors import BarnabasError
 
 if TYPE_CHECKING:
     from barnabas.broker.surroundings import Surroundings
-
-EXIT_FAILED = 1
 
 COMMANDS = {
     "up": "Start a broker in the foreground.",
@@ -155,17 +153,17 @@ def _tell(error: click.ClickException | BarnabasError | OSError) -> int:
         _say(message if message.endswith("?") else f"{message}; see: {where} --help")
         return error.exit_code
     if isinstance(error, click.ClickException):
-        return _fail(error.format_message(), error)
+        return _fail(error.format_message(), error, EXIT_FAILED)
     if isinstance(error, OSError) and error.filename == STANDARD_OUTPUT:
         give_up_standard_output()
-    return _fail(explain(error), error)
+    return _fail(explain(error), error, exit_code_of(error))
 
 
-def _fail(message: str, error: Exception) -> int:
+def _fail(message: str, error: Exception, code: int) -> int:
     if os.environ.get("BARNABAS_DEBUG"):
         raise error
     _say(message)
-    return EXIT_FAILED
+    return code
 
 
 def _say(message: str) -> None:

@@ -8,7 +8,14 @@ from collections.abc import Iterable
 import click
 
 from barnabas.cli.terminal_text import written_out
-from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import (
+    BarnabasError,
+    ConfigurationError,
+    DisconnectedError,
+    ErrorCode,
+    KafkaError,
+    TimedOutError,
+)
 
 _ADVICE = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has 1 to 249 of the characters a-z A-Z 0-9 . _ -",
@@ -21,6 +28,21 @@ NAMES_ALIKE = 0.65
 SETTINGS_ALIKE = 0.75
 """How alike a name must be to what was given, to be offered instead (difflib's ratio). The long names of settings have
 much in common."""
+
+
+EXIT_FAILED = 1
+EXIT_WRONG_SETTINGS = 2
+"""As wrong usage has. A supervisor does not start the command again: the result would be the same."""
+
+
+def exit_code_of(error: BarnabasError | OSError) -> int:
+    """Return the exit code of a command that an error ends.
+
+    >>> exit_code_of(ConfigurationError("there is no setting num.partition")), exit_code_of(UnavailableError("port 1"))
+    (2, 1)
+    """
+    is_wrong = isinstance(error, ConfigurationError) and not error.retriable
+    return EXIT_WRONG_SETTINGS if is_wrong else EXIT_FAILED
 
 
 def explain(error: BarnabasError | OSError) -> str:

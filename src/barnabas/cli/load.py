@@ -145,7 +145,7 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
     "--every",
     metavar="INTERVAL",
     callback=_interval,
-    help="Load again and again, as in 30s, 1m or 2h, until Ctrl-C or SIGTERM; what fails is told and tried again.",
+    help="Load again and again, as in 30s, 1m or 2h, until Ctrl-C, SIGTERM or SIGHUP; failed loads are tried again.",
 )
 @click.option(
     "--until-complete",
@@ -232,7 +232,7 @@ def load(
 def _load_every(
     loads: _Loads, interval_s: float, maintain_every_s: float | None, metrics_port: int | None, as_json: bool
 ) -> None:
-    """Load for ever; Ctrl-C and SIGTERM end it, and leave the tables as they were before the load that is running."""
+    """Load until Ctrl-C, SIGTERM or SIGHUP, which leave the tables as they were before the load that is running."""
     from barnabas.cli.load_rounds import LoadRounds, as_line
     from barnabas.cli.maintenance_rounds import MaintenanceRounds
     from barnabas.cli.metrics_server import serving_metrics

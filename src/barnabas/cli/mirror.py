@@ -1,10 +1,9 @@
-"""`barnabas mirror`: topics of one cluster, followed in another, until Ctrl-C or SIGTERM."""
+"""`barnabas mirror`: topics of one cluster, followed in another, until Ctrl-C, SIGTERM or SIGHUP."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from barnabas.cli.options import properties_option
 from barnabas.cli.terminal_text import written_out
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
+from barnabas.stop_signals import stop_on_signals
 
 if TYPE_CHECKING:
     from barnabas.mirror.metrics import Sums
@@ -112,7 +112,7 @@ def mirror(
     """Have topics of one cluster follow in another: records, partitions, settings, and offsets of groups.
 
     What is in the target says how far it is: a mirror that is killed goes on where it was, and neither loses a record
-    nor has it twice. Ctrl-C or SIGTERM end it. The exit code is 1 where something could not be mirrored.
+    nor has it twice. Ctrl-C, SIGTERM or SIGHUP ends it. The exit code is 1 where something could not be mirrored.
 
     \b
     barnabas mirror --from a:9092 --to b:9092 --topics 'clicks|shop-.*' --groups '.*'
@@ -205,8 +205,7 @@ async def _mirror(config: MirrorConfig, output: _Output, metrics_port: int | Non
     from barnabas.mirror.mirror import Mirror
 
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop_on_signals(asyncio.get_running_loop(), stop.set)
     mirror = Mirror(config, output.tell)
     watching: asyncio.Task[None] | None = None
     try:

@@ -43,8 +43,8 @@ def registry(
 ) -> int:
     """Start a schema registry in the foreground, with Confluent's REST interface.
 
-    Prints `ready URL` once it serves. Ctrl-C or SIGTERM stops it. Several may run for one topic: one of them writes,
-    the others pass on to it what changes something.
+    Prints `ready URL` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it. Several may run for one topic: one of
+    them writes, the others pass on to it what changes something.
     """
     if missing := [name for name in NEEDED if not _is_there(name)]:
         raise click.ClickException(f"{', '.join(missing)} not installed; run: pip install 'barnabas[registry]'")

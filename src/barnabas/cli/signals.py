@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as ordinary ways to end a command: quietly, and with what is open closed."""
+"""SIGTERM, SIGHUP and Ctrl-C as ordinary ways to end a command: quietly, and with what is open closed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ import os
 import signal
 import sys
 
+from barnabas.stop_signals import stop_signals
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # spelled so because `typing` takes its time, and the entry must be quick to deal with Ctrl-C
     from types import FrameType
 
 EXIT_INTERRUPTED = 130
-EXIT_TERMINATED = 143
+SIGNALLED = 128
+"""A shell's exit code of a process that a signal ended is this plus the signal's number."""
 
 
 def end_on_sigterm() -> None:
-    """Make SIGTERM leave the command as Ctrl-C does, through its `finally` blocks, with exit code 143."""
-    signal.signal(signal.SIGTERM, _leave)
+    """Make SIGTERM and SIGHUP leave the command through its `finally` blocks, with exit code 143 or 129."""
+    for number in stop_signals():
+        if number is not signal.SIGINT:
+            signal.signal(number, _leave)
 
 
-def _leave(_number: int, _frame: FrameType | None) -> None:
-    sys.exit(EXIT_TERMINATED)
+def _leave(number: int, _frame: FrameType | None) -> None:
+    sys.exit(SIGNALLED + number)
 
 
 def end_at_once_on_interrupt() -> None:

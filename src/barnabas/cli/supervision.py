@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from barnabas.cli.child_process import ChildProcess, Ended, Event, Ready
+from barnabas.cli.failures import EXIT_WRONG_SETTINGS
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.exit_codes import how_it_ended
 
 START_TIMEOUT_S = 60.0
@@ -123,6 +124,7 @@ class Supervisor:
     def start(self) -> None:
         """Start all, and return when all of them serve.
 
+        :raises ConfigurationError: a broker refuses its settings.
         :raises BarnabasError: one ended, or does not serve in time; the message has what it said. Call `stop` then.
         """
         for broker in self.brokers:
@@ -135,7 +137,8 @@ class Supervisor:
                 raise BarnabasError(f"{names} did not serve within {START_TIMEOUT_S:.0f} s")
             begun = self._broker_of(event.child)
             if begun is not None and isinstance(event, Ended):
-                raise BarnabasError(f"{begun.name} did not start: {event.child.last_line or how_it_ended(event.code)}")
+                failure = ConfigurationError if event.code == EXIT_WRONG_SETTINGS else BarnabasError
+                raise failure(f"{begun.name} did not start: {event.child.last_line or how_it_ended(event.code)}")
             if begun is not None and isinstance(event, Ready):
                 self._serves(begun, event)
 

@@ -53,8 +53,8 @@ def up(
 ) -> int:
     """Start a broker in the foreground.
 
-    Prints `ready HOST:PORT` once it serves. Ctrl-C or SIGTERM stops it cleanly. Settings come from the file, from
-    the environment (BARNABAS_NUM_PARTITIONS for num.partitions) and from these flags; the later of them win.
+    Prints `ready HOST:PORT` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it cleanly. Settings come from the
+    file, from the environment (BARNABAS_NUM_PARTITIONS for num.partitions) and from these flags; the later of them win.
     """
     from barnabas.broker.main import run
     from barnabas.broker.settings.static import load_config

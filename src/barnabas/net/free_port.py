@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from barnabas.errors import ConfigurationError
+from barnabas.errors import UnavailableError
 
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 """Where Linux tells the first and the last port that it gives to connections."""
@@ -43,7 +43,7 @@ def lasting_ports(host: str, count: int, *, ephemeral: tuple[int, int] | None = 
     connections, they are of those.
 
     :param ephemeral: the first and the last port that the system gives to connections; None: it is asked.
-    :raises ConfigurationError: there are not so many.
+    :raises UnavailableError: there are not so many.
 
     >>> all(10_000 <= port < 32_768 for port in lasting_ports("127.0.0.1", 3, ephemeral=(32_768, 65_535)))
     True
@@ -52,7 +52,7 @@ def lasting_ports(host: str, count: int, *, ephemeral: tuple[int, int] | None = 
     lasting = [*range(LOWEST, min(first, HIGHEST + 1)), *range(max(last + 1, LOWEST), HIGHEST + 1)]
     found = list(itertools.islice(_free_among(host, [lasting, range(LOWEST, HIGHEST + 1)]), count))
     if len(found) < count:
-        raise ConfigurationError(f"{host} has no {count} free ports of {LOWEST} or more")
+        raise UnavailableError(f"{host} has no {count} free ports of {LOWEST} or more")
     return found
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from barnabas.addresses import bare_host, host_port
-from barnabas.errors import ConfigurationError
+from barnabas.errors import ConfigurationError, UnavailableError
 from barnabas.registry.election import Election
 from barnabas.registry.http_server import HttpServer, Request, Response
 from barnabas.registry.routes import Rest, refusal
 from barnabas.registry.service import Service
 from barnabas.registry.state import RegistryState
 from barnabas.registry.topic import SchemaTopic
+from barnabas.stop_signals import stop_on_signals
 
 ANSWER_S = 45.0
 FIRST_LEADER_S = 30.0
@@ -68,7 +68,7 @@ class Registry:
         try:
             port = await self._server.start(config.host, config.port)
         except OSError as error:
-            raise ConfigurationError(
+            raise UnavailableError(
                 f"cannot listen on {host_port(config.host, config.port)}: {error.strerror}"
             ) from error
         self.url = config.url or f"http://{host_port(config.host, port)}"
@@ -92,7 +92,7 @@ class Registry:
 
 
 def run(config: RegistryConfig) -> int:
-    """Serve until SIGTERM or SIGINT; prints `ready URL` when it serves. Return the exit code.
+    """Serve until SIGTERM, SIGINT or SIGHUP; prints `ready URL` when it serves. Return the exit code.
 
     :raises BarnabasError: no broker answers, or the address cannot be listened on.
     """
@@ -103,8 +103,7 @@ def run(config: RegistryConfig) -> int:
 async def _serve(config: RegistryConfig) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop_on_signals(loop, stop.set)
     registry = Registry(config)
     try:
         await registry.start()

@@ -31,6 +31,7 @@ from barnabas.spark.errors import SparkFailedError
 from barnabas.spark.java import find_java_home
 from barnabas.spark.java_errors import chief_line, told_as
 from barnabas.spark.quick_workers import having
+from barnabas.stop_signals import stop_signals
 
 log = logging.getLogger(__name__)
 
@@ -141,12 +142,12 @@ def _launched(conf: SparkConf, output: IO[bytes]) -> JavaGateway:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Keep SIGINT and SIGTERM back, and deliver them afterwards. Signals come to the main thread only."""
+    """Keep stop signals back, and deliver them afterwards. Signals come to the main thread only."""
     if current_thread() is not main_thread():
         yield
         return
     came: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in stop_signals()}
     for number in before:
         signal.signal(number, lambda number, _frame: came.append(number))
     try:

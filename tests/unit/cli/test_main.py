@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click import ClickException
@@ -88,8 +89,27 @@ def test_version_says_what_is_wrong_with_the_codec() -> None:
         env={**os.environ, "BARNABAS_CODEC": "quick"},
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("barnabas: BARNABAS_CODEC='quick' must be ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["up", "--config", "/nowhere.toml"],
+        ["up", "--config", "/nowhere.toml", "--log-format", "json"],
+        ["cluster", "up", "--config", "/nowhere.toml"],
+        ["registry", "-X", "no.such.setting=1"],
+        ["mirror", "--from", "a:1", "--to", "b:1", "--topics", "("],
+        ["load", "clicks", "--warehouse", "w", "--every", "1s", "--format", "lines:nothing", "-b", "127.0.0.1:1"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_wrong_settings_end_a_service_with_the_code_of_wrong_usage(arguments: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "barnabas.cli.main", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_version(run) -> None:

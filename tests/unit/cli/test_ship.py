@@ -59,7 +59,7 @@ def test_records_have_the_times_of_their_lines(cluster, ship, tmp_path) -> None:
     assert (first.timestamp_ms, first.value) == (1_431_857_103_000, line.encode())
     assert second.timestamp_ms > first.timestamp_ms
     assert "1 of them say no time" in outcome.err
-    assert ship("--event-time", "at").code == 1
+    assert ship("--event-time", "at").code == 2
 
 
 def test_file_that_was_written_over_is_shipped_anew_and_said_so(cluster, ship, tmp_path) -> None:

@@ -26,8 +26,9 @@ PROGRESS_INTERVAL_S = 1.0
 
 def main() -> None:
     """Serve until the input ends."""
-    # A Ctrl-C in the terminal is for the broker, which then ends this process's input.
+    # The terminal's signals are for the broker, which then ends this process's input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.nice(NICENESS)
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_lines, args=(sys.stdin.buffer, lines), daemon=True).start()

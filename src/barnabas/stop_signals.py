@@ -1,0 +1,25 @@
+"""Signals that stop a process cleanly: SIGTERM, Ctrl-C and SIGHUP, which a closed terminal sends."""
+
+from __future__ import annotations
+
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the command imports this module before it knows what it needs
+    import asyncio
+    from collections.abc import Callable
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that stop a long-running process.
+
+    SIGHUP is missing where the parent ignores it: `nohup` keeps a process running when the terminal closes.
+    """
+    usual = (signal.SIGTERM, signal.SIGINT)
+    return usual if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*usual, signal.SIGHUP)
+
+
+def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Call `stop` in the event loop at each stop signal."""
+    for number in stop_signals():
+        loop.add_signal_handler(number, stop)
