@@ -6,50 +6,15 @@ one reads what the new one writes. FULL: both. The transitive ones compare with 
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
 
-from barnabas.registry.errors import RegistryError
-from barnabas.registry.kinds.schema import Schema
+from barnabas.registry.errors import cut
+from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
+from barnabas.registry.settings import Level
 from barnabas.registry.state import Version
 
-
-class Level(enum.StrEnum):
-    """A compatibility level."""
-
-    NONE = enum.auto()
-    BACKWARD = enum.auto()
-    BACKWARD_TRANSITIVE = enum.auto()
-    FORWARD = enum.auto()
-    FORWARD_TRANSITIVE = enum.auto()
-    FULL = enum.auto()
-    FULL_TRANSITIVE = enum.auto()
-
-    @classmethod
-    def of(cls, name: object) -> Level:
-        """Return the level of a name in any case.
-
-        :raises RegistryError: 42203.
-        """
-        try:
-            return cls(str(name).lower())
-        except ValueError:
-            raise RegistryError.invalid_level() from None
-
-    @property
-    def is_transitive(self) -> bool:
-        """Whether all earlier versions count, and not the last alone."""
-        return self.endswith("_transitive")
-
-    @property
-    def is_backward(self) -> bool:
-        """Whether the new schema must read what earlier ones wrote."""
-        return self.startswith(("backward", "full"))
-
-    @property
-    def is_forward(self) -> bool:
-        """Whether earlier schemas must read what the new one writes."""
-        return self.startswith(("forward", "full"))
+REASONS_MAX = 100
+"""So many reasons an answer has."""
 
 
 def incompatibilities(
@@ -64,19 +29,33 @@ def incompatibilities(
     for version in reversed(earlier if level.is_transitive else earlier[-1:]):
         if version.content.schema_type != new_type:
             return [f"version {version.version} is of type {version.content.schema_type}, this one of type {new_type}"]
-        old = parse(version)
+        try:
+            old = parse(version)
+        except SchemaSyntaxError as error:
+            return [f"version {version.version} cannot be parsed: {error}"]
         reasons = [
             *(f"the new schema cannot read version {version.version}: {why}" for why in _reads(level, new, old)),
             *(f"version {version.version} cannot read the new schema: {why}" for why in _is_read(level, new, old)),
         ]
         if reasons:
-            return reasons
+            return [cut(reason) for reason in reasons[:REASONS_MAX]]
     return []
 
 
 def _reads(level: Level, new: Schema, old: Schema) -> list[str]:
-    return new.obstacles_to_reading(old) if level.is_backward else []
+    return _obstacles(new, old) if level.is_backward else []
 
 
 def _is_read(level: Level, new: Schema, old: Schema) -> list[str]:
-    return old.obstacles_to_reading(new) if level.is_forward else []
+    return _obstacles(old, new) if level.is_forward else []
+
+
+def _obstacles(reader: Schema, writer: Schema) -> list[str]:
+    """Return the obstacles to reading; an error of the comparison is an obstacle as well.
+
+    A $ref may lead to a part of a schema that its meta-schema does not check, so a keyword can hold any value.
+    """
+    try:
+        return reader.obstacles_to_reading(writer)
+    except Exception as error:  # noqa: BLE001
+        return [f"the schemas cannot be compared: {type(error).__name__}: {error}"]

@@ -7,7 +7,12 @@ from collections.abc import Iterable
 from barnabas.errors import BarnabasError
 
 SCHEMA_SHOWN_MAX = 1_000
-"""How many characters of a schema an error repeats."""
+"""How many characters of a schema, or of a reason, an error repeats."""
+
+
+def cut(text: str) -> str:
+    """Return the beginning of a text that an error repeats."""
+    return text if len(text) <= SCHEMA_SHOWN_MAX else f"{text[:SCHEMA_SHOWN_MAX]}..."
 
 
 class RegistryError(BarnabasError):
@@ -99,7 +104,7 @@ class RegistryError(BarnabasError):
 
         :param references: name, subject and version of each.
         """
-        shown = text if len(text) <= SCHEMA_SHOWN_MAX else f"{text[:SCHEMA_SHOWN_MAX]}..."
+        shown, reason = cut(text), cut(reason)
         refs = ", ".join(
             f"{{name='{name}', subject='{subject}', version={version}}}" for name, subject, version in references
         )

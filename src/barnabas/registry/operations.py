@@ -15,7 +15,8 @@ from barnabas.registry import contexts, records
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.records import Record
 from barnabas.registry.requests import SchemaRequest
-from barnabas.registry.state import AVRO, IMPORT, JSON, READWRITE, Content, RegistryState, Version
+from barnabas.registry.settings import IMPORT, READWRITE
+from barnabas.registry.state import AVRO, JSON, Content, RegistryState, Version
 
 NESTED_REFERENCES_MAX = 1_000
 NESTED_DEPTH_MAX = 100
@@ -109,7 +110,10 @@ def find(state: RegistryState, subject: str, content: Content, *, deleted: bool 
 
 @functools.lru_cache(1_000)
 def _in_order(content: Content) -> Content:
-    return replace(content, text=json.dumps(json.loads(content.text), sort_keys=True))
+    try:
+        return replace(content, text=json.dumps(json.loads(content.text), sort_keys=True))
+    except (ValueError, RecursionError):  # a forged record holds a text that is no JSON
+        return content
 
 
 def register(state: RegistryState, subject: str, request: SchemaRequest) -> Change:
@@ -123,7 +127,7 @@ def register(state: RegistryState, subject: str, request: SchemaRequest) -> Chan
     number = request.version or state.next_version(subject)
     if request.version is not None and request.version != state.next_version(subject) and state.mode(subject) != IMPORT:
         raise content.invalid(f"version {number} is not the next one: {state.next_version(subject)}")
-    schema_id = state.id_of(context, content) or state.last_id(context) + 1
+    schema_id = state.id_of(context, content) or state.next_id(context)
     version = Version(subject, number, schema_id, content)
     return Change((encode_version(version),), {"id": schema_id})
 
@@ -157,8 +161,9 @@ def delete_version(state: RegistryState, subject: str, number: int | None, *, pe
         changed = Record(records.schema_key(subject, version.version), None)
     else:
         changed = encode_version(replace(version, deleted=True))
-    left = [each for each in state.versions(subject) if each.version != version.version]
-    return Change((changed, *(() if left else _forgotten_settings(state, subject))), version.version)
+    left = [each for each in state.versions(subject, deleted=True) if each.version != version.version]
+    is_last = permanent and not left
+    return Change((changed, *(_forgotten_settings(state, subject) if is_last else ())), version.version)
 
 
 def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Change:
@@ -182,7 +187,8 @@ def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Ch
         gone = [Record(records.schema_key(subject, each.version), None) for each in versions]
         return Change((*gone, *_forgotten_settings(state, subject)), [each.version for each in versions])
     deletion = records.deleted_subject(subject, living[-1].version)
-    return Change((deletion, *_forgotten_settings(state, subject)), [each.version for each in living])
+    # Settings stay, as in Confluent's registry: a schema that is registered again is under the same rule.
+    return Change((deletion,), [each.version for each in living])
 
 
 def _forgotten_settings(state: RegistryState, subject: str) -> tuple[Record, ...]:

@@ -1,13 +1,16 @@
 """The records of the topic `_schemas`, as Confluent's registry writes them: JSON keys and values.
 
-The key says what kind of record it is; a value of null deletes. Field order is that of Confluent's registry, which
-compares keys as bytes when its topic is compacted.
+The key says what kind of record it is; a value of null deletes. Field order is that of Confluent's registry:
+compaction compares keys as bytes.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
+
+from barnabas.registry.settings import is_number, shortened
 
 Key = dict[str, Any]
 Value = dict[str, Any] | None
@@ -52,14 +55,53 @@ class Record:
         if key is None:
             raise UnknownRecordError("it has no key")
         try:
-            decoded_key, decoded_value = json.loads(key), None if value is None else json.loads(value)
-        except (ValueError, RecursionError) as error:
+            decoded_key, decoded_value = decode_json(key), None if value is None else decode_json(value)
+        except ValueError as error:
             raise UnknownRecordError(f"it is no JSON: {error}") from error
         if not isinstance(decoded_key, dict) or not isinstance(decoded_key.get("keytype"), str):
-            raise UnknownRecordError(f"its key names no kind: {decoded_key!r}")
+            raise UnknownRecordError(f"its key names no kind: {shortened(decoded_key)}")
         if decoded_value is not None and not isinstance(decoded_value, dict):
-            raise UnknownRecordError(f"its value is no object: {decoded_value!r}")
+            raise UnknownRecordError(f"its value is no object: {shortened(decoded_value)}")
         return cls(decoded_key, decoded_value)
+
+
+def decode_json(data: str | bytes) -> Any:
+    """Return the value of JSON that other programs wrote.
+
+    :raises ValueError: it is no JSON, is nested too deeply, or holds NaN or a surrogate, which no answer can repeat.
+    """
+    text = data if isinstance(data, str) else data.decode(json.detect_encoding(data))
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+        if _SURROGATE.search(text):
+            compact_json(value).encode()
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def canonical_key(key: Key) -> bytes | None:
+    """Return the bytes that this registry writes for a key; None for a kind of record without a subject or version.
+
+    Other registries write the same key with another `magic` or in another order. Compaction compares bytes alone, so
+    the registry must know all encodings of a key.
+
+    >>> canonical_key({"magic": 0, "version": 1, "subject": "s", "keytype": "SCHEMA"})
+    b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
+    """
+    kind, subject = key.get("keytype"), key.get("subject")
+    if kind == SCHEMA and isinstance(subject, str) and is_number(key.get("version")):
+        return compact_json(schema_key(subject, key["version"])).encode()
+    if kind in (CONFIG, MODE) and isinstance(subject, str | None):
+        return compact_json(config_key(subject) if kind == CONFIG else mode_key(subject)).encode()
+    return None
 
 
 def compact_json(value: Any) -> str:

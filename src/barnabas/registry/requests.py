@@ -6,16 +6,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from barnabas.registry import records
-from barnabas.registry.compatibility import Level
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.state import AVRO, MODES, VERSION_MAX, Content, Reference
+from barnabas.registry.settings import (
+    CONFIG_OBJECTS,
+    CONFIG_SWITCHES,
+    CONFIG_TEXTS,
+    MODES,
+    NUMBER_MAX,
+    InvalidValueError,
+    Level,
+    check_config,
+    check_extras,
+    is_number,
+    is_reference_version,
+    shortened,
+)
+from barnabas.registry.state import AVRO, Content, Reference
 
 SUBJECT_BYTES_MAX = 1_000
 REFERENCES_MAX = 1_000
-
-CONFIG_TEXTS = ("alias", "compatibilityGroup")
-CONFIG_SWITCHES = ("normalize", "validateFields", "validateRules")
-CONFIG_OBJECTS = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,10 @@ class SchemaRequest:
             raise RegistryError.invalid_body("the field 'schema' must be a schema as a string")
         if not isinstance(kind, str):
             raise RegistryError.invalid_body("the field 'schemaType' must be AVRO, JSON or PROTOBUF")
-        extras = {name: fields[name] for name in ("metadata", "ruleSet") if fields.get(name)}
+        try:
+            extras = check_extras(fields)
+        except InvalidValueError as error:
+            raise RegistryError.invalid_body(str(error)) from error
         content = Content(kind, text, _references(fields), records.compact_json(extras) if extras else "")
         return cls(content, _number(fields, "id"), _number(fields, "version"))
 
@@ -58,17 +70,21 @@ def _references(fields: dict[str, Any]) -> tuple[Reference, ...]:
 def _reference(given: Any) -> Reference:
     fields = _object(given)
     name, subject, version = fields.get("name"), fields.get("subject"), fields.get("version")
-    if not isinstance(name, str) or not isinstance(subject, str) or not isinstance(version, int):
+    if not isinstance(name, str) or not isinstance(subject, str) or not is_reference_version(version):
         raise RegistryError.invalid_body("a reference is a name, a subject and a version")
+    assert isinstance(version, int)
     return Reference(name, subject, version)
 
 
 def _number(fields: dict[str, Any], name: str) -> int | None:
     number = fields.get(name)
-    if number is None or number in (0, -1):
+    if number is None or (not isinstance(number, bool) and number in (0, -1)):
         return None
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= VERSION_MAX:
-        raise RegistryError.invalid_body(f"the field '{name}' must be a positive number, not {number!r}")
+    if not is_number(number):
+        raise RegistryError.invalid_body(
+            f"the field '{name}' must be a number from 1 to {NUMBER_MAX}, not {shortened(number)}"
+        )
+    assert isinstance(number, int)
     return number
 
 
@@ -82,7 +98,7 @@ def parse_version(text: str) -> int | None:
     """
     if text in ("latest", "-1"):
         return None
-    if not text.isascii() or not text.isdecimal() or not 0 < int(text[:12]) <= VERSION_MAX:
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text[:12]) <= NUMBER_MAX:
         raise RegistryError.invalid_version(text)
     return int(text)
 
@@ -92,9 +108,10 @@ def parse_id(text: str) -> int:
 
     :raises RegistryError: 404, as where a path does not exist.
     """
-    if not text.isascii() or not text.isdecimal() or int(text[:12]) > VERSION_MAX:
+    digits = text.lstrip("0") or "0"
+    if not text.isascii() or not text.isdecimal() or int(digits[:12]) > NUMBER_MAX:
         raise RegistryError(404, "HTTP 404 Not Found")
-    return int(text)
+    return int(digits)
 
 
 def parse_subject(text: str) -> str:
@@ -117,14 +134,12 @@ def parse_config(body: Any) -> dict[str, Any]:
     level = fields.get("compatibility", fields.get("compatibilityLevel"))
     if level is not None:
         config["compatibilityLevel"] = Level.of(level).upper()
-    kinds = [(CONFIG_TEXTS, str), (CONFIG_SWITCHES, bool), (CONFIG_OBJECTS, dict)]
-    for names, kind in kinds:
-        for name in names:
-            value = fields.get(name)
-            if value is not None and not isinstance(value, kind):
-                raise RegistryError.invalid_body(f"the field '{name}' must be of type {kind.__name__}")
-            if value is not None:
-                config[name] = value
+    others = (*CONFIG_TEXTS, *CONFIG_SWITCHES, *CONFIG_OBJECTS)
+    config |= {name: fields[name] for name in others if fields.get(name) is not None}
+    try:
+        check_config(config)
+    except InvalidValueError as error:
+        raise RegistryError.invalid_body(str(error)) from error
     if not config:
         raise RegistryError.invalid_level()
     return config

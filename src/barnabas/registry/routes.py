@@ -15,8 +15,10 @@ from barnabas.registry import contexts, negotiation, operations
 from barnabas.registry.election import Election
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.http_server import Request, Response
+from barnabas.registry.records import decode_json
 from barnabas.registry.requests import parse_config, parse_id, parse_mode, parse_subject, parse_version
 from barnabas.registry.service import Service
+from barnabas.registry.settings import shortened
 from barnabas.registry.state import AVRO, Content, Version
 from barnabas.registry.topic import SchemaTopic
 from barnabas.serialization import http_calls
@@ -25,6 +27,7 @@ FORWARDED = "x-forward"
 """The header of a request that another registry passed on: it is passed on no further. Confluent's has the same."""
 OFFSET = "X-Barnabas-Offset"
 """The header of an answer to one that was passed on: up to where the topic must be read to know what was done."""
+OFFSET_DIGITS = re.compile(r"[0-9]{1,19}")
 FORWARD_TIMEOUT_S = 30.0
 LEADER_TIMEOUT_S = 30.0
 AGAIN_S = 0.1
@@ -73,8 +76,8 @@ class Call:
         if not self.request.body.strip():
             raise RegistryError.invalid_body("the body is empty; it must be a JSON object")
         try:
-            return json.loads(self.request.body)
-        except (ValueError, RecursionError) as error:
+            return decode_json(self.request.body)
+        except ValueError as error:
             raise RegistryError(400, f"the body is no JSON: {error}") from error
 
 
@@ -187,10 +190,16 @@ class Rest:
             return None
         except OSError as error:
             raise RegistryError.forwarding(str(error)) from error
-        if status == 500 and json.loads(body).get("error_code") == UNKNOWN_LEADER:
+        offset = answered.get(OFFSET.lower(), "0")
+        try:
+            answer = decode_json(body)
+        except ValueError as error:
+            raise RegistryError.forwarding(f"{leader} does not answer as a registry: {error}") from error
+        if status == 500 and isinstance(answer, dict) and answer.get("error_code") == UNKNOWN_LEADER:
             return None
-        if offset := answered.get(OFFSET.lower()):
-            await self._topic.wait_until_read(int(offset))
+        if not OFFSET_DIGITS.fullmatch(offset):
+            raise RegistryError.forwarding(f"{leader} does not answer as a registry: {OFFSET} is {shortened(offset)}")
+        await self._topic.wait_until_read(int(offset))
         return Response(status, body, content_type)
 
 

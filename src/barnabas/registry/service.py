@@ -8,13 +8,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from barnabas.registry import compatibility, contexts, operations
-from barnabas.registry.compatibility import Level
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.kinds import parsing
 from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
 from barnabas.registry.operations import Change
 from barnabas.registry.requests import SchemaRequest, parse_subject
-from barnabas.registry.state import IMPORT, Content, RegistryState, Version
+from barnabas.registry.settings import IMPORT, Level
+from barnabas.registry.state import Content, RegistryState, Version
 from barnabas.registry.topic import SchemaTopic
 
 PARSED_MAX = 1_000

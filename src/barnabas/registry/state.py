@@ -13,11 +13,21 @@ from typing import Any
 from barnabas.registry import contexts, records
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.records import Record, UnknownRecordError
+from barnabas.registry.settings import (
+    MODES,
+    NUMBER_MAX,
+    READONLY,
+    READONLY_OVERRIDE,
+    READWRITE,
+    InvalidValueError,
+    check_config,
+    check_extras,
+    is_number,
+    is_reference_version,
+    shortened,
+)
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
-VERSION_MAX = 2**31 - 1
-READWRITE, READONLY, READONLY_OVERRIDE, IMPORT = "READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT"
-MODES = (READWRITE, READONLY, READONLY_OVERRIDE, IMPORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,7 @@ class RegistryState:
         self._homes: dict[tuple[str, int], dict[tuple[str, int], Content]] = {}
         self._ids: dict[tuple[str, Content], int] = {}
         self._last_ids: dict[str, int] = {}
+        self._used_ids: dict[str, set[int]] = {}
         self._referrers: dict[tuple[str, int], set[tuple[str, int]]] = {}
         self.configs: dict[str | None, dict[str, Any]] = {}
         self.modes: dict[str | None, str] = {}
@@ -81,23 +92,24 @@ class RegistryState:
         """
         kind, subject = record.key["keytype"], record.key.get("subject")
         if subject is not None and not isinstance(subject, str):
-            raise UnknownRecordError(f"a subject that is no text: {record.key!r}")
+            raise UnknownRecordError(f"a subject that is no text: {shortened(record.key)}")
         if kind == records.SCHEMA:
             self._apply_schema(record)
         elif kind == records.CONFIG:
-            _set_or_drop(self.configs, subject, record.value)
+            _set_or_drop(self.configs, subject, _checked_config(record.value))
         elif kind == records.MODE:
             mode = None if record.value is None else record.value.get("mode")
-            if record.value is not None and not isinstance(mode, str):
-                raise UnknownRecordError(f"a mode without a name: {record.value!r}")
+            if record.value is not None and mode not in MODES:
+                raise UnknownRecordError(f"the mode {shortened(mode)} does not exist")
             _set_or_drop(self.modes, subject, mode)
         elif kind in (records.DELETE_SUBJECT, records.CLEAR_SUBJECT):
             self._apply_deletion(record, for_good=kind == records.CLEAR_SUBJECT)
 
     def _apply_schema(self, record: Record) -> None:
         subject, number = record.key.get("subject"), record.key.get("version")
-        if not isinstance(subject, str) or not isinstance(number, int):
-            raise UnknownRecordError(f"a version needs a subject and a number: {record.key!r}")
+        if not isinstance(subject, str) or not is_number(number):
+            raise UnknownRecordError(f"a version needs a subject and a number: {shortened(record.key)}")
+        assert isinstance(number, int)
         if record.value is None:
             self._remove(subject, number)
             return
@@ -108,6 +120,7 @@ class RegistryState:
         self._homes.setdefault((context, version.id), {})[subject, number] = version.content
         self._ids.setdefault((context, version.content), version.id)
         self._last_ids[context] = max(self._last_ids.get(context, 0), version.id)
+        self._used_ids.setdefault(context, set()).add(version.id)
         for reference in version.content.references:
             home = (contexts.qualified(context, reference.subject), reference.version)
             self._referrers.setdefault(home, set()).add((subject, number))
@@ -136,8 +149,10 @@ class RegistryState:
         subject = record.key.get("subject")
         value = record.value or {}
         last = value.get("version", 0)
-        if not isinstance(subject, str) or not isinstance(last, int):
-            raise UnknownRecordError(f"a deletion needs a subject and a version: {record.key!r}, {record.value!r}")
+        if not isinstance(subject, str) or isinstance(last, bool) or not isinstance(last, int):
+            raise UnknownRecordError(
+                f"a deletion needs a subject and a version: {shortened(record.key)}, {shortened(record.value)}"
+            )
         for number, version in list(self._versions.get(subject, {}).items()):
             if for_good and version.deleted:
                 self._remove(subject, number)
@@ -186,8 +201,16 @@ class RegistryState:
         return found
 
     def next_version(self, subject: str) -> int:
-        """Return the number of a subject's next version; numbers of deleted ones are not used again."""
-        return max(self._versions.get(subject, {}), default=0) + 1
+        """Return the number of a subject's next version; numbers of deleted ones are not used again.
+
+        :raises RegistryError: 42205: the subject has the largest version.
+        """
+        last = max(self._versions.get(subject, {}), default=0)
+        if last >= NUMBER_MAX:
+            raise RegistryError.not_permitted(
+                f"Subject {subject} has version {NUMBER_MAX}, the largest; delete that version permanently first"
+            )
+        return last + 1
 
     def is_referred_to(self, subject: str, number: int) -> bool:
         """Whether a version refers to this one; one that is deleted counts until it is for good, for it can be read."""
@@ -199,7 +222,7 @@ class RegistryState:
         return sorted({each.id for each in found if deleted or not each.deleted})
 
     def _referrer_homes(self, subject: str, number: int) -> set[tuple[str, int]]:
-        return self._referrers.get((subject, number), set())
+        return self._referrers.get((subject, number), set()) - {(subject, number)}
 
     # --- ids --------------------------------------------------------------------------------------------
 
@@ -226,6 +249,16 @@ class RegistryState:
     def last_id(self, context: str) -> int:
         """Return the largest id that was ever given in a context, 0 where there is none."""
         return self._last_ids.get(context, 0)
+
+    def next_id(self, context: str) -> int:
+        """Return the id for a new schema of a context.
+
+        After the largest id, the ids below it follow downwards: ids of permanently deleted schemas are mostly low, and
+        must not be used again.
+        """
+        following = self.last_id(context) + 1
+        used = self._used_ids.get(context, set())
+        return following if following <= NUMBER_MAX else next(n for n in range(NUMBER_MAX, 0, -1) if n not in used)
 
     def contexts(self) -> list[str]:
         """Return the contexts that have subjects, and the default one."""
@@ -261,23 +294,37 @@ def decode_version(subject: str, number: int, value: dict[str, Any]) -> Version:
     """
     schema_id, text, kind = value.get("id"), value.get("schema"), value.get("schemaType") or AVRO
     given = value.get("references") or []
-    if not isinstance(schema_id, int) or not isinstance(text, str) or not isinstance(kind, str):
-        raise UnknownRecordError(f"version {number} of {subject!r} has no id, schema or type")
+    home = f"version {number} of {shortened(subject)}"
+    if not is_number(schema_id) or not isinstance(text, str) or not isinstance(kind, str):
+        raise UnknownRecordError(
+            f"{home} needs an id from 1 to {NUMBER_MAX}, a schema and a type; its id is {shortened(schema_id)}"
+        )
+    assert isinstance(schema_id, int)
     try:
         references = tuple(_reference(each["name"], each["subject"], each["version"]) for each in given)
     except (KeyError, TypeError) as error:
-        raise UnknownRecordError(
-            f"version {number} of {subject!r} has references of a kind unknown: {given!r}"
-        ) from error
-    extras = {name: value[name] for name in ("metadata", "ruleSet") if value.get(name)}
+        raise UnknownRecordError(f"{home} has invalid references: {shortened(given)}") from error
+    try:
+        extras = check_extras(value)
+    except InvalidValueError as error:
+        raise UnknownRecordError(f"{home}: {error}") from error
     content = Content(kind, text, references, records.compact_json(extras) if extras else "")
     return Version(subject, number, schema_id, content, bool(value.get("deleted", False)))
 
 
 def _reference(name: object, subject: object, version: object) -> Reference:
-    if not isinstance(name, str) or not isinstance(subject, str) or not isinstance(version, int):
+    if not isinstance(name, str) or not isinstance(subject, str) or not is_reference_version(version):
         raise TypeError
+    assert isinstance(version, int)
     return Reference(name, subject, version)
+
+
+def _checked_config(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    try:
+        check_config(value or {})
+    except (InvalidValueError, RegistryError) as error:
+        raise UnknownRecordError(f"settings with an invalid value: {error}") from error
+    return value
 
 
 def _set_or_drop(where: dict[str | None, Any], subject: str | None, value: Any) -> None:

@@ -67,6 +67,7 @@ class SchemaTopic:
         )
         self._consumer = AsyncConsumer(given, auto_offset_reset="earliest", fetch_max_wait_ms=500)
         self._values: dict[bytes, bytes | None] = {}
+        self._keys = KeyEncodings()
         self._last: deque[tuple[int, bytes, bytes | None]] = deque(maxlen=REMEMBERED_MAX)
         self._progress = asyncio.Condition()
         self._reading: asyncio.Task[None] | None = None
@@ -133,11 +134,16 @@ class SchemaTopic:
 
     def _take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         try:
-            self.state.apply(Record.decode(key, value))
+            record = Record.decode(key, value)
+            self.state.apply(record)
         except UnknownRecordError as error:
-            log.warning("%s: the record at offset %d is left out: %s", self._tp, offset, error)
+            log.warning("%s: skipped the unknown record at offset %d: %s", self._tp, offset, error)
+        else:
+            assert key is not None
+            self._keys.note(record, key, value)
+            if record.key["keytype"] != records.NOOP:
+                self._last.append((offset, key, value))
         if key is not None:
-            self._last.append((offset, key, value))
             if value is None:
                 self._values.pop(key, None)
             else:
@@ -172,12 +178,12 @@ class SchemaTopic:
         if not change:
             return
         expected = self.offset
-        encoded = [record.encoded() for record in change]
+        encoded = self._keys.encoded(change)
         before = {key: self._values.get(key) for key, _ in encoded}
-        first, count = await self._send(change)
+        first, count = await self._send_bytes(encoded)
         await self.wait_until_read(first + count)
         others = [entry for entry in self._last if expected <= entry[0] < first]
-        if others and not all(_says_nothing(key) for _, key, _ in others):
+        if others:
             log.warning("%s: another registry has written as well; what was written here is taken back", self._tp)
             for _, key, value in others:
                 if key in before:
@@ -201,5 +207,40 @@ class SchemaTopic:
         return outcomes[0].offset, len(outcomes)
 
 
-def _says_nothing(key: bytes) -> bool:
-    return b'"NOOP"' in key
+class KeyEncodings:
+    """The encodings of keys of which the topic holds a value, apart from the canonical ones.
+
+    A change must replace all encodings of its key: compaction keeps the others, and the old value returns.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[bytes, set[bytes]] = {}
+        self._left_over: set[bytes] = set()
+
+    def note(self, record: Record, key: bytes, value: bytes | None) -> None:
+        """Note a record of the topic."""
+        canonical = records.canonical_key(record.key)
+        if canonical is None:
+            return
+        known = self._of.setdefault(canonical, set())
+        if value is None:
+            known.discard(key)
+            self._left_over.discard(key)
+            self._left_over |= known
+        else:
+            known.add(key)
+            self._left_over -= known
+        if not known:
+            del self._of[canonical]
+
+    def encoded(self, change: Sequence[Record]) -> list[tuple[bytes, bytes | None]]:
+        """Return the bytes of a change, with the same value for all other encodings of its keys.
+
+        Another registry may have deleted one encoding of a key: deletions of the encodings that are left come first.
+        """
+        sent: list[tuple[bytes, bytes | None]] = [(key, None) for key in sorted(self._left_over)]
+        for record in change:
+            key, value = record.encoded()
+            sent += [(other, value) for other in sorted(self._of.get(key, set()) - {key})]
+            sent.append((key, value))
+        return sent

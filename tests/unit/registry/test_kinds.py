@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from barnabas.registry import compatibility
 from barnabas.registry.kinds import parsing
 from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
-from barnabas.registry.state import AVRO, JSON, PROTOBUF, Content
+from barnabas.registry.settings import Level
+from barnabas.registry.state import AVRO, JSON, PROTOBUF, Content, Version
 
 
 def parse(kind: str, schema: Any, *dependencies: tuple[str, str]) -> Schema:
@@ -185,6 +187,114 @@ def test_json_schemas_refer_to_others_by_name() -> None:
     assert writer.obstacles_to_reading(reader)
 
 
+D7, D3, HERE = (
+    "http://json-schema.org/draft-07/schema#",
+    "http://json-schema.org/draft-03/schema#",
+    "http://shop.test/task.json",
+)
+TEXT = {"A": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$id": "task.json", **opened(p={"$ref": "task.json"})},
+        {"$id": HERE, **opened(p={"$ref": HERE})},
+        {"$id": HERE, **opened(p={"$ref": "task.json"})},
+        {"$id": f"{HERE}#", **opened(p={"$ref": "/task.json#"})},
+        {"id": HERE, "$schema": "http://json-schema.org/draft-04/schema#", **opened(p={"$ref": HERE})},
+        {"$id": "urn:task", **opened(p={"$ref": "urn:task#/definitions/A"}), "definitions": TEXT},
+        {"$id": HERE, **opened(p={"$ref": f"{HERE}#/definitions/A"}), "definitions": TEXT},
+        {"$id": HERE, **opened(p={"$ref": "task.json#/definitions/A"}), "definitions": TEXT},
+        {"$id": HERE, **opened(p={"$ref": "#/definitions/A%20B"}), "definitions": {"A B": STRING}},
+        {"$id": HERE, **opened(p={"$ref": "#a"}), "definitions": {"A": {"$id": "#a", **STRING}}},
+        {"$id": HERE, **opened(p={"$ref": "#a"}), "$defs": {"A": {"$anchor": "a", **STRING}}},
+        {"$id": HERE, **opened(p={"$ref": "a.json"}), "definitions": {"A": {"$id": "a.json", **STRING}}},
+        {"$id": HERE, **opened(p={"$ref": "a/b.json#/$defs/B"}), "$defs": {"A": {"$id": "a/", "$defs": {
+            "C": {"$id": "b.json", "$defs": {"B": {"$ref": "#/$defs/D"}, "D": STRING}}}}}},
+        {"$id": "http://shop.test/a/", "allOf": [opened(p={"$ref": "#/definitions/A"})], "definitions": TEXT},
+        {"$id": "a/", "anyOf": [opened(p={"$ref": "#/definitions/A"}), INT], "definitions": TEXT},
+        opened(p={"$ref": D7}),
+        opened(p={"$ref": "http://[nowhere"}),
+        {"$ref": "#"},
+    ],
+)  # fmt: skip
+def test_json_schema_with_any_reference_is_compatible_with_itself(schema: dict[str, Any]) -> None:
+    titled = {**schema, "title": "a title"}
+    assert parse(JSON, schema).obstacles_to_reading(parse(JSON, titled)) == []
+    assert parse(JSON, titled).obstacles_to_reading(parse(JSON, schema)) == []
+
+
+@pytest.mark.parametrize("reference", ["task.json#/definitions/A", HERE + "#/definitions/A", "#/definitions/A"])
+def test_reference_to_its_own_id_is_followed(reference: str) -> None:
+    def task(kind: dict[str, Any]) -> Schema:
+        return parse(JSON, {"$id": HERE, **opened(p={"$ref": reference}), "definitions": {"A": kind}})
+
+    assert task({"type": "number"}).obstacles_to_reading(task(INT)) == []
+    assert task(INT).obstacles_to_reading(task(STRING))
+
+
+def test_other_schemas_are_known_by_their_name_and_by_their_own_id() -> None:
+    page = (
+        "page.json",
+        json.dumps({"$id": "http://shop.test/pages/one.json", "$ref": "#/$defs/P", "$defs": {"P": STRING}}),
+    )
+    for reference in ("page.json", "http://shop.test/pages/one.json", "pages/one.json"):
+        schema = {"$id": HERE, **opened(p={"$ref": reference})}
+        reader, writer = parse(JSON, schema, page), parse(JSON, {"$id": HERE, **opened(p=STRING)})
+        assert reader.obstacles_to_reading(writer) == []
+
+
+def test_one_and_true_are_not_the_same() -> None:
+    assert parse(JSON, {"const": True}).obstacles_to_reading(parse(JSON, {"const": 1}))
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        ({"$schema": D3, "type": ["string", {"type": "object"}]}, {"$schema": D3, "type": "string"}),
+        ({"$schema": D3, **opened(a={"type": "string", "required": True})}, {"$schema": D3, **opened(a=STRING)}),
+        ({"$schema": D3, "type": "string", "allOf": 5}, {"$schema": D3, "type": "string"}),
+        ({"type": "array", "prefixItems": 5}, {"type": "array"}),
+        ({"type": "array", "minContains": "x"}, {"type": "array", "minContains": 1}),
+        ({"$ref": "#/x", "x": {"type": {"a": 1}}}, STRING),
+        ({"$ref": "#/x", "x": {"type": 5}}, STRING),
+        ({"$ref": "#/x", "x": {"type": "object", "required": 5}}, opened()),
+        ({"$ref": "#/x", "x": {"type": "number", "multipleOf": 0}}, {"type": "number", "multipleOf": 2}),
+        ({"$ref": "#/x", "x": {"enum": 5}}, STRING),
+        ({"$ref": "#/x", "x": {"properties": 5}}, opened(a=INT)),
+    ],
+)
+def test_keyword_that_is_not_compared_gives_a_list_of_obstacles(reader: Any, writer: Any) -> None:
+    for one, other in ((reader, writer), (writer, reader)):
+        new, old = Content(JSON, json.dumps(one)), Content(JSON, json.dumps(other))
+        reasons = compatibility.incompatibilities(
+            Level.FULL,
+            parsing.parse(new, ()),
+            JSON,
+            [Version("s", 1, 1, old)],
+            lambda each: parsing.parse(each.content, ()),
+        )
+        assert all(isinstance(each, str) for each in reasons)
+
+
+def test_earlier_version_that_is_no_schema_is_an_obstacle() -> None:
+    forged = Version("s", 1, 1, Content(JSON, "no json"))
+    (reason,) = compatibility.incompatibilities(
+        Level.BACKWARD, parse(JSON, True), JSON, [forged], lambda each: parsing.parse(each.content, ())
+    )
+    assert "version 1" in reason
+
+
+@pytest.mark.parametrize("kind", [AVRO, JSON, PROTOBUF])
+@pytest.mark.parametrize(
+    "text", ['{"type": "string", "doc": "\\ud800"}', '{"type": "string", "title": "\\ud800"}', "\x00", "null", "NaN"]
+)
+def test_text_that_no_answer_can_repeat_is_refused(kind: str, text: str) -> None:
+    with pytest.raises(SchemaSyntaxError):
+        parse(kind, text)
+
+
 @pytest.mark.parametrize("text", ["", "7", '"string"', '{"type": "nothing"}', '{"properties": []}', "[" * 100_000])
 def test_what_is_no_json_schema_is_refused(text: str) -> None:
     with pytest.raises(SchemaSyntaxError):
@@ -236,6 +346,46 @@ def test_a_proto_file_and_its_descriptor_are_written_alike() -> None:
 def test_a_proto_file_with_options_of_its_own_stays_as_it_is() -> None:
     text = 'syntax = "proto3"; message Click { string page = 1 [(secret) = true]; }'
     assert parse(PROTOBUF, text).text == text
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            'import "google/protobuf/timestamp.proto"; import public "google/protobuf/any.proto";'
+            'import "google/protobuf/duration.proto"; message M {}',
+            'import public "google/protobuf/any.proto"; import "google/protobuf/duration.proto";'
+            'import "google/protobuf/timestamp.proto"; message M {}',
+        ),
+        ("message M { string b = 2; string a = 1; }", "message M { string a = 1; string b = 2; }"),
+        ("enum E { A = 0; C = 2; B = 1; D = -1; }", "enum E { A = 0; D = -1; B = 1; C = 2; }"),
+        (
+            "message M { oneof w { string b = 3; string a = 2; } string c = 1; oneof v { string d = 5; } }",
+            "message M { oneof v { string d = 5; } string c = 1; oneof w { string a = 2; string b = 3; } }",
+        ),
+        (
+            "message M { reserved 7, 3 to 5; reserved 'x', 'b'; }",
+            "message M { reserved 'b', 'x'; reserved 3 to 5, 7; }",
+        ),
+        ("message M { enum E { A = 0; C = 2; B = 1; } }", "message M { enum E { A = 0; B = 1; C = 2; } }"),
+        (
+            "message M { map<string, N> b = 2; optional int32 a = 1; } message N { int32 d = 2; int32 c = 1; }",
+            "message M { optional int32 a = 1; map<string, N> b = 2; } message N { int32 c = 1; int32 d = 2; }",
+        ),
+    ],
+)
+def test_normal_form_of_a_proto_file_has_one_order(one: str, other: str) -> None:
+    first, second = (parse(PROTOBUF, f'syntax = "proto3"; {text}') for text in (one, other))
+    assert first.text != second.text
+    assert first.normalized == second.normalized
+    assert parse(PROTOBUF, first.normalized).normalized == first.normalized
+
+
+def test_normal_form_keeps_the_order_of_messages_and_the_default_of_an_enum() -> None:
+    two, one = (parse(PROTOBUF, f'syntax = "proto3"; message {a} {{}} message {b} {{}}') for a, b in ("AB", "BA"))
+    assert two.normalized != one.normalized, "records name their type by its position"
+    enum = parse(PROTOBUF, 'syntax = "proto2"; enum E { B = 1; C = 2; A = 0; }')
+    assert enum.normalized.index("B = 1") < enum.normalized.index("A = 0") < enum.normalized.index("C = 2")
 
 
 def test_a_proto_file_imports_what_it_refers_to() -> None:

@@ -8,10 +8,12 @@ from barnabas.registry import operations, records
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.operations import Change
 from barnabas.registry.records import Record, UnknownRecordError
-from barnabas.registry.requests import SchemaRequest
-from barnabas.registry.state import AVRO, JSON, Content, Reference, RegistryState
+from barnabas.registry.requests import SchemaRequest, parse_id
+from barnabas.registry.state import AVRO, JSON, Content, Reference, RegistryState, Version
+from barnabas.registry.topic import KeyEncodings
 
 SUBJECT = "clicks-value"
+SCHEMA_KEY = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
 FIRST, SECOND = Content(AVRO, '"int"'), Content(AVRO, '"long"')
 
 
@@ -83,17 +85,18 @@ def test_a_deleted_schema_that_comes_again_has_its_id_and_a_new_version(state: R
     assert [each.version for each in state.versions(SUBJECT)] == [2]
 
 
-def test_a_subject_is_deleted_with_its_settings(state: RegistryState) -> None:
+def test_settings_outlive_soft_deletion_and_go_with_the_permanent_one(state: RegistryState) -> None:
     register(state, SUBJECT, FIRST)
     register(state, SUBJECT, SECOND)
     carry_out(state, operations.set_config(state, SUBJECT, {"compatibilityLevel": "NONE"}))
     assert state.config(SUBJECT, "compatibilityLevel", "BACKWARD") == "NONE"
     assert carry_out(state, operations.delete_subject(state, SUBJECT, permanent=False)) == [1, 2]
-    assert state.config(SUBJECT, "compatibilityLevel", "BACKWARD") == "BACKWARD"
+    assert state.config(SUBJECT, "compatibilityLevel", "BACKWARD") == "NONE"
     with pytest.raises(RegistryError) as again:
         operations.delete_subject(state, SUBJECT, permanent=False)
     assert code_of(again) == 40404
     assert carry_out(state, operations.delete_subject(state, SUBJECT, permanent=True)) == [1, 2]
+    assert state.config(SUBJECT, "compatibilityLevel", "BACKWARD") == "BACKWARD"
     with pytest.raises(RegistryError) as gone:
         operations.delete_subject(state, SUBJECT, permanent=True)
     assert code_of(gone) == 40401
@@ -164,6 +167,107 @@ def test_an_import_keeps_ids_and_versions(state: RegistryState) -> None:
     assert register(state, SUBJECT, SECOND) == 42
 
 
+@pytest.mark.parametrize("ids", [[2**31 - 1], [2**31 - 1, 2**31 - 2]])
+def test_ids_after_the_largest_are_free_ones_that_fit_four_bytes(state: RegistryState, ids: list[int]) -> None:
+    carry_out(state, operations.set_mode(state, None, "IMPORT", force=False))
+    for number, schema_id in enumerate(ids):
+        content = Content(AVRO, f'{{"type":"fixed","name":"F","size":{number}}}')
+        carry_out(state, operations.register(state, f"s{number}", SchemaRequest(content, id=schema_id, version=1)))
+    carry_out(state, operations.set_mode(state, None, "READWRITE", force=False))
+    assert register(state, SUBJECT, FIRST) == min(ids) - 1
+    assert register(state, SUBJECT, SECOND) == min(ids) - 2
+
+
+def test_id_of_a_permanently_deleted_schema_is_not_used_again_after_the_largest(state: RegistryState) -> None:
+    carry_out(state, operations.set_mode(state, None, "IMPORT", force=False))
+    for subject, schema_id in (("top", 2**31 - 1), ("gone", 2**31 - 2)):
+        carry_out(
+            state, operations.register(state, subject, SchemaRequest(Content(AVRO, f'"{subject}"'), schema_id, 1))
+        )
+    carry_out(state, operations.set_mode(state, None, "READWRITE", force=False))
+    for permanent in (False, True):
+        carry_out(state, operations.delete_subject(state, "gone", permanent=permanent))
+    assert register(state, SUBJECT, FIRST) == 2**31 - 3
+
+
+def test_subject_with_the_largest_version_takes_no_other_one(state: RegistryState) -> None:
+    state.apply(Record(records.schema_key(SUBJECT, 2**31 - 1), {"id": 1, "schema": '"int"'}))
+    with pytest.raises(RegistryError) as refused:
+        operations.register(state, SUBJECT, SchemaRequest(SECOND))
+    assert code_of(refused) == 42205
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"id": 2**31},
+        {"id": True},
+        {"id": 1.5},
+        {"version": 2**31},
+        {"references": [{"name": "a", "subject": "a", "version": True}]},
+        {"references": [{"name": "a", "subject": "a", "version": 2**31}]},
+        {"metadata": "x"},
+        {"metadata": {"properties": "x"}},
+        {"ruleSet": [1]},
+        {"ruleSet": {"domainRules": 1}},
+    ],
+)
+def test_request_with_a_value_out_of_bounds_is_refused(body: dict[str, object]) -> None:
+    with pytest.raises(RegistryError) as refused:
+        SchemaRequest.of({"schema": '"int"', **body})
+    assert code_of(refused) == 422
+
+
+@pytest.mark.parametrize(("text", "number"), [("0", 0), ("007", 7), ("2147483647", 2**31 - 1), ("0" * 5_000 + "1", 1)])
+def test_ids_of_a_path(text: str, number: int) -> None:
+    assert parse_id(text) == number
+
+
+@pytest.mark.parametrize("text", ["2147483648", "0" * 12 + "9" * 5_000, "-1", "x", ""])
+def test_path_whose_id_is_out_of_bounds_does_not_exist(text: str) -> None:
+    with pytest.raises(RegistryError) as refused:
+        parse_id(text)
+    assert code_of(refused) == 404
+
+
+def test_version_that_refers_to_itself_can_be_deleted(state: RegistryState) -> None:
+    itself = Content(AVRO, '"int"', (Reference("r", SUBJECT, 1),))
+    state.apply(operations.encode_version(Version(SUBJECT, 1, 1, itself)))
+    carry_out(state, operations.delete_subject(state, SUBJECT, permanent=False))
+
+
+def test_forged_json_schema_that_is_no_json_does_not_stop_a_look_up(state: RegistryState) -> None:
+    state.apply(operations.encode_version(Version(SUBJECT, 1, 1, Content(JSON, "no json"))))
+    assert operations.find(state, SUBJECT, Content(JSON, "true")) is None
+
+
+def test_change_replaces_all_encodings_of_a_key() -> None:
+    canonical = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
+    older = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":0}'
+    reordered = b'{"magic": 1, "version": 1, "subject": "s", "keytype": "SCHEMA"}'
+    keys = KeyEncodings()
+    for key in (older, reordered):
+        keys.note(Record.decode(key, b"{}"), key, b"{}")
+    deletion = Record(records.schema_key("s", 1), None)
+    assert dict(keys.encoded([deletion])) == {canonical: None, older: None, reordered: None}
+    keys.note(Record.decode(older, None), older, None)
+    assert dict(keys.encoded([])) == {reordered: None}, "the other registry deleted one encoding of the key"
+    keys.note(Record.decode(reordered, b"{}"), reordered, b"{}")
+    assert keys.encoded([]) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "canonical"),
+    [
+        (b'{"magic":0,"subject":null,"keytype":"CONFIG"}', records.config_key(None)),
+        (b'{"subject":"s","keytype":"MODE","magic":1}', records.mode_key("s")),
+        (b'{"subject":"\\u0073","version":3,"keytype":"SCHEMA"}', records.schema_key("s", 3)),
+    ],
+)
+def test_keys_are_compared_by_meaning(key: bytes, canonical: records.Key) -> None:
+    assert records.canonical_key(Record.decode(key, None).key) == Record(canonical, None).encoded()[0]
+
+
 def test_contexts_have_ids_of_their_own(state: RegistryState) -> None:
     assert register(state, SUBJECT, SECOND) == 1
     assert register(state, ":.staging:clicks-value", FIRST) == 1
@@ -191,6 +295,26 @@ def test_contexts_have_ids_of_their_own(state: RegistryState) -> None:
             b'{"id":1,"schema":"int","references":[{"name":"a","subject":["a"],"version":1}]}',
         ),
         (b"[" * 100_000, None),
+        (SCHEMA_KEY, b'{"id":2147483648,"schema":"int"}'),
+        (SCHEMA_KEY, b'{"id":0,"schema":"int"}'),
+        (SCHEMA_KEY, b'{"id":-7,"schema":"int"}'),
+        (SCHEMA_KEY, b'{"id":true,"schema":"int"}'),
+        (SCHEMA_KEY, b'{"id":1' + b"0" * 4_000 + b',"schema":"int"}'),
+        (SCHEMA_KEY.replace(b":1,", b":2147483648,"), b'{"id":9,"schema":"int"}'),
+        (SCHEMA_KEY.replace(b":1,", b":true,"), b'{"id":9,"schema":"int"}'),
+        (SCHEMA_KEY, b'{"id":9,"schema":"int","references":[{"name":"a","subject":"a","version":0}]}'),
+        (SCHEMA_KEY, b'{"id":9,"schema":"int","references":[{"name":"a","subject":"a","version":true}]}'),
+        (SCHEMA_KEY, b'{"id":9,"schema":"int","metadata":"x"}'),
+        (SCHEMA_KEY, b'{"id":9,"schema":"int","metadata":{"properties":["x"]}}'),
+        (SCHEMA_KEY, b'{"id":9,"schema":"int","ruleSet":[1]}'),
+        (SCHEMA_KEY, b'{"id":9,"schema":"\\ud800"}'),
+        (SCHEMA_KEY, b'{"id":9,"schema":"\xed\xa0\x80"}'),
+        (SCHEMA_KEY, b'{"id":9,"schema":"int","metadata":{"properties":{"x":NaN}}}'),
+        (b'{"keytype":"MODE","subject":null,"magic":0}', b'{"mode":"FOO"}'),
+        (b'{"keytype":"MODE","subject":null,"magic":0}', b'{"mode":["READONLY"]}'),
+        (b'{"keytype":"CONFIG","subject":null,"magic":0}', b'{"compatibilityLevel":"SOMEWHAT"}'),
+        (b'{"keytype":"CONFIG","subject":null,"magic":0}', b'{"compatibilityLevel":["x"]}'),
+        (b'{"keytype":"CONFIG","subject":null,"magic":0}', b'{"normalize":"maybe"}'),
     ],
 )
 def test_a_record_of_another_kind_is_refused_and_changes_nothing(
@@ -200,6 +324,7 @@ def test_a_record_of_another_kind_is_refused_and_changes_nothing(
     with pytest.raises(UnknownRecordError):
         state.apply(Record.decode(key, value))
     assert state.version("s", 1).content == FIRST
+    assert (state.mode("s"), state.config("s", "compatibilityLevel", None)) == ("READWRITE", None)
 
 
 def test_a_kind_of_record_that_came_later_is_passed_over(state: RegistryState) -> None:

@@ -6,7 +6,6 @@ the serialisers that look a schema up by its text.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -18,7 +17,7 @@ import avro.name
 import avro.schema
 
 from barnabas.registry.kinds.schema import NESTING_MAX, Schema, SchemaSyntaxError
-from barnabas.registry.records import compact_json
+from barnabas.registry.records import compact_json, decode_json
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED_ATTRIBUTES = {
@@ -71,7 +70,7 @@ class AvroSchema:
 
 def _decode(text: str) -> Any:
     try:
-        data = json.loads(text)
+        data = decode_json(text)
     except ValueError as error:
         # A type's bare name is no JSON, but Java's parser takes it.
         if text.strip() in PRIMITIVES:

@@ -9,11 +9,9 @@ values of another type, so it is an obstacle; where `additionalProperties` is fa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
-JsonValue = Any
+from barnabas.registry.kinds.json_references import Document, JsonValue, Part
 
 ALL_TYPES = frozenset({"null", "boolean", "object", "array", "number", "string"})
 LOWER_BOUNDS = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains")
@@ -34,81 +32,8 @@ NOT_JUDGED = (
     "$recursiveRef",
 )
 SAME_OR_ABSENT = ("pattern", "format", "contentEncoding", "contentMediaType")
-REFERENCES_MAX = 50
-"""So many references may lead to one another before they count as a circle."""
 WORK_MAX = 20_000
 """Comparisons after which two schemas count as too large to be judged."""
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A schema with the schemas that it refers to, by name."""
-
-    root: JsonValue
-    others: Mapping[str, JsonValue]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A schema within a document. References are relative to the document that it stands in."""
-
-    schema: JsonValue
-    document: Document
-
-    def sub(self, schema: JsonValue) -> Part:
-        """Return another schema of the same document."""
-        return Part(schema, self.document)
-
-    def get(self, keyword: str, default: JsonValue = None) -> JsonValue:
-        """Return what a keyword has; the default for the schemas true and false."""
-        return self.schema.get(keyword, default) if isinstance(self.schema, dict) else default
-
-    def has(self, *keywords: str) -> bool:
-        """Whether it has one of these keywords."""
-        return isinstance(self.schema, dict) and any(keyword in self.schema for keyword in keywords)
-
-    def without(self, *keywords: str) -> dict[str, JsonValue]:
-        """Return the schema without some of its keywords."""
-        return {name: value for name, value in self.schema.items() if name not in keywords}
-
-    @property
-    def accepts_nothing(self) -> bool:
-        """Whether it is false, or says so in other words."""
-        return self.schema is False or self.schema in ({"not": True}, {"not": {}})
-
-    @property
-    def accepts_all(self) -> bool:
-        """Whether it is true or {}."""
-        return self.schema is True or self.schema == {}
-
-    def resolved(self) -> Part | None:
-        """Return what `$ref` leads to, or this; None where it leads nowhere."""
-        part, seen = self, 0
-        while isinstance(part.schema, dict) and isinstance(part.schema.get("$ref"), str):
-            found = _follow(part.schema["$ref"], part.document)
-            seen += 1
-            if found is None or seen > REFERENCES_MAX:
-                return None
-            part = found
-        return part
-
-
-def _follow(reference: str, document: Document) -> Part | None:
-    name, _, pointer = reference.partition("#")
-    if name:
-        if name not in document.others:
-            return None
-        document = Document(document.others[name], document.others)
-    found = document.root
-    for step in pointer.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict) and key in found:
-            found = found[key]
-        elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-            found = found[int(key)]
-        else:
-            return None
-    return Part(found, document) if isinstance(found, (dict, bool)) else None
 
 
 def obstacles(reader: Document, writer: Document) -> list[str]:
@@ -121,14 +46,22 @@ def obstacles(reader: Document, writer: Document) -> list[str]:
     >>> obstacles(Document(closed, {}), Document(wider, {}))
     ['#/properties/number: no such property is accepted any more']
     """
+    if reader.is_same(writer):
+        return []
     try:
-        return list(_Comparison().compare(Part(reader.root, reader), Part(writer.root, writer), "#"))
+        return list(_Comparison().compare(reader.whole, writer.whole, "#"))
+    except _NotComparedError as error:
+        return [str(error)]
     except _TooMuchError:
         return ["#: the schemas are too large to be compared"]
 
 
 class _TooMuchError(Exception):
     """More comparisons than any schema made by hand takes."""
+
+
+class _NotComparedError(Exception):
+    """A keyword with a value that is not compared."""
 
 
 class _Comparison:
@@ -147,6 +80,8 @@ class _Comparison:
             return
         found_reader, found_writer = reader.resolved(), writer.resolved()
         if found_reader is None or found_writer is None:
+            if found_reader is found_writer and reader.get("$ref") == writer.get("$ref"):
+                return  # both refer to the same unknown schema
             yield f"{where}: a $ref leads nowhere"
             return
         pair = (id(found_reader.schema), id(found_writer.schema))
@@ -169,20 +104,21 @@ class _Comparison:
         elif writer.has("anyOf", "oneOf"):
             rest = writer.without("anyOf", "oneOf")
             for branch in [*writer.get("anyOf", ()), *writer.get("oneOf", ())]:
-                both = {**rest, **branch} if isinstance(branch, dict) and not rest.keys() & branch.keys() else branch
-                yield from self.compare(reader, writer.sub(both), where)
+                part = writer.sub(branch)
+                if isinstance(branch, dict) and not rest.keys() & branch.keys():
+                    part = part.changed({**rest, **branch})
+                yield from self.compare(reader, part, where)
         elif reader.has("allOf"):
-            for branch in [*reader.get("allOf"), reader.without("allOf")]:
-                yield from self.compare(reader.sub(branch), writer, where)
+            for part in _parts_of_all(reader):
+                yield from self.compare(part, writer, where)
         elif writer.has("allOf"):
-            candidates = [*writer.get("allOf"), writer.without("allOf")]
-            if not any(self._accepts(reader, writer.sub(each), where) for each in candidates):
+            if not any(self._accepts(reader, part, where) for part in _parts_of_all(writer)):
                 yield f"{where}: no part of allOf is accepted as it was"
         elif reader.has("anyOf", "oneOf"):
             branches = [*reader.get("anyOf", ()), *reader.get("oneOf", ())]
             if not any(self._accepts(reader.sub(each), writer, where) for each in branches):
                 yield f"{where}: none of {len(branches)} alternatives accepts what was accepted"
-            yield from self.compare(reader.sub(reader.without("anyOf", "oneOf")), writer, where)
+            yield from self.compare(reader.changed(reader.without("anyOf", "oneOf")), writer, where)
         else:
             yield from self._compare_keywords(reader, writer, where)
 
@@ -224,7 +160,7 @@ class _Comparison:
             yield f"{where}/patternProperties: it differs, and what that means is not judged"
         demanded = [name for name in reader.get("required", ()) if name not in writer.get("required", ())]
         for name in sorted(demanded):
-            if not Part(now.get(name), reader.document).has("default"):
+            if not reader.sub(now.get(name)).has("default"):
                 yield f"{where}/required/{name}: it was not required"
 
     def _compare_arrays(self, reader: Part, writer: Part, where: str) -> Iterator[str]:
@@ -239,6 +175,11 @@ class _Comparison:
         yield from self.compare(reader.sub(rest_now), writer.sub(rest_before), f"{where}/items")
 
 
+def _parts_of_all(part: Part) -> list[Part]:
+    """Return the schemas of `allOf`, and the keywords beside it as one more."""
+    return [*map(part.sub, part.get("allOf")), part.changed(part.without("allOf"))]
+
+
 def _enumerated(part: Part) -> set[str] | None:
     """Return the values of `const` or `enum` as JSON, None where there is neither."""
     if part.has("const"):
@@ -251,6 +192,8 @@ def _types(part: Part) -> set[str]:
     if (values := _enumerated(part)) is not None and not part.has("type"):
         return {_type_of(json.loads(each)) for each in values}
     given = part.get("type", ALL_TYPES)
+    if isinstance(given, dict) or (isinstance(given, list) and not all(isinstance(each, str) for each in given)):
+        raise _NotComparedError("#: a type that is a schema (draft 3) is not compared")
     types = {given} if isinstance(given, str) else set(given)
     return types | {"integer"} if "number" in types else types
 

@@ -10,9 +10,10 @@ from typing import Any
 import jsonschema
 import jsonschema.validators
 
-from barnabas.registry.kinds.json_compatibility import Document, obstacles
+from barnabas.registry.kinds.json_compatibility import obstacles
+from barnabas.registry.kinds.json_references import Document
 from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
-from barnabas.registry.records import compact_json
+from barnabas.registry.records import compact_json, decode_json
 
 
 class JsonSchema:
@@ -46,7 +47,7 @@ class JsonSchema:
 
 def _decode(text: str) -> Any:
     try:
-        data = json.loads(text)
+        data = decode_json(text)
     except ValueError as error:
         raise SchemaSyntaxError(f"it is no JSON: {error}") from error
     if not isinstance(data, (dict, bool)):

@@ -30,4 +30,8 @@ def parse(content: Content, dependencies: Sequence[tuple[str, str]]) -> Schema:
             return ProtobufSchema(content.text, dependencies)
     except RecursionError as error:
         raise SchemaSyntaxError(f"it is nested more than {NESTING_MAX} deep") from error
+    except SchemaSyntaxError:
+        raise
+    except Exception as error:  # an error of a library that its kind does not foresee
+        raise SchemaSyntaxError(f"it cannot be parsed: {type(error).__name__}: {error}") from error
     raise SchemaSyntaxError(f"schemas of type {content.schema_type} are not known, but AVRO, JSON and PROTOBUF are")

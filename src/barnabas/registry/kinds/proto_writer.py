@@ -24,6 +24,45 @@ def write(file: File, *, full_names: bool = False) -> str:
     return "\n".join(_Writer(file, full_names=full_names).lines()) + "\n"
 
 
+def in_order(file: File) -> File:
+    """Return a copy of a descriptor in the order of Confluent's normal form.
+
+    Imports are in order of their names, fields, constants and reserved ranges in order of their numbers. Messages stay
+    where they are: records name their type by its position. Oneofs follow their first field.
+    """
+    ordered = File()
+    ordered.CopyFrom(file)
+    public = {file.dependency[index] for index in file.public_dependency}
+    ordered.dependency[:] = sorted(file.dependency, key=lambda name: (name in public, name))
+    ordered.public_dependency[:] = [n for n, name in enumerate(ordered.dependency) if name in public]
+    weak = {file.dependency[index] for index in file.weak_dependency}
+    ordered.weak_dependency[:] = [n for n, name in enumerate(ordered.dependency) if name in weak]
+    for enum in ordered.enum_type:
+        _order_enum(enum, is_open=file.syntax == "proto3")
+    for message in ordered.message_type:
+        _order_message(message, is_proto3=file.syntax == "proto3")
+    return ordered
+
+
+def _order_message(message: Message, *, is_proto3: bool) -> None:
+    message.field.sort(key=lambda field: field.number)
+    message.reserved_range.sort(key=lambda each: (each.start, each.end))
+    message.reserved_name.sort()
+    message.extension_range.sort(key=lambda each: (each.start, each.end))
+    for enum in message.enum_type:
+        _order_enum(enum, is_open=is_proto3)
+    for nested in message.nested_type:
+        _order_message(nested, is_proto3=is_proto3)
+
+
+def _order_enum(enum: Enum, *, is_open: bool) -> None:
+    """Order the constants; the first one, which is the default, stays the first: zero in proto3, any in proto2."""
+    first = 0 if is_open or not enum.value else enum.value[0].number
+    enum.value.sort(key=lambda value: (value.number != first, value.number))
+    enum.reserved_range.sort(key=lambda each: (each.start, each.end))
+    enum.reserved_name.sort()
+
+
 class _Writer:
     def __init__(self, file: File, *, full_names: bool) -> None:
         self._file = file

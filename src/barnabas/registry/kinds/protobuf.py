@@ -18,14 +18,15 @@ from google.protobuf.message import DecodeError
 
 from barnabas.registry.kinds.proto_compatibility import obstacles
 from barnabas.registry.kinds.proto_parser import ProtoParser
-from barnabas.registry.kinds.proto_writer import write
+from barnabas.registry.kinds.proto_writer import in_order, write
 from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
 
 OWN_NAME = "default.proto"
 """The name of a file that has none: a registered schema is known by its subject."""
 KNOWN_IMPORT = re.compile(r"google/(protobuf|type)/(\w+)\.proto")
 """Files that Python packages bring along: protobuf, and googleapis-common-protos where it is installed."""
-BASE64 = re.compile(r"[A-Za-z0-9+/\s]+=*\s*")
+BASE64 = re.compile(r"[A-Za-z0-9+/\s]+=*")
+"""Matched against a stripped text: a second run of blanks at its end would make the match quadratic."""
 
 
 class ProtobufSchema:
@@ -52,13 +53,14 @@ class ProtobufSchema:
         """The text that all texts with the same content become; a text with options of its own stays as it is."""
         if self._written_as_is is not None:
             return self._written_as_is
-        short = write(self.file)
-        return short if _is_same(short, self.file, self._pool) else write(self.file, full_names=True)
+        return _unambiguous(self.file, self._pool, "again")
 
-    @property
+    @cached_property
     def normalized(self) -> str:
-        """The same: there is but one form."""
-        return self.text
+        """The same in the order that Confluent's registry gives to imports, fields, constants and reserved numbers."""
+        if self._written_as_is is not None:
+            return self._written_as_is
+        return _unambiguous(in_order(self.file), self._pool, "in_order")
 
     @cached_property
     def serialized(self) -> str:
@@ -73,7 +75,7 @@ class ProtobufSchema:
 
 def _decode(text: str, name: str) -> tuple[File, bool]:
     """Return the descriptor of a text or of base64, and whether the text has more to it."""
-    if BASE64.fullmatch(text):
+    if BASE64.fullmatch(text.strip()):
         try:
             file = File.FromString(base64.b64decode(text, validate=False))
         except (ValueError, DecodeError):  # of characters that are none of base64's, too
@@ -117,10 +119,19 @@ def _add_known_import(pool: descriptor_pool.DescriptorPool, name: str, known: se
     known.add(name)
 
 
-def _is_same(text: str, file: File, pool: descriptor_pool.DescriptorPool) -> bool:
+def _unambiguous(file: File, pool: descriptor_pool.DescriptorPool, name: str) -> str:
+    """Return the text of a descriptor, with short names of types where they mean the same.
+
+    :param name: a name for the text that the pool does not have yet.
+    """
+    short = write(file)
+    return short if _is_same(short, file, pool, name) else write(file, full_names=True)
+
+
+def _is_same(text: str, file: File, pool: descriptor_pool.DescriptorPool, name: str) -> bool:
     """Whether a written text means what the descriptor does: a short name might be that of another type there."""
-    again = ProtoParser(text, "again.proto").file
-    again.package = f"{file.package}.again" if file.package else "again"
+    again = ProtoParser(text, f"{name}.proto").file
+    again.package = f"{file.package}.{name}" if file.package else name
     resolved = File()
     try:
         pool.AddSerializedFile(again.SerializeToString())

@@ -1,0 +1,128 @@
+"""Values that requests and records share: numbers, compatibility levels, modes, settings, metadata and rules.
+
+A request and a record of the topic pass the same checks, so a forged record
+cannot hold a value that no request can set.
+"""
+
+from __future__ import annotations
+
+import enum
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+from barnabas.registry.errors import RegistryError
+
+NUMBER_MAX = 2**31 - 1
+"""The largest id and version. Serialisers write an id in four bytes, and readers take them as a signed number."""
+READWRITE, READONLY, READONLY_OVERRIDE, IMPORT = "READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT"
+MODES = (READWRITE, READONLY, READONLY_OVERRIDE, IMPORT)
+LATEST = -1
+"""The version of a reference to the latest version of a subject."""
+
+CONFIG_TEXTS = ("alias", "compatibilityGroup")
+CONFIG_SWITCHES = ("normalize", "validateFields", "validateRules")
+CONFIG_OBJECTS = ("defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet")
+_CONFIG_KINDS: dict[str, type] = {
+    **dict.fromkeys(CONFIG_TEXTS, str),
+    **dict.fromkeys(CONFIG_SWITCHES, bool),
+    **dict.fromkeys(CONFIG_OBJECTS, dict),
+}
+_EXTRAS: dict[str, dict[str, type]] = {
+    "metadata": {"tags": dict, "properties": dict, "sensitive": list},
+    "ruleSet": {"migrationRules": list, "domainRules": list, "encodingRules": list},
+}
+
+
+class InvalidValueError(ValueError):
+    """A value that no registry sets."""
+
+
+class Level(enum.StrEnum):
+    """A compatibility level."""
+
+    NONE = enum.auto()
+    BACKWARD = enum.auto()
+    BACKWARD_TRANSITIVE = enum.auto()
+    FORWARD = enum.auto()
+    FORWARD_TRANSITIVE = enum.auto()
+    FULL = enum.auto()
+    FULL_TRANSITIVE = enum.auto()
+
+    @classmethod
+    def of(cls, name: object) -> Level:
+        """Return the level of a name in any case.
+
+        :raises RegistryError: 42203.
+        """
+        try:
+            return cls(str(name).lower())
+        except ValueError:
+            raise RegistryError.invalid_level() from None
+
+    @property
+    def is_transitive(self) -> bool:
+        """Whether all earlier versions count, and not the last alone."""
+        return self.endswith("_transitive")
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether the new schema must read what earlier ones wrote."""
+        return self.startswith(("backward", "full"))
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether earlier schemas must read what the new one writes."""
+        return self.startswith(("forward", "full"))
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a valid id or version.
+
+    >>> is_number(1), is_number(2**31 - 1), is_number(2**31), is_number(0), is_number(True), is_number("1")
+    (True, True, False, False, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= NUMBER_MAX
+
+
+def is_reference_version(value: object) -> bool:
+    """Return whether a value is a valid version of a reference: a number, or -1 for the latest."""
+    return is_number(value) or (isinstance(value, int) and value == LATEST)
+
+
+def check_config(values: Mapping[str, Any]) -> None:
+    """Check the types of settings; unknown settings pass.
+
+    :raises InvalidValueError: a setting has the wrong type.
+    :raises RegistryError: 42203: the compatibility level does not exist.
+    """
+    level = values.get("compatibilityLevel")
+    if level is not None:
+        Level.of(level)
+    for name, kind in _CONFIG_KINDS.items():
+        if not isinstance(values.get(name), kind | None):
+            raise InvalidValueError(f"the field '{name}' must be of type {kind.__name__}")
+
+
+def check_extras(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata and rules of a schema where they are set.
+
+    :raises InvalidValueError: they have the wrong type.
+    """
+    extras = {name: values[name] for name in _EXTRAS if values.get(name)}
+    for name, value in extras.items():
+        if not isinstance(value, dict):
+            raise InvalidValueError(f"the field '{name}' must be an object, not {shortened(value)}")
+        for part, kind in _EXTRAS[name].items():
+            if not isinstance(value.get(part), kind | None):
+                raise InvalidValueError(f"the field '{name}.{part}' must be of type {kind.__name__}")
+    return extras
+
+
+def shortened(value: object) -> str:
+    """Return a value for a log line or an error, in at most some 100 characters."""
+    return _SHORT.repr(value)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 60, 60, 30
