@@ -289,6 +289,10 @@ class ConfigurationError(BarnabasError):
     """A setting that does not exist or cannot have the value given."""
 
 
+class MissingExtraError(ConfigurationError):
+    """A package is missing that an extra brings; the message has the command that installs it."""
+
+
 class UnavailableError(ConfigurationError):
     """An address or a broker id that this process cannot have now: another one has it, or the machine lacks it."""
 

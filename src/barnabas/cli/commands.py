@@ -31,6 +31,7 @@ from barnabas.cli.standard_output import (
 )
 from barnabas.cli.version import version_line
 from barnabas.errors import BarnabasError
+from barnabas.extras import missing_extra
 
 if TYPE_CHECKING:
     from barnabas.broker.surroundings import Surroundings
@@ -59,6 +60,18 @@ COMMANDS = {
 """The subcommands, each in a module of its name unless MODULES has another, with its line in the help."""
 
 MODULES = {"config": "server_settings"}
+
+
+EXTRAS = {
+    "audit": "spark",
+    "load": "spark",
+    "registry": "registry",
+    "report": "spark",
+    "simulate": "activity",
+    "sql": "sql",
+    "table": "spark",
+}
+"""The extra of each command that needs one."""
 
 
 class LazyGroup(click.Group):
@@ -139,7 +152,17 @@ def run(arguments: list[str] | None = None, surroundings: Surroundings | None = 
         return EXIT_READER_GONE
     except (click.ClickException, BarnabasError, OSError) as error:
         return _tell(error)
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error, _extra_of(sys.argv[1:] if arguments is None else arguments))
+        if missing is None:
+            raise
+        return _tell(missing)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _extra_of(arguments: list[str]) -> str:
+    """Return the extra of the subcommand in a command line."""
+    return next((EXTRAS[each] for each in arguments if each in EXTRAS), "")
 
 
 def _tell(error: click.ClickException | BarnabasError | OSError) -> int:

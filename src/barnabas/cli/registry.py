@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 import click
 
 from barnabas.cli.broker_log import log_format_option, telling_errors
 from barnabas.cli.options import bootstrap_option, properties_option
+from barnabas.extras import require_installed
 
 if TYPE_CHECKING:
     from barnabas.log_lines import LogFormat
 
-NEEDED = ("h11", "avro", "jsonschema", "google.protobuf")
+NEEDED = ("h11", "avro", "jsonschema", "google")
 
 
 @click.command()
@@ -46,17 +46,10 @@ def registry(
     Prints `ready URL` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it. Several may run for one topic: one of
     them writes, the others pass on to it what changes something.
     """
-    if missing := [name for name in NEEDED if not _is_there(name)]:
-        raise click.ClickException(f"{', '.join(missing)} not installed; run: pip install 'barnabas[registry]'")
+    for package in NEEDED:
+        require_installed(package, "registry")
 
     from barnabas.registry.main import RegistryConfig, run
 
     with telling_errors(log_format):
         return run(RegistryConfig(bootstrap, host, port, url, topic, group, properties))
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # of the package that it would be in
-        return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import click
 from barnabas.cli.broker_names import complete_topics
 from barnabas.cli.options import json_option
 from barnabas.cli.tables import show_json, show_table
-from barnabas.errors import ConfigurationError
+from barnabas.extras import require
 from barnabas.reports.report import Report, shown
 from barnabas.reports.roles import MEANING, Role, Roles
 
@@ -91,18 +90,11 @@ def report(
 
 
 def pictures() -> Any:
-    """Import what draws.
+    """Import the module that draws.
 
-    :raises ConfigurationError: matplotlib is not installed.
+    :raises MissingExtraError: matplotlib is not installed.
     """
-    try:
-        return import_module("barnabas.reports.pictures")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise ConfigurationError(
-            "the package matplotlib is missing, which pictures need: pip install 'barnabas[reports]'"
-        ) from None
+    return require("barnabas.reports.pictures", "reports")
 
 
 @contextmanager
@@ -126,8 +118,6 @@ def _events(spark: Any, topics: tuple[str, ...], warehouse: str | None, catalog:
     :raises WarehouseError: a table is not there.
     :raises ConfigurationError: the condition is none.
     """
-    from barnabas.spark.extras import require
-
     return require("barnabas.spark.reports.events").events_of_tables(spark, topics, warehouse, catalog, where)
 
 

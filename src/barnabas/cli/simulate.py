@@ -6,7 +6,6 @@ import json
 import threading
 from collections import deque
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from barnabas.cli.progress import record_progress
 from barnabas.cli.signals import EXIT_INTERRUPTED, end_on_sigterm
 from barnabas.cli.timestamps import TIME_HELP, parse_time_ms, show_time_ms
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.errors import ConfigurationError
+from barnabas.extras import require
 from barnabas.perf.pacing import OpenLoop
 
 if TYPE_CHECKING:
@@ -133,17 +132,12 @@ def clicks(
 
 
 def require_extra() -> None:
-    """Look whether what makes activity up is installed.
+    """Import the packages that make up activity.
 
-    :raises ConfigurationError: a package is not.
+    :raises MissingExtraError: one of them is not installed.
     """
     for package in ("numpy", "pyarrow"):
-        try:
-            import_module(package)
-        except ModuleNotFoundError:
-            raise ConfigurationError(
-                f"the package {package} is missing, which making up activity needs: pip install 'barnabas[activity]'"
-            ) from None
+        require(package, "activity")
 
 
 def click_settings(

@@ -15,6 +15,7 @@ from barnabas.cli.options import bootstrap_option, connect
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.standard_output import ending_with_reader
 from barnabas.clock import SYSTEM_CLOCK
+from barnabas.extras import require_installed
 
 if TYPE_CHECKING:
     from barnabas.cli.sql_output import MakeWriter
@@ -120,6 +121,8 @@ def _engine(
     memory: str,
     master: str,
 ) -> Iterator[tuple[Engine, Topics]]:
+    if engine_name == "spark":
+        require_installed("pyspark", "spark")
     if engine_name != "spark":
         from barnabas.cli.without_pandas import do_without_pandas
 

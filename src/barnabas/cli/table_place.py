@@ -10,7 +10,8 @@ import click
 
 from barnabas.cli.options import parse_pairs
 from barnabas.errors import ConfigurationError
-from barnabas.spark.table_place import TABLE_FORMATS, TablePlace
+from barnabas.extras import require_installed
+from barnabas.spark.table_place import DELTA, TABLE_FORMATS, TablePlace
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -45,11 +46,23 @@ def _with_options(function: Decorated, *, is_needed: bool) -> Callable[..., Any]
             place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=properties, table_format=table_format)
         except ConfigurationError as error:
             raise click.UsageError(str(error)) from None
+        _require_extra(place)
         return function(*arguments, place=place, **others)
 
     for option in reversed(_OPTIONS):
         with_place = option(with_place)
     return with_place
+
+
+def _require_extra(place: TablePlace) -> None:
+    """Name the extra of the tables' format before anything is connected.
+
+    :raises MissingExtraError: it is not installed.
+    """
+    if place.table_format == DELTA:
+        require_installed("deltalake", "delta")
+    else:
+        require_installed("pyiceberg", "spark")
 
 
 def _catalog_of(others: dict[str, Any]) -> str | None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.protocol.frames import EncodedRequest
-from barnabas.protocol.messages.api_versions import ApiVersionsRequest
-from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.declare import message_of
+from barnabas.protocol.frames import API_VERSIONS_KEY, EncodedRequest
+
+FETCH_KEY = 1
+"""The number of the API; clients that never fetch do not import its messages."""
 
 MIB = 1024 * 1024
 
@@ -32,9 +34,9 @@ FETCH_BYTES_MAX = 512 * MIB
 
 def asked_bytes(request: Any) -> int:
     """Return how many bytes of records a request asks for; 0: it is for none."""
-    if type(request) is FetchRequest:
-        return max(0, request.max_bytes)
-    return request.asked_bytes if type(request) is EncodedRequest else 0
+    if type(request) is EncodedRequest:
+        return request.asked_bytes
+    return max(0, request.max_bytes) if message_of(type(request)).api_key == FETCH_KEY else 0
 
 
 def answer_bytes_max(request: type[Any], asked: int) -> int:
@@ -42,6 +44,7 @@ def answer_bytes_max(request: type[Any], asked: int) -> int:
 
     :param asked: what `asked_bytes` says of the request.
     """
-    if request is FetchRequest:
+    api_key = message_of(request).api_key
+    if api_key == FETCH_KEY:
         return min(asked + BATCH_BYTES_MAX + PARTITIONS_BYTES_MAX, FETCH_BYTES_MAX)
-    return VERSIONS_BYTES_MAX if request is ApiVersionsRequest else ANSWER_BYTES_MAX
+    return VERSIONS_BYTES_MAX if api_key == API_VERSIONS_KEY else ANSWER_BYTES_MAX

@@ -17,6 +17,7 @@ from typing import Any
 
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
+from barnabas.extras import require
 from barnabas.model import TopicPartition
 from barnabas.perf.control import Control
 from barnabas.perf.meter import Measured, Meter, next_stretch
@@ -127,10 +128,7 @@ def _read_polling(consumer: Consumer, meter: Meter, records_max: int) -> None:
 
 def _arrow_reader() -> Read:
     """Import what reading columns needs, before the clock starts."""
-    try:
-        from pyarrow import compute  # noqa: PLC0415  optional
-    except ImportError:
-        raise ConfigurationError("Arrow needs pyarrow: pip install barnabas[arrow]") from None
+    compute = require("pyarrow.compute", "arrow")
 
     def read(consumer: Consumer, meter: Meter, records_max: int) -> None:
         while meter.going and (left := records_max - meter.records) > 0:

@@ -17,7 +17,7 @@ from typing import Any
 
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.producer import Producer
-from barnabas.errors import ConfigurationError
+from barnabas.extras import require
 from barnabas.perf.control import Control
 from barnabas.perf.meter import Measured, Meter
 from barnabas.perf.payloads import PayloadSpec, list_length, lists_of
@@ -131,10 +131,7 @@ def _stretches(values: list[bytes], length: int, records: int | None, mode: Send
 
 
 def _arrow_array(values: Sequence[bytes]) -> Any:
-    try:
-        import pyarrow  # noqa: PLC0415  optional
-    except ImportError:
-        raise ConfigurationError("Arrow needs pyarrow: pip install barnabas[arrow]") from None
+    pyarrow = require("pyarrow", "arrow")
     return pyarrow.array(values, pyarrow.binary())
 
 

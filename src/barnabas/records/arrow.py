@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.errors import ConfigurationError
+from barnabas.extras import require
 from barnabas.records.codec import ColumnDecoder
 from barnabas.records.codec_pure.encoding import column_reader
 from barnabas.records.codec_pure.limits import BATCH_BYTES_MAX, OFFSET_MAX
@@ -25,13 +26,9 @@ if TYPE_CHECKING:
 def import_pyarrow() -> Any:
     """Return the module pyarrow.
 
-    :raises ConfigurationError: it is not installed.
+    :raises MissingExtraError: it is not installed.
     """
-    try:
-        import pyarrow  # noqa: PLC0415  optional, and slow to import
-    except ImportError:
-        raise ConfigurationError("Arrow needs the package pyarrow: pip install 'barnabas[arrow]'") from None
-    return pyarrow
+    return require("pyarrow", "arrow")
 
 
 def header_type() -> pa.DataType:

@@ -1,20 +1,15 @@
-"""What the formats need beyond this package: imported when first used, with a word on how to get it."""
+"""Packages that the formats need: imported when first used, with the extra named where one is missing."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from barnabas.errors import ConfigurationError
+from barnabas.extras import require
 
 
-def need(module: str, package: str = "") -> Any:
-    """Return a module that an extra brings.
+def need(module: str) -> Any:
+    """Return a module that the extra `schemas` brings.
 
-    :raises ConfigurationError: it is not installed.
+    :raises MissingExtraError: it is not installed.
     """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        name = package or module.partition(".")[0]
-        raise ConfigurationError(f"this needs {name}; run: pip install 'barnabas[schemas]'") from error
+    return require(module, "schemas")

@@ -90,7 +90,7 @@ class ProtobufRecords:
     def __init__(self, made: Any) -> None:
         self._made = made
         self._name = made.DESCRIPTOR.full_name
-        self._failures = (need("google.protobuf.message", "protobuf").DecodeError, UnicodeDecodeError, RecursionError)
+        self._failures = (need("google.protobuf.message").DecodeError, UnicodeDecodeError, RecursionError)
         self._fields = _fields_of(made.DESCRIPTOR, ())
         self.fields: Mapping[str, ColumnType] = {each.name: each.column for each in self._fields}
         self.aliases = NO_ALIASES
@@ -342,7 +342,7 @@ def _put_microseconds(message: Any, value: int) -> None:
 
 def _json_text(message: Any) -> str | None:
     try:
-        found = need("google.protobuf.json_format", "protobuf").MessageToDict(message)
+        found = need("google.protobuf.json_format").MessageToDict(message)
         return json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except Exception:  # noqa: BLE001 - a number that JSON has not, a value without a kind: the library has many words for it
         return None
@@ -350,6 +350,6 @@ def _json_text(message: Any) -> str | None:
 
 def _put_json(message: Any, text: str) -> None:
     try:
-        need("google.protobuf.json_format", "protobuf").Parse(text, message)
+        need("google.protobuf.json_format").Parse(text, message)
     except Exception as error:  # its own errors are no ValueErrors
         raise ValueError("it cannot be read") from error

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from barnabas.errors import MissingExtraError
 from barnabas.spark.errors import (
     CommitUnknownError,
     DataLossError,
@@ -21,7 +22,6 @@ from barnabas.spark.errors import (
     LoadConflictError,
     LoadError,
     LoadsFailedError,
-    MissingExtraError,
     RecreatedTopicError,
     SparkFailedError,
     WarehouseError,

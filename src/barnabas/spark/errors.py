@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult
 
 
-class MissingExtraError(BarnabasError):
-    """PySpark, pyiceberg or pyarrow is not installed: they come with the extra `spark`."""
-
-
 class JavaNotFoundError(BarnabasError):
     """Spark runs on Java, and none of a version that it can use was found on this machine."""
 

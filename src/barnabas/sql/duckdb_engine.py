@@ -19,6 +19,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from barnabas.errors import BarnabasError, ConfigurationError
+from barnabas.extras import require
 from barnabas.sql.engine import Result
 from barnabas.sql.errors import InterruptedQueryError, SqlError, UnknownTopicError
 from barnabas.sql.statements import first_line, split_statements, without_explain
@@ -37,13 +38,9 @@ _OWN_TABLES = ("duckdb_", "pg_", "sqlite_")
 def import_duckdb() -> Any:
     """Return the module duckdb.
 
-    :raises ConfigurationError: it is not installed.
+    :raises MissingExtraError: it is not installed.
     """
-    try:
-        import duckdb  # noqa: PLC0415  an extra, and slow to import
-    except ImportError:
-        raise ConfigurationError("queries need the package duckdb: pip install 'barnabas[sql]'") from None
-    return duckdb
+    return require("duckdb", "sql")
 
 
 class DuckDbEngine:

@@ -13,13 +13,12 @@ from barnabas.cli.load_rounds import LoadRounds, as_line
 from barnabas.cli.maintenance_rounds import MaintenanceRounds
 from barnabas.cli.metrics_server import serving_metrics
 from barnabas.clock import ManualClock
-from barnabas.errors import ConfigurationError
+from barnabas.errors import ConfigurationError, MissingExtraError
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.errors import (
     DataLossError,
     JavaNotFoundError,
     LoadError,
-    MissingExtraError,
     UnknownTopicError,
     WarehouseError,
 )

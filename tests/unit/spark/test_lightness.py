@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import barnabas.spark
-from barnabas.spark.errors import MissingExtraError
+from barnabas.errors import MissingExtraError
 from barnabas.spark.extras import require
 
 

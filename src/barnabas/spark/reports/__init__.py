@@ -13,16 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pyspark.sql import DataFrame
+from barnabas.extras import naming_extra
 
-from barnabas.reports.report import Report
-from barnabas.spark.reports.abuse import abuse
-from barnabas.spark.reports.asked import Asked
-from barnabas.spark.reports.click_through import click_through
-from barnabas.spark.reports.newsfeed import newsfeed
-from barnabas.spark.reports.popularity import popularity
-from barnabas.spark.reports.together import co_occurrence, recommendations
-from barnabas.spark.reports.trending import trending
+with naming_extra("spark"):
+    from pyspark.sql import DataFrame
+
+    from barnabas.reports.report import Report
+    from barnabas.spark.reports.abuse import abuse
+    from barnabas.spark.reports.asked import Asked
+    from barnabas.spark.reports.click_through import click_through
+    from barnabas.spark.reports.newsfeed import newsfeed
+    from barnabas.spark.reports.popularity import popularity
+    from barnabas.spark.reports.together import co_occurrence, recommendations
+    from barnabas.spark.reports.trending import trending
 
 __all__ = ["REPORTS", "Asked"]
 

