@@ -222,7 +222,7 @@ class Log(WritableLog):
         with self._truncating(offset):
             start = self._log_start_offset
             if offset < start or self._segments.end_before(offset) < start:
-                self._start_over(min(offset, start))
+                self._start_over(min(offset, start), min(offset, start))
             else:
                 self._end_at(*cut_segments(self._filesystem, self.folder, self._segments, offset, self.config))
 
@@ -233,7 +233,7 @@ class Log(WritableLog):
         """
         self._health.check()
         with self._truncating(min(offset, self._log_start_offset)):
-            self._start_over(offset)
+            self._start_over(offset, offset)
 
     def reach_back_to(self, offset: int) -> None:
         """Let an empty log take the batch that it begins in, whose first offset is this one.
@@ -244,10 +244,8 @@ class Log(WritableLog):
         :raises StorageError: the disk refused.
         """
         self._health.check()
-        start = self._log_start_offset
         with self._truncating(offset):
-            self._start_over(offset)
-            self._log_start_offset = start
+            self._start_over(offset, self._log_start_offset)
 
     @contextmanager
     def _truncating(self, offset: int) -> Iterator[None]:
@@ -293,11 +291,17 @@ class Log(WritableLog):
             self._health.closed = True
             self._segments.close()
 
-    def _start_over(self, offset: int) -> None:
+    def _start_over(self, offset: int, log_start_offset: int) -> None:
+        """Replace all segments with an empty one.
+
+        :param offset: its base offset.
+        :param log_start_offset: the new log start offset. No moment may have a lower one: checkpoints are written
+            at any time, and when the log is cut.
+        """
         delete_segments(self._filesystem, self.folder, [*self._removed, *self._segments.all])
         self._beside.remove_all_snapshots()
         self._removed = []
-        self._log_start_offset = offset
+        self._log_start_offset = log_start_offset
         if self.leader_epochs.truncate_from(0):
             self._beside.write_epochs(self.leader_epochs)
         active = ActiveSegment.create(self._filesystem, self.folder, offset, self.config.index_interval_bytes)
@@ -311,7 +315,8 @@ class Log(WritableLog):
             self._log_end_offset = end_offset
             self._new_names = True
             self._bytes_since_checkpoint = active.size
-        self.high_watermark = min(self._high_watermark, end_offset)
+        # Below the log start only until the batch is appended for which `reach_back_to` made room.
+        self._high_watermark = min(max(self._high_watermark, self._log_start_offset), end_offset)
         if self.leader_epochs.truncate_from(end_offset):
             self._beside.write_epochs(self.leader_epochs)
         self._producers = load_producers(self._filesystem, self.folder, self._segments.all, end_offset, self._clock)

@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from barnabas.errors import CorruptBatchError, DataFolderError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 from barnabas.storage import FileSystem, Log, LogConfig, LogManager, OsFileSystem, recovery
+from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.filesystem import DataFile
 
 CLICKS = TopicPartition("clicks", 0)
@@ -374,6 +376,53 @@ def test_truncation_lowers_the_stored_recovery_point(
     manager.checkpoint_recovery_points()
     log.truncate_to(1)
     assert (tmp_path / "data" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nclicks 0 1\n"
+
+
+def test_stored_log_start_stays_while_the_log_reaches_back_to_a_batch(
+    open_manager: OpenManager, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    manager = open_manager()
+    log = manager.create(CLICKS)
+    log.start_over_at(2)
+    checkpoint = tmp_path / "data" / "log-start-offset-checkpoint"
+    stored = checkpoint.read_text()
+    assert stored == "0\n1\nclicks 0 2\n"
+    log.reach_back_to(0)
+    assert checkpoint.read_text() == stored
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (2, 0, 0)
+    log.append(make_batch(4), 0)
+    manager.abandon()
+    found = open_manager().get(CLICKS)
+    assert found is not None
+    assert (found.log_start_offset, found.log_end_offset) == (2, 4)
+
+
+def test_no_checkpoint_stores_a_lower_log_start_while_the_log_reaches_back_to_a_batch(
+    open_manager: OpenManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = open_manager()
+    log = manager.create(CLICKS)
+    log.start_over_at(2)
+    create, starts = ActiveSegment.create, []
+
+    def create_and_look(*args: Any) -> ActiveSegment:
+        starts.append(log.log_start_offset_to_store)  # as another thread's checkpoint does
+        return create(*args)
+
+    monkeypatch.setattr(ActiveSegment, "create", create_and_look)
+    log.reach_back_to(0)
+    assert starts == [2]
+
+
+def test_log_that_ends_before_its_stored_start_lacks_records(open_manager: OpenManager) -> None:
+    manager = open_manager()
+    log = manager.create(CLICKS)
+    log.start_over_at(2)
+    log.reach_back_to(0)
+    manager.abandon()
+    found = open_manager().get(CLICKS)
+    assert found is not None
+    assert (found.log_start_offset, found.log_end_offset, found.lost_from) == (0, 0, 0)
 
 
 def test_log_that_cannot_be_made_leaves_nothing_behind(open_manager: OpenManager, tmp_path: Path) -> None:
