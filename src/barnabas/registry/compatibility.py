@@ -17,29 +17,34 @@ REASONS_MAX = 100
 """So many reasons an answer has."""
 
 
-def incompatibilities(
-    level: Level, new: Schema, new_type: str, earlier: Sequence[Version], parse: Callable[[Version], Schema]
-) -> list[str]:
-    """Return why a new schema does not fit the versions before it, newest first; empty where it does.
+def versions_to_compare(level: Level, earlier: Sequence[Version]) -> Sequence[Version]:
+    """Return the versions that a level compares a new schema with, newest first.
 
     :param earlier: those of the subject that are not deleted, oldest first.
     """
     if level is Level.NONE:
-        return []
-    for version in reversed(earlier if level.is_transitive else earlier[-1:]):
-        if version.content.schema_type != new_type:
-            return [f"version {version.version} is of type {version.content.schema_type}, this one of type {new_type}"]
-        try:
-            old = parse(version)
-        except SchemaSyntaxError as error:
-            return [f"version {version.version} cannot be parsed: {error}"]
-        reasons = [
-            *(f"the new schema cannot read version {version.version}: {why}" for why in _reads(level, new, old)),
-            *(f"version {version.version} cannot read the new schema: {why}" for why in _is_read(level, new, old)),
-        ]
-        if reasons:
-            return [cut(reason) for reason in reasons[:REASONS_MAX]]
-    return []
+        return ()
+    return list(reversed(earlier if level.is_transitive else earlier[-1:]))
+
+
+def incompatibilities_with(
+    level: Level, new: Schema, new_type: str, version: Version, parse: Callable[[], Schema]
+) -> list[str]:
+    """Return the reasons for which a new schema does not fit an earlier version; empty where it fits.
+
+    :param parse: returns the schema of the version.
+    """
+    if version.content.schema_type != new_type:
+        return [f"version {version.version} is of type {version.content.schema_type}, this one of type {new_type}"]
+    try:
+        old = parse()
+    except SchemaSyntaxError as error:
+        return [cut(f"version {version.version} cannot be parsed: {error}")]
+    reasons = [
+        *(f"the new schema cannot read version {version.version}: {why}" for why in _reads(level, new, old)),
+        *(f"version {version.version} cannot read the new schema: {why}" for why in _is_read(level, new, old)),
+    ]
+    return [cut(reason) for reason in reasons[:REASONS_MAX]]
 
 
 def _reads(level: Level, new: Schema, old: Schema) -> list[str]:

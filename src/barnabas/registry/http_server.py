@@ -21,6 +21,11 @@ from barnabas.log_lines import reason_of
 BODY_BYTES_MAX = 2 * 1024 * 1024
 HEADER_BYTES_MAX = 32 * 1024
 CONNECTIONS_MAX = 1_000
+PARTS_MAX = 1_000
+PART_BYTES_MIN = 64
+"""A body of more than PARTS_MAX chunks has chunks of so many bytes on average."""
+PARTS_AT_ONCE = 64
+CONNECTIONS_OF_ADDRESS_MAX = 200
 IDLE_S = 75.0
 RECEIVE_S = 30.0
 SEND_S = 30.0
@@ -78,6 +83,7 @@ class HttpServer:
         self._answer_s = answer_s
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._of_address: dict[str, dict[asyncio.Task[None], _Connection]] = {}
 
     async def start(self, host: str, port: int) -> int:
         """Begin to listen; return the port.
@@ -101,19 +107,47 @@ class HttpServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._connections) >= CONNECTIONS_MAX:
+        address = str((writer.get_extra_info("peername") or ("",))[0])
+        if not self._make_room(address):
             writer.close()
             return
+        connection = _Connection(reader, writer, self._answered, self._refuse)
         self._connections.add(task)
+        self._of_address.setdefault(address, {})[task] = connection
         try:
-            await _Connection(reader, writer, self._answered, self._refuse).serve()
+            await connection.serve()
         except (OSError, TimeoutError, h11.ProtocolError) as error:
             log.debug("a connection ended: %s", reason_of(error))
         finally:
-            self._connections.discard(task)
+            self._forget(address, task)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+
+    def _make_room(self, address: str) -> bool:
+        """Return whether an address may have one more connection; close a waiting one where there are too many.
+
+        The oldest connection that waits for a request makes room: one of the same address, or, when all addresses
+        together have too many, one of the address with the most.
+        """
+        crowd = address
+        if len(self._of_address.get(address, ())) < CONNECTIONS_OF_ADDRESS_MAX:
+            if len(self._connections) < CONNECTIONS_MAX:
+                return True
+            crowd = max(self._of_address, key=lambda each: len(self._of_address[each]))
+        oldest = next((task for task, each in self._of_address[crowd].items() if each.is_waiting), None)
+        if oldest is None:
+            return False
+        self._forget(crowd, oldest)
+        oldest.cancel()
+        return True
+
+    def _forget(self, address: str, task: asyncio.Task[None]) -> None:
+        self._connections.discard(task)
+        connections = self._of_address.get(address, {})
+        connections.pop(task, None)
+        if not connections:
+            self._of_address.pop(address, None)
 
     async def _answered(self, request: Request) -> Response:
         try:
@@ -136,6 +170,8 @@ class _Connection:
         self._writer = writer
         self._handle = handle
         self._refuse = refuse
+        self.is_waiting = True
+        """Whether it has sent no complete request that is not answered yet."""
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
 
     async def serve(self) -> None:
@@ -151,11 +187,13 @@ class _Connection:
                 return
             if request is None:
                 return
+            self.is_waiting = False
             response = await self._handle(request)
             await self._send(response, head_only=request.method == "HEAD")
             if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
                 return
             self._http.start_next_cycle()
+            self.is_waiting = True
 
     async def _receive(self) -> Request | None:
         async with asyncio.timeout(IDLE_S):  # as a whole: a byte now and then does not keep a connection
@@ -179,11 +217,16 @@ class _Connection:
             raise _RefusedError(413, too_large)
         if self._http.they_are_waiting_for_100_continue:
             await self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
-        body = bytearray()
+        body, parts = bytearray(), 0
         while isinstance(event := await self._event(RECEIVE_S), h11.Data):
             body += event.data
+            parts += 1
             if len(body) > BODY_BYTES_MAX:
                 raise _RefusedError(413, too_large)
+            if parts > PARTS_MAX + len(body) // PART_BYTES_MIN:
+                raise _RefusedError(413, f"the body comes in chunks of less than {PART_BYTES_MIN} bytes")
+            if parts % PARTS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # chunks that were received already do not delay other connections
         return bytes(body)
 
     async def _event(self, timeout_s: float) -> Any:

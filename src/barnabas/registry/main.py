@@ -15,6 +15,7 @@ from barnabas.registry.routes import Rest, refusal
 from barnabas.registry.service import Service
 from barnabas.registry.state import RegistryState
 from barnabas.registry.topic import SchemaTopic
+from barnabas.registry.work import WorkPool
 from barnabas.stop_signals import stop_on_signals
 
 ANSWER_S = 45.0
@@ -51,6 +52,7 @@ class Registry:
         self._config = config
         self._state = RegistryState()
         self._topic = SchemaTopic(config.bootstrap, config.topic, self._state, config.settings)
+        self._work = WorkPool()
         self._election: Election | None = None
         self._server: HttpServer | None = None
         self._rest: Rest | None = None
@@ -63,7 +65,7 @@ class Registry:
         :raises BarnabasError: no broker answers, or the address cannot be listened on.
         """
         config = self._config
-        await self._topic.start()
+        await asyncio.gather(self._topic.start(), self._work.start())
         self._server = HttpServer(self._answer, refusal, answer_s=ANSWER_S)
         try:
             port = await self._server.start(config.host, config.port)
@@ -73,7 +75,7 @@ class Registry:
             ) from error
         self.url = config.url or f"http://{host_port(config.host, port)}"
         self._election = Election(config.bootstrap, config.group, self.url, self._topic, config.settings)
-        self._rest = Rest(Service(self._state, self._topic), self._topic, self._election)
+        self._rest = Rest(Service(self._state, self._topic, self._work), self._topic, self._election)
         await self._election.start()
         await self._election.leader_url(FIRST_LEADER_S)
 
@@ -89,6 +91,7 @@ class Registry:
         if self._election is not None:
             await self._election.stop()
         await self._topic.stop()
+        await self._work.stop()
 
 
 def run(config: RegistryConfig) -> int:

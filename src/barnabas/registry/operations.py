@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from barnabas.registry.settings import IMPORT, READWRITE
 from barnabas.registry.state import AVRO, JSON, Content, RegistryState, Version
 
 NESTED_REFERENCES_MAX = 1_000
+NESTED_CHARACTERS_MAX = 8_000_000
 NESTED_DEPTH_MAX = 100
 """So long a chain of schemas may be, each of which refers to the next one."""
 
@@ -71,6 +73,10 @@ def dependencies(state: RegistryState, subject: str, content: Content) -> tuple[
             found[home] = (reference.name, version.content.text)
             if len(found) > NESTED_REFERENCES_MAX:
                 raise content.invalid(f"more than {NESTED_REFERENCES_MAX} schemas are referred to")
+            if sum(len(text) for _, text in found.values()) > NESTED_CHARACTERS_MAX:
+                raise content.invalid(
+                    f"the schemas that it refers to have more than {NESTED_CHARACTERS_MAX} characters"
+                )
 
     visit(content, ())
     return tuple(found.values())
@@ -99,13 +105,25 @@ def _check_deletable(state: RegistryState, subject: str) -> None:
 
 def find(state: RegistryState, subject: str, content: Content, *, deleted: bool = False) -> Version | None:
     """Return the latest version of a subject that is this schema, None where none is."""
-    versions = state.versions(subject, deleted=deleted)
-    exact = next((each for each in reversed(versions) if each.content == content), None)
+    return find_in(state.versions(subject, deleted=deleted), content)
+
+
+def find_in(versions: Sequence[Version], content: Content) -> Version | None:
+    """Return the last of some versions that is this schema, None where none is.
+
+    It decodes each JSON Schema among the versions, so it takes long for many large ones.
+    """
+    exact = find_exact(versions, content)
     if exact is not None or content.schema_type != JSON:
         return exact
     # What is an object in JSON is the same in any order.
     wanted = _in_order(content)
     return next((each for each in reversed(versions) if _in_order(each.content) == wanted), None)
+
+
+def find_exact(versions: Sequence[Version], content: Content) -> Version | None:
+    """Return the last of some versions that has this text, None where none has."""
+    return next((each for each in reversed(versions) if each.content == content), None)
 
 
 @functools.lru_cache(1_000)

@@ -1,37 +1,48 @@
-"""What the REST interface does: reads from the state, changes by way of the topic, schemas parsed beside the loop."""
+"""What the REST interface does: reads from the state, changes by way of the topic, checks by other processes."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Callable, Coroutine
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from barnabas.registry import compatibility, contexts, operations
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.kinds import parsing
-from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
 from barnabas.registry.operations import Change
 from barnabas.registry.requests import SchemaRequest, parse_subject
 from barnabas.registry.settings import IMPORT, Level
-from barnabas.registry.state import Content, RegistryState, Version
+from barnabas.registry.state import JSON, Content, RegistryState, Version
 from barnabas.registry.topic import SchemaTopic
+from barnabas.registry.work import SLOW_CPU_S, InvalidSchemaError, WorkEndedError, WorkPool
 
-PARSED_MAX = 1_000
-"""Parsed schemas that are kept."""
 DEFAULT_LEVEL = Level.BACKWARD
+CHECK_S = 40.0
+"""So long the checks of one request may take, with the time in queues."""
+INVALID_SCHEMA = 42201
 
 T = TypeVar("T")
 
-parse = functools.lru_cache(PARSED_MAX)(parsing.parse)
+
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """Everything in the state that the check of a schema depends on."""
+
+    level: Level
+    mode: str
+    normalize: bool
+    versions: tuple[Version, ...]
+    dependencies: tuple[tuple[str, str], ...]
 
 
 class Service:
     """The registry's calls; those that change something are for the registry that writes."""
 
-    def __init__(self, state: RegistryState, topic: SchemaTopic) -> None:
+    def __init__(self, state: RegistryState, topic: SchemaTopic, work: WorkPool) -> None:
         self.state = state
         self._topic = topic
+        self._work = work
         self._writing = asyncio.Lock()
 
     # --- schemas ----------------------------------------------------------------------------------------
@@ -45,25 +56,45 @@ class Service:
         request = SchemaRequest.of(body)
         return await _to_its_end(self._register(subject, request, normalize=normalize))
 
-    async def _register(self, subject: str, request: SchemaRequest, *, normalize: bool) -> Any:
-        async with self._writing:
-            normalize = normalize or bool(self.state.config(subject, "normalize", False))
-            request, schema = await self._understood(subject, request, normalize=normalize)
-            known = operations.find(self.state, subject, request.content)
-            if known is not None and request.id in (None, known.id):
-                return {"id": known.id}
-            operations.check_writable(self.state, subject, imported=request.id is not None)
-            reasons = await self._incompatibilities(subject, request, schema)
-            if reasons:
-                raise RegistryError.incompatible(subject, reasons)
-            return await self._carry_out(operations.register(self.state, subject, request))
+    async def _register(self, subject: str, given: SchemaRequest, *, normalize: bool) -> Any:
+        """Register a schema: check it without the lock, then take the lock and append, if nothing has changed.
+
+        Otherwise the check starts again, which another registration of the same subject has made necessary.
+        """
+        ends = asyncio.get_running_loop().time() + CHECK_S
+        while True:
+            basis = self._basis(subject, given, normalize=normalize)
+            async with _deadline(ends):
+                request = await self._understood(given, basis)
+                known = await self._find(basis.versions, request.content)
+                if known is not None and request.id in (None, known.id):
+                    return {"id": known.id}
+                operations.check_writable(self.state, subject, imported=request.id is not None)
+                reasons = [] if basis.mode == IMPORT else await self._compare(basis, request.content)
+            async with self._writing:
+                if self._basis(subject, given, normalize=normalize) != basis:
+                    continue
+                if reasons:
+                    raise RegistryError.incompatible(subject, reasons)
+                return await self._carry_out(operations.register(self.state, subject, request))
+
+    def _basis(self, subject: str, request: SchemaRequest, *, normalize: bool) -> _Basis:
+        """Return everything in the state that the check of a schema depends on."""
+        return _Basis(
+            self.level(subject),
+            self.state.mode(subject),
+            normalize or bool(self.state.config(subject, "normalize", False)),
+            tuple(self.state.versions(subject)),
+            operations.dependencies(self.state, subject, request.content),
+        )
 
     async def known_id(self, subject: str, body: Any, *, normalize: bool) -> Any | None:
         """Return what `register` would answer, if the subject has the schema already; any registry can tell that."""
         request = SchemaRequest.of(body)
-        normalize = normalize or bool(self.state.config(subject, "normalize", False))
-        request, _ = await self._understood(subject, request, normalize=normalize)
-        known = operations.find(self.state, subject, request.content)
+        basis = self._basis(subject, request, normalize=normalize)
+        async with _deadline():
+            request = await self._understood(request, basis)
+            known = await self._find(basis.versions, request.content)
         return {"id": known.id} if known is not None and request.id in (None, known.id) else None
 
     async def look_up(self, subject: str, body: Any, *, normalize: bool, deleted: bool) -> Version:
@@ -74,11 +105,19 @@ class Service:
         request = SchemaRequest.of(body)
         if not self.state.versions(subject, deleted=deleted):
             raise RegistryError.subject_not_found(subject)
-        try:
-            request, _ = await self._understood(subject, request, normalize=normalize)
-        except RegistryError as error:
-            raise RegistryError(error.code, f"Error while looking up schema under subject {subject}") from error
-        found = operations.find(self.state, subject, request.content, deleted=deleted)
+        basis = replace(
+            self._basis(subject, request, normalize=normalize),
+            versions=tuple(self.state.versions(subject, deleted=deleted)),
+        )
+        basis = replace(basis, normalize=normalize)
+        async with _deadline():
+            try:
+                request = await self._understood(request, basis)
+            except RegistryError as error:
+                if error.code != INVALID_SCHEMA:
+                    raise
+                raise RegistryError(error.code, f"Error while looking up schema under subject {subject}") from error
+            found = await self._find(basis.versions, request.content)
         if found is None:
             raise RegistryError.schema_not_found()
         return found
@@ -89,12 +128,15 @@ class Service:
         :raises RegistryError: 40401, 40402, 42201.
         """
         request = SchemaRequest.of(body)
-        request, schema = await self._understood(subject, request, normalize=False)
-        level = self.level(subject)
-        if all_versions:
-            return await self._incompatibilities(subject, request, schema)
-        earlier = [self._version_to_judge(subject, number)]
-        return await self._compare(level, schema, request, earlier)
+        basis = self._basis(subject, request, normalize=False)
+        if all_versions and basis.mode == IMPORT:
+            basis = replace(basis, level=Level.NONE)
+        if not all_versions:
+            basis = replace(basis, versions=(self._version_to_judge(subject, number),))
+        basis = replace(basis, normalize=False)
+        async with _deadline():
+            request = await self._understood(request, basis)
+            return await self._compare(basis, request.content)
 
     def _version_to_judge(self, subject: str, number: int | None) -> Version:
         try:
@@ -108,37 +150,43 @@ class Service:
         """Return the compatibility level that is in force for a subject."""
         return Level.of(self.state.config(subject, "compatibilityLevel", DEFAULT_LEVEL))
 
-    async def _incompatibilities(self, subject: str, request: SchemaRequest, schema: Schema) -> list[str]:
-        if self.state.mode(subject) == IMPORT:
-            return []
-        return await self._compare(self.level(subject), schema, request, self.state.versions(subject))
+    async def _compare(self, basis: _Basis, content: Content) -> list[str]:
+        for version in compatibility.versions_to_compare(basis.level, basis.versions):
+            its_dependencies = operations.dependencies(self.state, version.subject, version.content)
+            arguments = (basis.level, content, basis.dependencies, version, its_dependencies)
+            try:
+                reasons: list[str] = await self._work.run("compare", *arguments)
+            except InvalidSchemaError as error:
+                raise content.invalid(str(error)) from error
+            except WorkEndedError:
+                return [f"the comparison with version {version.version} takes longer than {SLOW_CPU_S:g} s"]
+            if reasons:
+                return reasons
+        return []
 
-    async def _compare(self, level: Level, schema: Schema, request: SchemaRequest, earlier: list[Version]) -> list[str]:
-        dependencies = {each: operations.dependencies(self.state, each.subject, each.content) for each in earlier}
-        return await _beside_the_loop(
-            lambda: compatibility.incompatibilities(
-                level,
-                schema,
-                request.content.schema_type,
-                earlier,
-                lambda version: parse(version.content, dependencies[version]),
-            )
-        )
+    async def _understood(self, request: SchemaRequest, basis: _Basis) -> SchemaRequest:
+        """Return a request with its schema in the one form that all like it have.
 
-    async def _understood(
-        self, subject: str, request: SchemaRequest, *, normalize: bool
-    ) -> tuple[SchemaRequest, Schema]:
-        """Return a request with its schema in the one form that all like it have, and the schema."""
+        :raises RegistryError: 42201.
+        """
         content = request.content
-        dependencies = operations.dependencies(self.state, subject, content)
+        form = "normalized" if basis.normalize else "text"
         try:
-            schema = await _beside_the_loop(lambda: parse(content, dependencies))
-            text = await _beside_the_loop(lambda: schema.normalized if normalize else schema.text)
-        except SchemaSyntaxError as error:
+            text = await self._work.run("write", content, basis.dependencies, form)
+        except InvalidSchemaError as error:
             raise content.invalid(str(error)) from error
-        references = sorted(content.references, key=lambda each: each.name) if normalize else content.references
-        written = Content(content.schema_type, text, tuple(references), content.extras)
-        return SchemaRequest(written, request.id, request.version), schema
+        except WorkEndedError:
+            raise content.invalid(f"it takes longer than {SLOW_CPU_S:g} s to check") from None
+        by_name = sorted(content.references, key=lambda each: each.name)
+        references = tuple(by_name) if basis.normalize else content.references
+        written = Content(content.schema_type, text, references, content.extras)
+        return SchemaRequest(written, request.id, request.version)
+
+    async def _find(self, versions: Sequence[Version], content: Content) -> Version | None:
+        exact = operations.find_exact(versions, content)
+        if exact is not None or content.schema_type != JSON:
+            return exact
+        return await asyncio.to_thread(operations.find_in, versions, content)
 
     async def formatted(self, context: str, content: Content, form: str) -> str:
         """Return a schema's text, in another form where one is asked for: `serialized` for Protobuf, `resolved`."""
@@ -146,11 +194,9 @@ class Service:
             return content.text
         dependencies = operations.dependencies(self.state, contexts.qualified(context, ""), content)
         try:
-            schema = await _beside_the_loop(lambda: parse(content, dependencies))
-        except SchemaSyntaxError:  # of an older registry, which was less strict
+            return await self._work.run("write", content, dependencies, form) or content.text
+        except (InvalidSchemaError, WorkEndedError):  # of an older registry, which was less strict
             return content.text
-        written = getattr(schema, form, None)
-        return written if isinstance(written, str) else content.text
 
     # --- changes ----------------------------------------------------------------------------------------
 
@@ -172,5 +218,14 @@ async def _to_its_end(change: Coroutine[Any, Any, T]) -> T:
     return await asyncio.shield(asyncio.create_task(change))
 
 
-async def _beside_the_loop(call: Callable[[], T]) -> T:
-    return await asyncio.to_thread(call)
+@contextlib.asynccontextmanager
+async def _deadline(ends: float | None = None) -> AsyncIterator[None]:
+    """Limit the time of checks.
+
+    :param ends: time of the event loop; None: CHECK_S from now.
+    """
+    try:
+        async with asyncio.timeout(CHECK_S) if ends is None else asyncio.timeout_at(ends):
+            yield
+    except TimeoutError:
+        raise RegistryError.timed_out(f"the schema was not checked within {CHECK_S:g} s") from None

@@ -1,4 +1,4 @@
-"""The registry's HTTP server: who sends too slowly does not keep a connection."""
+"""The registry's HTTP server: deadlines, and limits of chunks and connections."""
 
 from __future__ import annotations
 
@@ -41,3 +41,80 @@ def test_head_that_comes_byte_by_byte_has_a_deadline_as_a_whole(monkeypatch: pyt
         await server.stop()
 
     asyncio.run(drip())
+
+
+async def show_length(request: Request) -> Response:
+    return Response(200, str(len(request.body)).encode(), "text/plain")
+
+
+async def exchange(port: int, data: bytes) -> bytes:
+    """Send a request on a connection of its own; return the first line of the answer and its body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    answer = await reader.readuntil(b"\r\n")
+    writer.close()
+    return answer.strip()
+
+
+HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("chunks", "status"),
+    [
+        (b"1\r\nx\r\n" * 900, b"200"),
+        (b"1\r\nx\r\n" * 20_000, b"413"),
+        ((b"%x\r\n" % 100 + b"x" * 100 + b"\r\n") * 10_000, b"200"),
+    ],
+    ids=["few", "tiny", "many"],
+)
+def test_body_in_tiny_chunks_is_refused(chunks: bytes, status: bytes) -> None:
+    async def check() -> None:
+        server = HttpServer(show_length, refuse, answer_s=5)
+        port = await server.start("127.0.0.1", 0)
+        assert status in await exchange(port, HEAD + chunks + b"0\r\n\r\n")
+        await server.stop()
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("limit", ["CONNECTIONS_MAX", "CONNECTIONS_OF_ADDRESS_MAX"])
+def test_silent_connections_make_room_for_a_new_one(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setattr(http_server, limit, 3)
+
+    async def check() -> None:
+        server = HttpServer(show_length, refuse, answer_s=5)
+        port = await server.start("127.0.0.1", 0)
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        assert b"200" in await exchange(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        async with asyncio.timeout(60):
+            assert await silent[0][0].read() == b"", "the oldest connection was closed"
+        for _, writer in silent:
+            writer.close()
+        await server.stop()
+
+    asyncio.run(check())
+
+
+def test_connection_that_is_being_answered_does_not_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 1)
+
+    async def check() -> None:
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        async def wait(_request: Request) -> Response:
+            asked.set()
+            await go.wait()
+            return Response(200, b"", "text/plain")
+
+        server = HttpServer(wait, refuse, answer_s=60)
+        port = await server.start("127.0.0.1", 0)
+        first = asyncio.create_task(exchange(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"))
+        await asked.wait()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await exchange(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        go.set()
+        assert b"200" in await first
+        await server.stop()
+
+    asyncio.run(check())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -268,20 +269,18 @@ def test_one_and_true_are_not_the_same() -> None:
 def test_keyword_that_is_not_compared_gives_a_list_of_obstacles(reader: Any, writer: Any) -> None:
     for one, other in ((reader, writer), (writer, reader)):
         new, old = Content(JSON, json.dumps(one)), Content(JSON, json.dumps(other))
-        reasons = compatibility.incompatibilities(
-            Level.FULL,
-            parsing.parse(new, ()),
-            JSON,
-            [Version("s", 1, 1, old)],
-            lambda each: parsing.parse(each.content, ()),
+        schema = parsing.parse(new, ())
+        version = Version("s", 1, 1, old)
+        reasons = compatibility.incompatibilities_with(
+            Level.FULL, schema, JSON, version, functools.partial(parsing.parse, old, ())
         )
         assert all(isinstance(each, str) for each in reasons)
 
 
 def test_earlier_version_that_is_no_schema_is_an_obstacle() -> None:
     forged = Version("s", 1, 1, Content(JSON, "no json"))
-    (reason,) = compatibility.incompatibilities(
-        Level.BACKWARD, parse(JSON, True), JSON, [forged], lambda each: parsing.parse(each.content, ())
+    (reason,) = compatibility.incompatibilities_with(
+        Level.BACKWARD, parse(JSON, True), JSON, forged, lambda: parsing.parse(forged.content, ())
     )
     assert "version 1" in reason
 

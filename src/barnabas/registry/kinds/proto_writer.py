@@ -96,16 +96,17 @@ class _Writer:
         if message.reserved_name:
             yield f"{inner}reserved {', '.join(json.dumps(each) for each in message.reserved_name)};"
         entries = {each.name: each for each in message.nested_type if each.options.map_entry}
-        begun: set[int] = set()
+        members: dict[int, list[Field]] = {}
+        for field in message.field:
+            if field.HasField("oneof_index"):
+                members.setdefault(field.oneof_index, []).append(field)
         for field in message.field:
             if not field.HasField("oneof_index") or field.proto3_optional:
                 yield from self._field(field, entries, inner)
-            elif field.oneof_index not in begun:
-                begun.add(field.oneof_index)
+            elif field.oneof_index in members:
                 yield f"{inner}oneof {message.oneof_decl[field.oneof_index].name} {{"
-                for each in message.field:
-                    if each.HasField("oneof_index") and each.oneof_index == field.oneof_index:
-                        yield from self._field(each, entries, f"{inner}  ", in_oneof=True)
+                for each in members.pop(field.oneof_index):
+                    yield from self._field(each, entries, f"{inner}  ", in_oneof=True)
                 yield f"{inner}}}"
         for first, last in ((each.start, each.end - 1) for each in message.extension_range):
             yield f"{inner}extensions {_range(first, last, EXTENSION_MAX - 1)};"

@@ -1,0 +1,158 @@
+"""The process in which schemas are parsed and compared: `python -m barnabas.registry.worker CPU_S`.
+
+Frames on standard input are jobs, those on standard output are answers: eight bytes of length, then a pickle. A keeper
+imports the libraries once and forks the process that works. The kernel ends that process when a job has used CPU_S
+seconds of CPU time, or ten times as much time by the clock. The keeper then answers `ENDED` and forks the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import pickle
+import resource
+import signal
+import struct
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from barnabas.registry import compatibility
+from barnabas.registry.kinds import parsing
+from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
+from barnabas.registry.settings import Level
+from barnabas.registry.state import Content, Version
+
+LENGTH = struct.Struct(">Q")
+ENDED, VALUE, INVALID = "ended", "value", "invalid"
+CLOCK_FACTOR = 10
+MEMORY_BYTES_MAX = 2 * 1024**3
+PARSED_CHARACTERS_MAX = 4_000_000
+"""Parsed schemas that a worker keeps, by the length of their texts."""
+
+Dependencies = Sequence[tuple[str, str]]
+
+
+class _ParsedSchemas:
+    """The schemas that were parsed last."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[tuple[Content, tuple[tuple[str, str], ...]], Schema] = OrderedDict()
+        self._characters = 0
+
+    def parse(self, content: Content, dependencies: Dependencies) -> Schema:
+        """Return a parsed schema.
+
+        :raises SchemaSyntaxError: it is no schema of its kind.
+        """
+        key = (content, tuple(dependencies))
+        if key in self._found:
+            self._found.move_to_end(key)
+            return self._found[key]
+        schema = self._found[key] = parsing.parse(content, dependencies)
+        self._characters += _length(key)
+        while self._characters > PARSED_CHARACTERS_MAX and len(self._found) > 1:
+            self._characters -= _length(self._found.popitem(last=False)[0])
+        return schema
+
+
+def _length(key: tuple[Content, tuple[tuple[str, str], ...]]) -> int:
+    return len(key[0].text) + sum(len(text) for _, text in key[1])
+
+
+_schemas = _ParsedSchemas()
+
+
+def write(content: Content, dependencies: Dependencies, form: str) -> str | None:
+    """Return a schema in a form: `text`, `normalized` or another attribute of its kind; None for an unknown form.
+
+    :raises SchemaSyntaxError: it is no schema of its kind.
+    """
+    written = getattr(_schemas.parse(content, dependencies), form, None)
+    return written if isinstance(written, str) else None
+
+
+def compare(
+    level: Level, content: Content, dependencies: Dependencies, version: Version, its_dependencies: Dependencies
+) -> list[str]:
+    """Return the reasons for which a schema is not compatible with a version.
+
+    :raises SchemaSyntaxError: the schema is no schema of its kind.
+    """
+    new = _schemas.parse(content, dependencies)
+    return compatibility.incompatibilities_with(
+        level, new, content.schema_type, version, lambda: _schemas.parse(version.content, its_dependencies)
+    )
+
+
+JOBS: dict[str, Callable[..., Any]] = {"write": write, "compare": compare}
+
+
+def _read(count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        read = os.read(0, count - len(data))
+        if not read:
+            os._exit(0)
+        data += read
+    return bytes(data)
+
+
+def _answer(kind: str, value: Any) -> None:
+    data = memoryview(framed((kind, value)))
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    except BrokenPipeError:  # the registry was killed
+        os._exit(0)
+
+
+def framed(message: object) -> bytes:
+    """Return a message with its length."""
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return LENGTH.pack(len(data)) + data
+
+
+def _work(cpu_s: float) -> None:
+    """Carry out jobs until standard input ends."""
+    while True:
+        (length,) = LENGTH.unpack(_read(LENGTH.size))
+        name, arguments = pickle.loads(_read(length))
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
+        signal.setitimer(signal.ITIMER_REAL, cpu_s * CLOCK_FACTOR)
+        try:
+            answer = (VALUE, JOBS[name](*arguments))
+        except SchemaSyntaxError as error:
+            answer = (INVALID, str(error))
+        except Exception as error:  # noqa: BLE001 - an input must not end the worker
+            answer = (INVALID, f"{type(error).__name__}: {error}")
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _answer(*answer)
+
+
+def main(cpu_s: float, priority: int) -> None:
+    """Keep a process that carries out jobs."""
+    os.nice(priority)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for kind in ("avro", "json_schema", "protobuf"):
+        importlib.import_module(f"barnabas.registry.kinds.{kind}")
+    gc.freeze()
+    while True:
+        child = os.fork()
+        if child == 0:
+            _work(cpu_s)
+        _, status = os.waitpid(child, 0)
+        if status == 0:
+            return
+        _answer(ENDED, None)
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), int(sys.argv[2]))
