@@ -71,10 +71,11 @@ class EventTime:
         return self if self.field is None else replace(self, source=names.get(self.field, self.field))
 
 
-def times_of_column(column: pa.Array, near: pa.Array, unit: TimeUnit | None) -> pa.Array:
+def times_of_column(column: pa.Array, near: pa.Array, unit: TimeUnit | None, zone: str | None = None) -> pa.Array:
     """Return the times in a column of any type, null where there are none.
 
     :param near: the records' timestamps, for texts without a year.
+    :param zone: the zone of texts that name none; None is UTC.
     """
     if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
         return column.cast(pa.timestamp("us")).cast(TIME_TYPE)
@@ -82,10 +83,12 @@ def times_of_column(column: pa.Array, near: pa.Array, unit: TimeUnit | None) -> 
         return times.from_numbers(column, unit)
     if pa.types.is_decimal(column.type):
         return times.from_numbers(column.cast(pa.float64()), unit)
-    return times.from_texts(column, near, unit) if pa.types.is_string(column.type) else pa.nulls(len(column), TIME_TYPE)
+    if pa.types.is_string(column.type):
+        return times.from_texts(column, near, unit, zone)
+    return pa.nulls(len(column), TIME_TYPE)
 
 
-def times_in_lines(values: pa.Array, near: pa.Array) -> pa.Array:
+def times_in_lines(values: pa.Array, near: pa.Array, zone: str | None = None) -> pa.Array:
     """Return the first time in each value (binary), null where there is none.
 
     Forms are tried one after the other, so that of two times in a line the one in the more exact form counts.
@@ -103,7 +106,7 @@ def times_in_lines(values: pa.Array, near: pa.Array) -> pa.Array:
         if some.null_count == len(some):
             continue
         told = pc.if_else(some.is_valid(), some.field("time"), pa.scalar(None, pa.string()))
-        found = pc.replace_with_mask(found, left, times.from_texts(told, near.filter(left)))
+        found = pc.replace_with_mask(found, left, times.from_texts(told, near.filter(left), zone=zone))
     return found
 
 
@@ -113,9 +116,12 @@ def _without_groups(expression: str) -> str:
     return expression
 
 
-def times_in_json(values: pa.Array, field: str, near: pa.Array, unit: TimeUnit | None) -> pa.Array:
+def times_in_json(
+    values: pa.Array, field: str, near: pa.Array, unit: TimeUnit | None, zone: str | None = None
+) -> pa.Array:
     """Return the times that a field of JSON values (binary) has, value by value; null where there are none."""
-    return times.from_texts(pa.array([_text_of(value, field) for value in values.to_pylist()], pa.string()), near, unit)
+    texts = pa.array([_text_of(value, field) for value in values.to_pylist()], pa.string())
+    return times.from_texts(texts, near, unit, zone)
 
 
 def _text_of(value: bytes | None, field: str) -> str | None:

@@ -12,23 +12,28 @@ from barnabas.errors import ConfigurationError
 from barnabas.formats.event_time import LINE, RECORD, EventTime, times_in_json, times_in_lines, times_of_column
 from barnabas.formats.line_patterns import TIME_GROUP
 from barnabas.formats.lines import LineDecoder
-from barnabas.formats.times import TIME_TYPE
+from barnabas.formats.times import TIME_TYPE, checked_zone
 from barnabas.formats.value_format import JSON, LINES, decoder_of
 
 
 @dataclass(frozen=True, slots=True)
 class LineTimes:
-    """Finds the times of lines. `decoder` is that of a pattern; without one, lines are JSON or any text."""
+    """Finds the times of lines. `decoder` is that of a pattern; without one, lines are JSON or any text.
+
+    `zone` is that of times that name none; None is UTC.
+    """
 
     event_time: EventTime
     decoder: LineDecoder | None = None
+    zone: str | None = None
 
     @classmethod
-    def of(cls, value_format: str, event_time: str | None) -> LineTimes | None:
+    def of(cls, value_format: str, event_time: str | None, zone: str | None = None) -> LineTimes | None:
         """Return what finds times in lines of a format (`raw`, `json`, `lines:PATTERN`); None to use none.
 
         :param event_time: `record` for none, `line`, a field or group, or NAME:UNIT; None for the group `time` of a
             pattern, else for none.
+        :param zone: the zone of times that name none: a name of the IANA database, or an offset as +02:00.
         :raises ConfigurationError: the two do not fit.
         """
         decoder = decoder_of(value_format)
@@ -46,7 +51,7 @@ class LineTimes:
             raise ConfigurationError(
                 f"event time: {where.field!r} is a field of lines of {JSON} or {LINES}:PATTERN; say which (--format)"
             )
-        return cls(where, pattern)
+        return cls(where, pattern, None if zone is None else checked_zone(zone))
 
     def times_ms(self, lines: Sequence[bytes], now_ms: int) -> tuple[list[int], int]:
         """Return the time of each line in milliseconds, and how many lines have none; these have `now_ms`.
@@ -61,8 +66,8 @@ class LineTimes:
 
     def _times(self, values: pa.Array, near: pa.Array) -> pa.Array:
         if self.event_time.source == LINE:
-            return times_in_lines(values, near)
+            return times_in_lines(values, near, self.zone)
         if self.decoder is None:
-            return times_in_json(values, self.event_time.source, near, self.event_time.unit)
+            return times_in_json(values, self.event_time.source, near, self.event_time.unit, self.zone)
         column = self.decoder.decode(values, {self.event_time.source: "string"}).columns[0]
-        return times_of_column(column, near, self.event_time.unit)
+        return times_of_column(column, near, self.event_time.unit, self.zone)

@@ -20,6 +20,8 @@ COLUMNS = "columns"
 """The form of a line that its columns give back."""
 NO_MATCH = "the line does not match the pattern"
 NOT_UTF8 = "not UTF-8"
+CARRIAGE_RETURN = r"\r"
+"""As a pattern writes it."""
 
 _LONG = r"^(?:0|-?[1-9]\d{0,17})$"
 _NUMBER = r"^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$"
@@ -50,7 +52,7 @@ class LineDecoder:
         return cls(line_pattern(text))
 
     def infer(self, values: pa.Array) -> Fields:
-        parts = pc.extract_regex(as_text(values), self.pattern.whole_line)
+        parts = pc.extract_regex(self._without_line_ends(as_text(values)), self.pattern.whole_line)
         if parts.null_count == len(parts):
             return {}
         found = {field.name: parts.filter(parts.is_valid()).field(field.name) for field in parts.type}
@@ -61,7 +63,7 @@ class LineDecoder:
 
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
         texts = as_text(values)
-        parts = pc.extract_regex(texts, self.pattern.whole_line)
+        parts = pc.extract_regex(self._without_line_ends(texts), self.pattern.whole_line)
         rows = parts.is_valid()
         found = {field.name: _null_where_no_match(parts, rows, field.name) for field in parts.type}
         for piece in self.pattern.pieces or ():
@@ -75,6 +77,12 @@ class LineDecoder:
             is_same = pc.and_(rows, pc.equal(made, texts).fill_null(False))
             forms = pc.if_else(is_same, COLUMNS, forms)
         return Decoded(list(columns.values()), forms, _reasons(values, texts, rows), {})
+
+    def _without_line_ends(self, texts: pa.Array) -> pa.Array:
+        """Return lines without the carriage return that CRLF leaves, unless the pattern asks for one."""
+        if CARRIAGE_RETURN in self.pattern.expression or "\r" in self.pattern.expression:
+            return texts
+        return pc.replace_substring_regex(texts, r"\r$", "")
 
     def restore(self, values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
         if self.pattern.pieces is None:

@@ -4,26 +4,30 @@
                                     and syslog's of RFC 5424
     2009/01/01 19:45:44             nginx's error log
     17/May/2015:10:05:03 +0000      common and combined log format
-    Oct 11 22:14:15                 syslog of RFC 3164: it has no year, which is taken so that the time is nearest to
+    Oct 11 22:14:15                 syslog of RFC 3164, which has no year: the last one in which the time is not after
                                     the record's own timestamp
     Sun, 06 Nov 1994 08:49:37 GMT   RFC 5322, HTTP
     Wed Oct 11 14:32:52.123 2000    C's asctime, Apache's error log
     1431857103.5                    a number (see `from_numbers`)
 
-Text without a zone is UTC. What is in no form, or is no time (February 30), is null, as is what lies outside of the
-years 2 to 9998, which not every reader of a table can hold. Finer than a microsecond is cut off.
+Text without a zone is UTC, or of the zone that is given. Text in no form or of no time (February 30) is null, and so
+are times outside of the years 2 to 9998, which not every reader of a table can hold. Digits below a microsecond are cut
+off.
 
 The expressions run in RE2, in linear time.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from barnabas.errors import ConfigurationError
 
 TimeUnit = Literal["s", "ms", "us", "ns"]
 UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
@@ -33,6 +37,13 @@ TIME_US_MIN = -62_104_060_800_000_000
 """0002-01-01 00:00:00 UTC."""
 TIME_US_MAX = 253_370_764_799_999_999
 """9998-12-31 23:59:59.999999 UTC."""
+
+AHEAD_US_MAX = 14 * 3_600_000_000
+"""How far a time without year and zone may be after its record: the zone that is most ahead of UTC."""
+AHEAD_IN_ZONE_US_MAX = 3_600_000_000
+"""The same where the zone is given: only clocks differ."""
+LEAP_DAY_YEARS_MAX = 8
+"""How many years back February 29 may be: from 1896 to 1904 there was none."""
 
 _MONTHS = pa.array(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])
 _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
@@ -79,13 +90,16 @@ FORMS = (
 _NUMBER = r"^(?P<whole>-?\d{1,18}|-?[1-8]\d{18})(?:\.(?P<fraction>\d{1,9})\d*)?$"
 
 
-def from_texts(texts: pa.Array, near: pa.Array | None = None, unit: TimeUnit | None = None) -> pa.Array:
+def from_texts(
+    texts: pa.Array, near: pa.Array | None = None, unit: TimeUnit | None = None, zone: str | None = None
+) -> pa.Array:
     """Return the times that texts say.
 
     :param texts: strings; blanks and brackets around a time do not matter.
     :param near: a time (`TIME_TYPE`, may be null) for each, to take the year from where the text has none; without
         one such texts are null.
     :param unit: of texts that are numbers; None to tell by their size.
+    :param zone: the zone of texts that name none (`checked_zone`); None is UTC.
     :returns: times of `TIME_TYPE`, null where a text is none.
 
     >>> from_texts(pa.array(["2015-05-17T12:05:03+02:00", "17/May/2015:10:05:03 +0000", "1431857103"])).unique()
@@ -94,7 +108,7 @@ def from_texts(texts: pa.Array, near: pa.Array | None = None, unit: TimeUnit | N
       2015-05-17 10:05:03.000000Z
     ]
     """
-    trimmed = pc.utf8_trim(texts, " \t[]")
+    trimmed = pc.utf8_trim(texts, " \t\r\n[]")
     if near is None:
         near = pa.nulls(len(texts), TIME_TYPE)
     times = _numbers_in(trimmed, unit)
@@ -102,7 +116,7 @@ def from_texts(texts: pa.Array, near: pa.Array | None = None, unit: TimeUnit | N
         left = pc.and_(pc.is_null(times), pc.is_valid(trimmed))
         if not left.true_count:
             break
-        found = _in_form(trimmed.filter(left), near.filter(left), form)
+        found = _in_form(trimmed.filter(left), near.filter(left), form, zone)
         if found.null_count < len(found):
             times = pc.replace_with_mask(times, left, found)
     return times
@@ -197,18 +211,18 @@ def _numbers_in(texts: pa.Array, unit: TimeUnit | None) -> pa.Array:
     return pc.if_else(has_fraction, from_numbers(exact, unit), times)
 
 
-def _in_form(texts: pa.Array, near: pa.Array, form: TimeForm) -> pa.Array:
+def _in_form(texts: pa.Array, near: pa.Array, form: TimeForm, zone: str | None) -> pa.Array:
     parts = pc.extract_regex(texts, f"^(?:{form.expression})$")
     if parts.null_count == len(parts):
         return pa.nulls(len(texts), TIME_TYPE)
     rows = parts.is_valid()
-    found = _time_of(parts.filter(rows), near.filter(rows))
+    found = _time_of(parts.filter(rows), near.filter(rows), zone)
     if len(found) == len(texts):
         return found
     return pc.replace_with_mask(pa.nulls(len(texts), TIME_TYPE), rows, found)
 
 
-def _time_of(parts: pa.StructArray, near: pa.Array) -> pa.Array:
+def _time_of(parts: pa.StructArray, near: pa.Array, zone: str | None) -> pa.Array:
     """Return the times that parts (all valid) mean."""
     names = {field.name for field in parts.type}
     month, day = parts.field("month"), pc.utf8_lpad(parts.field("day"), 2, "0")
@@ -224,10 +238,15 @@ def _time_of(parts: pa.StructArray, near: pa.Array) -> pa.Array:
         digits = pc.utf8_rpad(parts.field("fraction"), 6, "0")
         clock = pc.binary_join_element_wise(clock, pc.utf8_slice_codeunits(digits, 0, 6), ".")
     if "year" not in names:
-        return _nearest(month, day, clock, near)
+        return _in_last_year(month, day, clock, near, zone)
     microseconds = _microseconds(parts.field("year"), month, day, clock)
+    local = microseconds if zone is None else _local_us(microseconds, zone)
     if "zone" in names:
+        has_zone = pc.not_equal(parts.field("zone"), "")
         microseconds = pc.subtract(microseconds, _offset_us(parts.field("zone")))
+        microseconds = pc.if_else(has_zone, microseconds, local)
+    else:
+        microseconds = local
     return _in_calendar(microseconds)
 
 
@@ -248,18 +267,51 @@ def _one(text: pa.Scalar, wanted: pa.DataType) -> pa.Array:
         return pa.nulls(1, wanted)
 
 
-def _nearest(month: pa.Array, day: pa.Array, clock: pa.Array, near: pa.Array) -> pa.Array:
-    """Return times of the year that brings them nearest to `near`; a log is written in December and read in January."""
-    near_us = near.cast(pa.int64())
-    best = pa.nulls(len(near), pa.int64())
-    for years in (0, -1, 1):
+def _in_last_year(month: pa.Array, day: pa.Array, clock: pa.Array, near: pa.Array, zone: str | None) -> pa.Array:
+    """Return times of the last year in which they are not after `near`: a line is older than its record.
+
+    A clock that is ahead, or a zone that nobody named, may bring a time a little after `near`.
+    """
+    ahead_us = AHEAD_US_MAX if zone is None else AHEAD_IN_ZONE_US_MAX
+    latest_us = pc.add(near.cast(pa.int64()), ahead_us)
+    found = pa.nulls(len(near), pa.int64())
+    for years in range(1, -LEAP_DAY_YEARS_MAX - 1, -1):
         year = pc.add(pc.year(near), years)
         sane = pc.and_(pc.greater_equal(year, 2), pc.less_equal(year, 9998))
         text = pc.utf8_lpad(pc.if_else(sane, year, pa.scalar(None, pa.int64())).cast(pa.string()), 4, "0")
         made = _microseconds(text, month, day, clock)
-        nearer = pc.less(pc.abs(pc.subtract(made, near_us)), pc.abs(pc.subtract(best, near_us)))
-        best = pc.if_else(pc.or_kleene(nearer, pc.is_null(best)).fill_null(False), made, best)
-    return _in_calendar(best)
+        made = made if zone is None else _local_us(made, zone)
+        fits = pc.and_(pc.is_null(found), pc.less_equal(made, latest_us)).fill_null(False)
+        found = pc.if_else(fits, made, found)
+        if not pc.and_(pc.is_null(found), pc.is_valid(near)).true_count:
+            break
+    return _in_calendar(found)
+
+
+def checked_zone(zone: str) -> str:
+    """Return the name of a zone that Arrow knows.
+
+    :raises ConfigurationError: there is no such zone.
+
+    >>> checked_zone("Europe/Berlin"), checked_zone("+0200"), checked_zone("Z")
+    ('Europe/Berlin', '+02:00', 'UTC')
+    """
+    offset = re.fullmatch(r"([-+])(\d{2}):?(\d{2})?", zone)
+    name = f"{offset[1]}{offset[2]}:{offset[3] or '00'}" if offset else "UTC" if zone in ("Z", "z") else zone
+    try:
+        _local_us(pa.array([0], pa.int64()), name)
+    except (pa.ArrowException, ValueError) as error:
+        raise ConfigurationError(
+            f"time zone: {zone!r} is not in the time zone database of this machine; give a name, as Europe/Berlin, or "
+            "an offset, as +02:00"
+        ) from error
+    return name
+
+
+def _local_us(microseconds: pa.Array, zone: str) -> pa.Array:
+    """Return UTC microseconds of a zone's local ones; an hour that the clock repeats is the first."""
+    local = microseconds.cast(pa.timestamp("us"))
+    return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest").cast(pa.int64())
 
 
 def _offset_us(zone: pa.Array) -> pa.Array:

@@ -47,3 +47,18 @@ def test_what_does_not_fit_is_told(value_format: str, event_time: str | None, to
     with pytest.raises(ConfigurationError) as raised:
         LineTimes.of(value_format, event_time)
     assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("value_format", "event_time", "line"),
+    [
+        ("raw", "line", b"2015-05-17 12:05:03 started\r"),
+        ("lines:syslog", None, b"May 17 12:05:03 host su: failed\r"),
+        ("lines:(?P<time>[^|]*)[|](?P<rest>.*)", None, b"2015-05-17 12:05:03|rest\r"),
+        ("json", "at", b'{"at": "2015-05-17T12:05:03"}\r'),
+    ],
+)
+def test_a_time_without_a_zone_is_of_the_given_one(value_format: str, event_time: str | None, line: bytes) -> None:
+    times = LineTimes.of(value_format, event_time, "Europe/Berlin")
+    assert times is not None
+    assert times.times_ms([line], NOW_MS) == ([MOMENT_MS], 0)

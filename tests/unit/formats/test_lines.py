@@ -136,3 +136,17 @@ OWN = [
 def test_any_bytes_are_given_back(pattern: str, values: list[bytes | None]) -> None:
     _, _, restored = decode(pattern, values)
     assert restored == values
+
+
+@pytest.mark.parametrize("name", ["syslog", "(?P<head>[a-zA-Z]+) (?P<message>.*)"])
+def test_carriage_return_of_a_line_end_is_in_no_column_and_is_given_back(name: str) -> None:
+    line = b"May 17 10:05:03 host su: failed"
+    decoded, columns, given_back = decode(name, [line + b"\r", line])
+    assert columns["message"].to_pylist() in (["failed"] * 2, ["17 10:05:03 host su: failed"] * 2)
+    assert decoded.reasons.null_count == 2
+    assert given_back == [line + b"\r", line]
+
+
+def test_pattern_that_asks_for_a_carriage_return_gets_it() -> None:
+    _, columns, _ = decode(r"(?P<message>[^\r]*)(?P<end>\r)", [b"text\r"])
+    assert columns["end"].to_pylist() == ["\r"]

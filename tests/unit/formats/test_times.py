@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.formats.times import TIME_TYPE, TimeUnit, from_numbers, from_texts
+from barnabas.errors import ConfigurationError
+from barnabas.formats.times import TIME_TYPE, TimeUnit, checked_zone, from_numbers, from_texts
 
 MOMENT = datetime(2015, 5, 17, 10, 5, 3, tzinfo=UTC)
 MOMENT_S = 1_431_857_103
@@ -81,12 +82,39 @@ def test_parts_of_a_second_are_kept_to_the_microsecond() -> None:
     assert one("2015-05-17") == MOMENT.replace(hour=0, minute=0, second=0)
 
 
-def test_a_time_without_a_year_is_of_the_year_that_is_nearest_to_the_record() -> None:
+def test_a_time_without_a_year_is_of_the_last_year_that_is_not_after_the_record() -> None:
     assert one("May 17 10:05:03", MOMENT) == MOMENT
     assert one("Dec 31 23:59:59", datetime(2016, 1, 1, tzinfo=UTC)) == datetime(2015, 12, 31, 23, 59, 59, tzinfo=UTC)
-    assert one("Jan  1 00:00:01", datetime(2015, 12, 31, tzinfo=UTC)) == datetime(2016, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert one("Jul 17 10:05:03", MOMENT) == datetime(2014, 7, 17, 10, 5, 3, tzinfo=UTC)
+    assert one("Jan  1 00:00:01", datetime(2015, 12, 31, tzinfo=UTC)) == datetime(2015, 1, 1, 0, 0, 1, tzinfo=UTC)
+    ahead = datetime(2015, 12, 31, 20, tzinfo=UTC)
+    assert one("Jan  1 09:00:00", ahead) == datetime(2016, 1, 1, 9, tzinfo=UTC), "of a zone ahead of UTC"
     assert one("Feb 29 10:00:00", datetime(2016, 3, 1, tzinfo=UTC)) == datetime(2016, 2, 29, 10, tzinfo=UTC)
-    assert one("Feb 29 10:00:00", datetime(2018, 3, 1, tzinfo=UTC)) is None
+    assert one("Feb 29 10:00:00", datetime(2018, 3, 1, tzinfo=UTC)) == datetime(2016, 2, 29, 10, tzinfo=UTC)
+    assert one("Feb 29 10:00:00", datetime(1903, 3, 1, tzinfo=UTC)) == datetime(1896, 2, 29, 10, tzinfo=UTC)
+    assert one("Feb 30 10:00:00", MOMENT) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "hour"),
+    [
+        ("2015-05-17T12:05:03", "Europe/Berlin", 10),
+        ("2015-05-17T10:05:03Z", "Europe/Berlin", 10),
+        ("2015-05-17T12:05:03+02:00", "America/New_York", 10),
+        ("Sun May 17 06:05:03 2015", "America/New_York", 10),
+        ("May 17 15:35:03", "+05:30", 10),
+        ("1431857103", "Europe/Berlin", 10),
+    ],
+)
+def test_a_given_zone_is_that_of_times_that_name_none(text: str, zone: str, hour: int) -> None:
+    found = from_texts(pa.array([text]), pa.array([MOMENT], TIME_TYPE), zone=checked_zone(zone))[0].as_py()
+    assert found == MOMENT.replace(hour=hour)
+
+
+@pytest.mark.parametrize("zone", ["", "Mars/Base", "+2", "+02:00:00", "../etc/passwd"])
+def test_unknown_zone_is_refused(zone: str) -> None:
+    with pytest.raises(ConfigurationError, match="time zone"):
+        checked_zone(zone)
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 1_000), ("us", 10**6), ("ns", 10**9), (None, 1)])
