@@ -1,88 +1,224 @@
-"""Whatever a log's writer and its rotation do between two looks, every line is handed out once, and in order."""
+"""Whatever a log's writer and its rotation do, each line is handed out once, or the file is named that lost lines.
+
+The reader follows, pauses between two reads while several things happen, or is down and goes on from its state.
+"""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import hypothesis
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from barnabas.cli.tailing import FileMark, FollowedPath, Identity
+from barnabas.cli.ship_state import ShipState
+from barnabas.cli.tailing import FollowedPath
 from barnabas.clock import ManualClock
+from tests.searches import examples
+
+PADDINGS = st.lists(st.sampled_from([0, 3, 300]), min_size=1, max_size=4)
+"""The lengths of lines: a fingerprint covers one line, several, or a part of one."""
 
 
-class RotatedLog(RuleBasedStateMachine):
-    """A writer, a rotation that renames, and a reader that may stop and go on from its marks."""
+class ShippedLog(RuleBasedStateMachine):
+    """A writer, its rotations, and a reader."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = TemporaryDirectory()
         self.log = Path(self.folder.name) / "app.log"
         self.clock = ManualClock()
-        self.marks: dict[Identity, FileMark] = {}
+        self.state = ShipState(Path(self.folder.name) / "state", "logs", "id", self.log)
+        self.line_count = 0
         self.written: list[bytes] = []
         self.unfinished = b""
+        self.in_place: dict[Path, list[bytes]] = {self.log: []}
+        self.at_risk: set[bytes] = set()
+        self.never_met: set[bytes] = set()
+        """Lines of files that were truncated before ship read a line of them: nothing shows that they were there."""
         self.seen: list[bytes] = []
-        self.rotations = 0
-        self.followed = FollowedPath(self.log, [], self.clock)
+        self.reports: list[str] = []
+        self.followed: FollowedPath | None = self.start()
+
+    def start(self) -> FollowedPath:
+        followed = FollowedPath(
+            self.log,
+            self.state.marks,
+            self.clock,
+            known=self.state.known,
+            report=self.reports.append,
+            saved_at_ns=self.state.saved_at_ns,
+        )
+        for mark in followed.lost_marks:
+            self.state.forget(mark)
+            self.reports.append(f"{self.log}: lost")
+        self.state.note_known(followed.known_marks)
+        return followed
 
     def teardown(self) -> None:
+        self.start_again()
         self.read()
-        self.followed.close()
+        self.close()
         self.folder.cleanup()
-        assert self.seen == self.written
+        missing = set(self.written) - set(self.seen)
+        assert missing <= self.at_risk, f"lost without a cause: {sorted(missing - self.at_risk)}"
+        assert not missing - self.never_met or self.reports, f"lost without a report: {sorted(missing)}"
 
-    def append(self, data: bytes) -> None:
+    def append(self, path: Path, data: bytes) -> None:
         self.clock.advance(0.001)
-        with self.log.open("ab") as file:
+        with path.open("ab") as file:
             file.write(data)
-        os.utime(self.log, ns=(self.clock.time_ms() * 1_000_000,) * 2)
+        self.touch(path)
 
-    @rule(lines=st.lists(st.binary(max_size=8).filter(lambda line: b"\n" not in line), min_size=1, max_size=5))
-    def write_lines(self, lines: list[bytes]) -> None:
-        self.append(b"".join(line + b"\n" for line in lines))
-        self.written += [self.unfinished + lines[0], *lines[1:]]
+    def touch(self, path: Path) -> None:
+        os.utime(path, ns=(self.clock.time_ms() * 1_000_000,) * 2)
+
+    def new_lines(self, paddings: list[int]) -> list[bytes]:
+        first = self.line_count
+        self.line_count += len(paddings)
+        return [b"%06d " % (first + at) + b"x" * padding for at, padding in enumerate(paddings)]
+
+    @rule(paddings=PADDINGS)
+    def write_lines(self, paddings: list[int]) -> None:
+        lines = self.new_lines(paddings)
+        self.append(self.log, b"".join(line + b"\n" for line in lines))
+        whole = [self.unfinished + lines[0], *lines[1:]]
         self.unfinished = b""
+        self.written += whole
+        self.in_place.setdefault(self.log, []).extend(whole)
 
-    @rule(part=st.binary(min_size=1, max_size=8).filter(lambda line: b"\n" not in line))
-    def write_part_of_a_line(self, part: bytes) -> None:
-        self.append(part)
+    @rule(padding=st.sampled_from([0, 300]))
+    def write_part_of_a_line(self, padding: int) -> None:
+        (part,) = self.new_lines([padding])
+        self.append(self.log, part)
         self.unfinished += part
 
+    def shift(self) -> bool:
+        """Give app.log.1 the name app.log.2 and so on, as logrotate does."""
+        if not self.log.exists() or self.unfinished:
+            return False
+        rotated = [path for path in self.in_place if path != self.log]
+        for path in sorted(rotated, key=_age, reverse=True):
+            target = self.log.with_name(
+                f"app.log.{_age(path) + 1}{path.suffix if not path.suffix[1:].isdigit() else ''}"
+            )
+            path.rename(target)
+            self.in_place[target] = self.in_place.pop(path)
+        return True
+
     @rule()
-    def rotate(self) -> None:
-        """Rename the log, once a line of it was seen: there is no mark to go on from before that."""
-        if self.marks and self.log.exists() and not self.unfinished:
-            self.rotations += 1
-            self.log.rename(f"{self.log}.{self.rotations:04}")
+    def rename(self) -> None:
+        if self.shift():
+            target = self.log.with_name("app.log.1")
+            self.log.rename(target)
+            self.in_place[target] = self.in_place.pop(self.log, [])
+
+    @rule(paddings=PADDINGS | st.just([]))
+    def copy_and_truncate(self, paddings: list[int]) -> None:
+        if self.shift():
+            target = self.log.with_name("app.log.1")
+            shutil.copyfile(self.log, target)
+            self.touch(target)
+            os.truncate(self.log, 0)
+            self.touch(self.log)
+            self.in_place[target] = self.in_place.pop(self.log, [])
+            if paddings:
+                self.write_lines(paddings)
+
+    @rule(paddings=PADDINGS | st.just([]))
+    def truncate(self, paddings: list[int]) -> None:
+        """Truncate without a copy: what was not read is lost, and has to be reported."""
+        if self.log.exists() and not self.unfinished:
+            lines = set(self.in_place.pop(self.log, []))
+            self.at_risk |= lines
+            self.never_met |= set() if lines & set(self.seen) else lines
+            os.truncate(self.log, 0)
+            if paddings:
+                self.write_lines(paddings)
+
+    @rule(opener=st.sampled_from([gzip.open, bz2.open]), draw=st.integers(0, 10))
+    def compress(self, opener: Callable[..., gzip.GzipFile], draw: int) -> None:
+        plain = [path for path in self.in_place if path.suffix[1:].isdigit()]
+        if plain:
+            path = plain[draw % len(plain)]
+            target = path.with_name(path.name + (".gz" if opener is gzip.open else ".bz2"))
+            with path.open("rb") as source, opener(target, "wb") as packed:
+                shutil.copyfileobj(source, packed)
+            shutil.copystat(path, target)
+            path.unlink()
+            self.in_place[target] = self.in_place.pop(path)
+
+    @rule()
+    def delete_the_oldest(self) -> None:
+        rotated = [path for path in self.in_place if path != self.log]
+        if rotated:
+            oldest = max(rotated, key=_age)
+            self.at_risk |= set(self.in_place.pop(oldest))
+            oldest.unlink()
+            self.reports.append("deleted by the test")
+
+    @rule()
+    def rewrite(self) -> None:
+        """Write the same bytes and more under a new inode, as editors and `rsync` do."""
+        if self.log.exists() and not self.unfinished:
+            beside = self.log.with_name("beside")
+            shutil.copyfile(self.log, beside)
+            beside.replace(self.log)
+            self.touch(self.log)
+
+    def close(self) -> None:
+        if self.followed is not None:
+            self.followed.close()
+            self.followed = None
 
     @rule()
     def read(self) -> None:
+        if self.followed is None:
+            return
         for piece in self.followed.read_all():
             self.seen += piece.lines
-            self.marks[piece.mark.identity] = piece.mark
+            self.state.note(piece.mark, piece.replaces)
+        for mark, replaces in self.followed.take_copies():
+            self.state.note(mark, replaces)
         for mark in self.followed.done_marks:
-            self.marks.pop(mark.identity, None)
+            self.state.forget(mark)
         self.followed.done_marks.clear()
+        self.state.note_known(self.followed.known_marks)
 
-    @rule(seconds=st.sampled_from([1, 59, 61]))
+    @rule(seconds=st.sampled_from([1, 61]))
     def time_passes(self, seconds: int) -> None:
         self.read()
         self.clock.advance(seconds)
 
     @rule()
-    def read_and_start_again(self) -> None:
-        """Stop after a read: what is rotated away before the next start is found by its mark."""
+    def go_down(self) -> None:
+        """Stop after a read; the next rules happen while nobody reads."""
         self.read()
-        self.followed.close()
-        self.followed = FollowedPath(self.log, self.marks.values(), self.clock)
-        assert self.followed.lost_marks == []
+        self.close()
+
+    @rule()
+    def start_again(self) -> None:
+        self.read()
+        self.close()
+        self.followed = self.start()
 
     @invariant()
-    def nothing_is_seen_that_was_not_written(self) -> None:
-        assert self.seen == self.written[: len(self.seen)]
+    def no_line_is_seen_twice_or_torn(self) -> None:
+        assert len(self.seen) == len(set(self.seen)), "twice"
+        assert set(self.seen) <= set(self.written), "torn"
 
 
-TestRotatedLog = RotatedLog.TestCase
+def _age(path: Path) -> int:
+    return int(path.name.split(".")[2])
+
+
+ShippedLog.TestCase.settings = hypothesis.settings(
+    max_examples=examples(60), stateful_step_count=25, report_multiple_bugs=False
+)
+TestShippedLog = ShippedLog.TestCase

@@ -19,11 +19,14 @@ import click
 
 from barnabas.cli.broker_names import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, properties_option, settings
+from barnabas.cli.oversized import MODES, OversizedLineError, OversizedLines, record_bytes_max
 from barnabas.cli.produce import CHUNKS_IN_FLIGHT, CODECS, parse_headers
 from barnabas.cli.progress import byte_progress
+from barnabas.cli.retention_check import RetentionCheck, create_topic_for_old_records
 from barnabas.cli.ship_state import ShipState, default_state_folder
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.tailing import FollowedPath, Piece
+from barnabas.cli.terminal_text import written_out
 from barnabas.clock import SYSTEM_CLOCK, Clock, GuardedClock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import Header
@@ -33,8 +36,11 @@ if TYPE_CHECKING:
     from barnabas.formats.line_times import LineTimes
 
 LOOK_AGAIN_S = 0.2
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 SAVE_INTERVAL_S = 1.0
+REPORT_INTERVAL_S = 60.0
 CLOSE_TIMEOUT_S = 5.0
+EXIT_FAILED = 1
 
 
 @click.command()
@@ -71,6 +77,19 @@ CLOSE_TIMEOUT_S = 5.0
     "of JSON or group of the pattern, or FIELD:UNIT (s, ms, us, ns).  [default: record; the group `time` of a pattern]",
 )
 @click.option(
+    "--timezone",
+    metavar="ZONE",
+    help="The zone of times that name none, as Europe/Berlin or +02:00.  [default: UTC]",
+)
+@click.option(
+    "--oversized",
+    type=click.Choice(MODES),
+    default="skip",
+    show_default=True,
+    help="What to do with a line that is larger than a record may be: skip and report it, split it into several "
+    "records, or fail.",
+)
+@click.option(
     "--state", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Where to remember positions."
 )
 @properties_option
@@ -85,6 +104,8 @@ def ship(
     compression: str,
     value_format: str,
     event_time: str | None,
+    timezone: str | None,
+    oversized: str,
     state: Path | None,
     properties: dict[str, str],
     bootstrap: str,
@@ -98,35 +119,61 @@ def ship(
     """
     from barnabas import Producer
 
-    times = _line_times(value_format, event_time)
+    times = _line_times(value_format, event_time, timezone)
 
     if not follow:
         for path in files:
             path.stat()
     end_on_sigterm()
+    given_headers = parse_headers(headers)
+    clock = GuardedClock(SYSTEM_CLOCK)
+    chosen = {"compression.type": compression, **properties}
     with connect(bootstrap) as admin:
-        topic_id = _topic_id(admin, topic, partitions) or re.sub(r"[^\w.-]", "_", bootstrap)
+        topic_id = _topic_id(admin, topic, partitions, times) or re.sub(r"[^\w.-]", "_", bootstrap)
+        retention = None if times is None else RetentionCheck.of_topic(admin, topic)
+        limit = record_bytes_max(admin, topic, chosen, key, given_headers)
     with ExitStack() as stack:
         folder = state or default_state_folder()
         states = [stack.enter_context(ShipState(folder, topic, topic_id, path)) for path in files]
-        chosen = {"compression.type": compression, **properties}
         producer = stack.enter_context(Producer(settings(bootstrap, chosen)))
-        shipper = Shipper(producer, topic, states, key, parse_headers(headers), GuardedClock(SYSTEM_CLOCK), times)
+        shipper = Shipper(
+            producer,
+            topic,
+            states,
+            key,
+            given_headers,
+            clock,
+            times,
+            lines=OversizedLines(limit, oversized, _report),
+            retention=retention,
+            strips_cr=value_format != "raw",
+        )
         stack.callback(shipper.close)
         _report_resumed(shipper)
         with byte_progress(topic, shipper.bytes_left()) as advance:
             shipper.read_to_end(advance)
         if follow:
             click.echo(f"shipped {shipper.line_count:,} lines to {topic}; following, Ctrl-C ends", err=True)
+            shipper.report_retention()
             shipper.follow(threading.Event())
         shipper.finish()
+        shipper.report_retention()
     lines = "line" if shipper.line_count == 1 else "lines"
     click.echo(f"shipped {shipper.line_count:,} {lines} ({shipper.byte_count:,} bytes) to {topic}", err=True)
     if shipper.without_time:
         click.echo(f"{shipper.without_time:,} of them say no time: they have the time of shipping", err=True)
+    if shipper.oversized_count:
+        what = "skipped" if oversized == "skip" else "split"
+        click.echo(f"{what} lines of more than {limit:,} bytes: {shipper.oversized_count:,}", err=True)
+    if shipper.problem_count:
+        raise click.exceptions.Exit(EXIT_FAILED)
 
 
-def _line_times(value_format: str, event_time: str | None) -> LineTimes | None:
+def _report(line: str) -> None:
+    click.echo(written_out(line), err=True)
+
+
+def _line_times(value_format: str, event_time: str | None, timezone: str | None) -> LineTimes | None:
     """Return what finds the lines' own times; None, and without pyarrow, where nobody asked for them."""
     if value_format == "raw" and event_time in (None, "record"):
         return None
@@ -135,7 +182,7 @@ def _line_times(value_format: str, event_time: str | None) -> LineTimes | None:
     import_pyarrow()
     from barnabas.formats.line_times import LineTimes
 
-    return LineTimes.of(value_format, event_time)
+    return LineTimes.of(value_format, event_time, timezone)
 
 
 class Shipper:
@@ -143,6 +190,9 @@ class Shipper:
 
     :param states: one for each path, entered.
     :param times: finds the lines' own times; None for the time of shipping.
+    :param lines: skips, splits or refuses lines that are larger than a record may be.
+    :param retention: counts the records that the topic does not keep; None where no record is old.
+    :param strips_cr: whether a carriage return before a line feed belongs to the end of the line.
     """
 
     def __init__(
@@ -154,15 +204,23 @@ class Shipper:
         headers: list[Header],
         clock: Clock,
         times: LineTimes | None = None,
+        *,
+        lines: OversizedLines,
+        retention: RetentionCheck | None = None,
+        strips_cr: bool = False,
     ) -> None:
         self._producer = producer
         self._topic = topic
         self._key = None if key is None else key.encode()
         self._headers = headers
         self._clock = clock
-        self._sources = [(state, FollowedPath(state.path, state.marks, clock)) for state in states]
+        self._lines = lines
+        self._retention = retention
+        self._strips_cr = strips_cr
+        self._sources = [(state, _followed(state, clock)) for state in states]
         self._waiting: deque[tuple[Deliveries, ShipState, Piece]] = deque()
         self._saved_at = clock.monotonic()
+        self._retention_reported_at = clock.monotonic()
         self.line_count = 0
         self.byte_count = 0
         self.without_time = 0
@@ -175,12 +233,23 @@ class Shipper:
 
     def bytes_left(self) -> int:
         """Return how much there is to ship by the files' sizes now."""
-        total = 0
-        for state, followed in self._sources:
-            if followed.path.exists():
-                at = next((mark.position for mark in state.marks if mark.is_of(followed.path)), 0)
-                total += followed.path.stat().st_size - at
-        return total
+        return sum(followed.bytes_left() for _, followed in self._sources)
+
+    @property
+    def oversized_count(self) -> int:
+        """How many lines were larger than a record may be."""
+        return self._lines.count
+
+    @property
+    def problem_count(self) -> int:
+        """How many files were reported that could not be read to their ends."""
+        return sum(followed.problem_count for _, followed in self._sources)
+
+    def report_retention(self) -> None:
+        """Report how many records sent since the last call are older than the topic's retention."""
+        self._retention_reported_at = self._clock.monotonic()
+        if self._retention is not None and (line := self._retention.take_report()) is not None:
+            _report(line)
 
     def read_to_end(self, advance: Callable[[int], None] = lambda _bytes: None) -> bool:
         """Ship what is there now. Returns whether there was anything."""
@@ -196,6 +265,8 @@ class Shipper:
         while not stop.is_set():
             if not self.read_to_end():
                 self._settle()
+                if self._clock.monotonic() - self._retention_reported_at >= REPORT_INTERVAL_S:
+                    self.report_retention()
                 stop.wait(LOOK_AGAIN_S)
 
     def finish(self) -> None:
@@ -216,14 +287,24 @@ class Shipper:
             followed.close()
 
     def _send(self, state: ShipState, piece: Piece) -> None:
-        count = len(piece.lines)
+        lines = [line.removesuffix(b"\r") for line in piece.lines] if self._strips_cr else piece.lines
+        numbers = None
+        try:
+            lines, numbers = self._lines.fitting(piece, lines)
+        except OversizedLineError:
+            self._settle()
+            raise
+        count = len(lines)
         timestamps_ms = None
-        if self._times is not None:
-            timestamps_ms, without_time = self._times.times_ms(piece.lines, self._clock.time_ms())
+        if self._times is not None and lines:
+            now_ms = self._clock.time_ms()
+            timestamps_ms, without_time = self._times.times_ms(numbers or lines, now_ms)
             self.without_time += without_time
+            if self._retention is not None:
+                self._retention.count(timestamps_ms, now_ms)
         deliveries = self._producer.send_many(
             self._topic,
-            piece.lines,
+            lines,
             keys=None if self._key is None else [self._key] * count,
             timestamps_ms=timestamps_ms,
             headers=[self._headers] * count if self._headers else None,
@@ -242,16 +323,24 @@ class Shipper:
         while self._waiting:
             self._note_oldest()
         for state, followed in self._sources:
+            for mark, replaces in followed.take_copies():
+                state.note(mark, replaces)
             for mark in followed.done_marks:
                 state.forget(mark)
             followed.done_marks.clear()
+            state.note_known(followed.known_marks)
         self._save()
 
     def _note_oldest(self) -> None:
         deliveries, state, piece = self._waiting[0]
-        deliveries.check()
+        try:
+            deliveries.check()
+        except KafkaError as error:
+            if error.code in TOO_LARGE:
+                raise OversizedLineError(f"{_place(piece)}: the broker refuses a record: {error}") from error
+            raise
         self._waiting.popleft()
-        state.note(piece.mark)
+        state.note(piece.mark, piece.replaces)
 
     def _save(self) -> None:
         self._saved_at = self._clock.monotonic()
@@ -263,11 +352,25 @@ def _is_acknowledged(deliveries: Deliveries) -> bool:
     return deliveries.done() and deliveries.exception() is None
 
 
-def _topic_id(admin: Admin, topic: str, partitions: int) -> str:
-    """Return the topic's id, empty if the brokers give none; make the topic when there is none."""
+def _place(piece: Piece) -> str:
+    lines = f"lines {piece.first_line:,} to {piece.first_line + len(piece.lines) - 1:,}, " if piece.first_line else ""
+    return f"{piece.path}: {lines}bytes {piece.start:,} to {piece.start + piece.byte_count:,}"
+
+
+def _followed(state: ShipState, clock: Clock) -> FollowedPath:
+    return FollowedPath(
+        state.path, state.marks, clock, known=state.known, report=_report, saved_at_ns=state.saved_at_ns
+    )
+
+
+def _topic_id(admin: Admin, topic: str, partitions: int, times: LineTimes | None) -> str:
+    """Return the topic's id, empty if the brokers give none; create the topic when there is none."""
     if topic not in admin.list_topics():
         try:
-            admin.create_topic(topic, partitions)
+            if times is None:
+                admin.create_topic(topic, partitions)
+            else:
+                create_topic_for_old_records(admin, topic, partitions, _report)
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
@@ -279,11 +382,12 @@ def _report_resumed(shipper: Shipper) -> None:
     for state, followed in shipper.sources:
         for mark in followed.lost_marks:
             state.forget(mark)
-            click.echo(
-                f"{followed.path}: the file shipped before, to byte {mark.position:,}, is gone or was written over; "
-                "if it had more, that was not shipped",
-                err=True,
+            _report(
+                f"{followed.path}: the file shipped before, to byte {mark.position:,}, is deleted or was written over, "
+                "and no copy of it was found; lines written to it after that are not shipped"
             )
+        state.note_known(followed.known_marks)
+        state.save()
         for mark in state.marks:
             if sys.stderr.isatty() and mark.position:
                 click.echo(f"{followed.path}: going on at byte {mark.position:,}", err=True)

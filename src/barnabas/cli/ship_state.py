@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from barnabas.cli.tailing import FileMark, Identity
+from barnabas.cli.file_contents import Identity
+from barnabas.cli.file_marks import FileMark
 from barnabas.errors import BarnabasError
 
 
@@ -46,6 +47,8 @@ class ShipState:
         self._file = folder / f"{topic}-{topic_id}" / f"{path.name}-{digest}.json"
         self._lock: int | None = None
         self._marks: dict[Identity, FileMark] = {}
+        self._known: list[FileMark] | None = None
+        self._saved_at_ns: int | None = None
         self._is_saved = True
 
     def __enter__(self) -> Self:
@@ -53,7 +56,7 @@ class ShipState:
         self._lock = os.open(self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._marks = {mark.identity: mark for mark in self._read()}
+            self._read()
         except BlockingIOError:
             os.close(self._lock)
             raise ShipStateError(f"{self.path} is being shipped to this topic by another process") from None
@@ -73,15 +76,38 @@ class ShipState:
         """The marks, the oldest file first."""
         return list(self._marks.values())
 
-    def note(self, mark: FileMark) -> None:
-        """Take a mark as shipped: all lines before it are acknowledged."""
+    @property
+    def known(self) -> list[FileMark] | None:
+        """The files beside the path that are not to be read; None before they were noted."""
+        return None if self._known is None else list(self._known)
+
+    @property
+    def saved_at_ns(self) -> int | None:
+        """When the state was saved, in nanoseconds since the epoch; None before the first run."""
+        return self._saved_at_ns
+
+    def note(self, mark: FileMark, replaces: FileMark | None = None) -> None:
+        """Take a mark as shipped: all lines before it are acknowledged.
+
+        :param replaces: the mark of the file that this one is a copy of.
+        """
+        if replaces is not None:
+            self.forget(replaces)
         self._marks[mark.identity] = mark
         self._is_saved = False
 
+    def note_known(self, known: list[FileMark]) -> None:
+        """Replace the marks of the files beside the path that are not to be read."""
+        if known != self._known:
+            self._known = list(known)
+            self._is_saved = False
+
     def forget(self, mark: FileMark) -> None:
-        """Drop the mark of a file that is gone."""
-        self._marks.pop(mark.identity, None)
-        self._is_saved = False
+        """Drop a mark; the mark of a later position or of another file with the same inode stays."""
+        held = self._marks.get(mark.identity)
+        if held is not None and (held.position, held.head_sha256) == (mark.position, mark.head_sha256):
+            del self._marks[mark.identity]
+            self._is_saved = False
 
     def save(self) -> None:
         """Write the marks to disk if they have changed. After a crash the file holds all old ones or all new ones."""
@@ -90,6 +116,7 @@ class ShipState:
         content = {
             "path": str(self.path),
             "files": [asdict(mark) for mark in self._marks.values()],
+            "known": None if self._known is None else [asdict(mark) for mark in self._known],
         }
         beside = self._file.with_suffix(".new")
         with beside.open("w", encoding="utf-8") as file:
@@ -99,12 +126,16 @@ class ShipState:
         beside.replace(self._file)
         self._is_saved = True
 
-    def _read(self) -> list[FileMark]:
+    def _read(self) -> None:
         try:
             content = json.loads(self._file.read_text(encoding="utf-8"))
-            return [FileMark(**mark) for mark in content["files"]]
+            marks = [FileMark(**mark) for mark in content["files"]]
+            known = content.get("known")
+            self._known = None if known is None else [FileMark(**mark) for mark in known]
+            self._marks = {mark.identity: mark for mark in marks}
+            self._saved_at_ns = self._file.stat().st_mtime_ns
         except FileNotFoundError:
-            return []
+            return
         except (ValueError, KeyError, TypeError) as error:
             raise ShipStateError(
                 f"{self._file} is damaged ({error}); delete it to ship {self.path} from its beginning"

@@ -1,101 +1,123 @@
-"""Following a log file as `tail -F` does: through rotation (a new file under the name) and truncation.
+"""Following a log file as `tail -F` does: through rotation, truncation, compression and restarts.
 
-`TailedFile` is one open file, whatever its name is by now. `FollowedPath` is a name, and the files that have
-borne it: after a rotation the old file is read on for a while, because its writer may not have noticed yet.
+`TailedFile` is one open file, whatever its name is by now. `FollowedPath` is a name, and the files that have had it:
+after a rotation the old file is read on for a while, because its writer may not have noticed yet.
 
-Positions count bytes, and always lie at the beginning of a line: what comes before has been handed out.
+One rule identifies files (file_marks.py): device and inode, first bytes, and the bytes before the position. A file with
+the bytes of a mark under another inode is a copy, as `copytruncate` and `gzip` make it, and is read on at the mark.
+A rotated file that no mark is of is new: it came and went between two looks, and is read whole. Each file that fits
+neither case is named to `report`.
+
+Positions count bytes, and always lie at the beginning of a line: all lines before a position have been handed out.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from barnabas.cli.file_contents import Content, Identity, UnreadableFileError, open_content, packed_kind
+from barnabas.cli.file_marks import HEAD_BYTES_MAX, TAIL_BYTES_MAX, FileMark, sha256
 from barnabas.cli.lines import READ_BYTES, LineSplitter
 from barnabas.clock import Clock
 
-HEAD_BYTES_MAX = 256
 RETIRED_IDLE_MS = 60_000
 """How long ago a file that was rotated away must have been written to last, for it to be done with."""
+COMPARE_BYTES = 1 << 20
+PACKED_SUFFIXES = r"(?:\.(?:gz|bz2|xz|zst|lz4|Z|zip))?"
 
-_ROTATED = re.compile(r"[.-]\d[\d.:_T-]*$")
-
-Identity = tuple[int, int]
-"""Device and inode."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileMark:
-    """How far a file has been read, and how to know it again under another name.
-
-    The inode alone does not tell: it is given to another file once this one is deleted. So its first bytes
-    count as well, as many as there were when the mark was made.
-    """
-
-    device: int
-    inode: int
-    head_bytes: int
-    head_sha256: str
-    position: int
-
-    @property
-    def identity(self) -> Identity:
-        """What stays the same when the file is renamed."""
-        return self.device, self.inode
-
-    def is_of(self, path: Path) -> bool:
-        """Return whether the mark was made of the file that has this name now, and it has not been cut since."""
-        with suppress(OSError):
-            status = path.stat()
-            if (status.st_dev, status.st_ino) == self.identity and status.st_size >= self.position:
-                with path.open("rb") as file:
-                    return _sha256(file.read(self.head_bytes)) == self.head_sha256
-        return False
+_NUMBER_OR_DATE = r"[.-]\d[\dTZ.:_-]*?"
+_ROTATED = re.compile(rf"(?:{_NUMBER_OR_DATE}|[.-]old)+{PACKED_SUFFIXES}")
+"""What a rotation appends to the name of a log: .1, -20131231, .2.gz."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Lines that were read together, and the mark of their file after them. `byte_count` is what they took."""
+    """Lines that were read together, and the mark of their file after them. `byte_count` is what they took.
+
+    :param start: the position of the first line, in bytes.
+    :param first_line: the number of the first line, from 1; 0 where it is not known.
+    :param replaces: the mark that this file continues under another inode.
+    """
 
     lines: list[bytes]
     mark: FileMark
     byte_count: int
+    path: Path
+    start: int = 0
+    first_line: int = 0
+    replaces: FileMark | None = None
+
+
+class FileCutError(Exception):
+    """The file no longer has the bytes that were read from it: it was truncated or written over."""
 
 
 class TailedFile:
-    """One open file, read line by line from a position on. Not thread-safe."""
+    """One open file, read line by line from a position on. Not thread-safe.
 
-    def __init__(self, path: Path, position: int = 0) -> None:
-        """Open the file.
+    The bytes around each read are compared with those read before, so that a file that was truncated and has grown
+    beyond the position again is noticed.
+    """
 
-        :raises OSError: it cannot be opened.
-        """
-        self._file = path.open("rb", buffering=0)
-        self._splitter = LineSplitter()
-        self._read_to = position
-        self._file.seek(position)
-        status = os.fstat(self._file.fileno())
-        head = os.pread(self._file.fileno(), HEAD_BYTES_MAX, 0)
-        self._mark = FileMark(status.st_dev, status.st_ino, len(head), _sha256(head), position)
+    def __init__(self, path: Path, content: Content, mark: FileMark | None = None) -> None:
+        """Read on at `mark`, which must be of the content; from the beginning without one."""
+        self.path = path
+        self._content = content
+        self._is_at_end = False
+        self._begin()
+        if mark is not None:
+            self._read_to = mark.position
+            self._line_count = mark.line_count
+            self._head = content.read_at(0, min(mark.position, HEAD_BYTES_MAX))
+            size = min(mark.position, TAIL_BYTES_MAX)
+            self._kept = bytearray(content.read_at(mark.position - size, size))
+        self._mark = self._new_mark(self._read_to)
+        self.replaces = mark if mark is not None and mark.identity != content.identity else None
 
     @property
     def mark(self) -> FileMark:
         """The mark after the last line that was handed out."""
         return self._mark
 
+    @property
+    def content(self) -> Content:
+        """The bytes of the file."""
+        return self._content
+
     def read(self) -> Piece | None:
-        """Return the lines that are there, at most READ_BYTES of them at a time; None when there are none now."""
-        if os.fstat(self._file.fileno()).st_size < self._read_to:
-            self._start_again()
-        while chunk := self._file.read(READ_BYTES):
+        """Return the lines that are there, about READ_BYTES of them at a time; None when there are none now.
+
+        :raises FileCutError: the file was truncated or written over; `start_again` reads it from its beginning.
+        :raises UnreadableFileError: its compressed data are damaged.
+        """
+        try:
+            return self._read()
+        except UnreadableFileError:
+            self._is_at_end = True  # until it changes: unpacking it again meets the same damage
+            raise
+
+    def _read(self) -> Piece | None:
+        if self._content.has_changed():
+            self._is_at_end = False
+            self._check_not_cut()
+        while not self._is_at_end and (chunk := self._content.read_some(self._read_to, READ_BYTES)):
+            if not self._read_to and not self._content.is_packed and packed_kind(chunk) is not None:
+                self._reopen_as_packed()
+                continue
+            if len(self._head) < HEAD_BYTES_MAX:
+                self._head += chunk[: HEAD_BYTES_MAX - len(self._head)]
             self._read_to += len(chunk)
+            self._kept += chunk
+            if not self._content.is_packed:
+                self._check_not_cut()
             if lines := self._splitter.feed(chunk):
                 return self._piece(lines)
+        self._is_at_end = self._content.is_packed
         return None
 
     def finish(self) -> Piece | None:
@@ -103,54 +125,136 @@ class TailedFile:
         rest = self._splitter.rest()
         return self._piece([rest]) if rest else None
 
+    def start_again(self) -> None:
+        """Read the file from its beginning: all bytes are new."""
+        self._begin()
+        self._mark = self._new_mark(0)
+        self.replaces = None
+
     def modified_at_ns(self) -> int:
         """Return when the file was written to last, in nanoseconds since the epoch."""
-        return os.fstat(self._file.fileno()).st_mtime_ns
+        return self._content.modified_at_ns()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._content.close()
+
+    def _begin(self) -> None:
+        self._splitter = LineSplitter()
+        self._read_to = 0
+        self._line_count = 0
+        self._head = b""
+        self._kept = bytearray()  # the last bytes before the position, and all from there to where it is read
+        self._is_at_end = False
+
+    def _check_not_cut(self) -> None:
+        last = bytes(self._kept[-TAIL_BYTES_MAX:])
+        is_same = (
+            self._content.read_at(0, len(self._head)) == self._head
+            and self._content.read_at(self._read_to - len(last), len(last)) == last
+        )
+        if not is_same:
+            raise FileCutError
+
+    def _reopen_as_packed(self) -> None:
+        """Take a file that was empty when it was opened for what its first bytes say."""
+        packed = open_content(self.path)
+        if packed.identity != self._content.identity:
+            packed.close()
+            raise UnreadableFileError(f"{self.path}: the file was replaced while its first bytes were read")
+        self._content.close()
+        self._content = packed
 
     def _piece(self, lines: list[bytes]) -> Piece:
-        position = self._read_to - self._splitter.pending_bytes
         before = self._mark
-        head_bytes, digest = before.head_bytes, before.head_sha256
-        if head_bytes < HEAD_BYTES_MAX:
-            head = os.pread(self._file.fileno(), HEAD_BYTES_MAX, 0)
-            head_bytes, digest = len(head), _sha256(head)
-        self._mark = replace(before, position=position, head_bytes=head_bytes, head_sha256=digest)
-        return Piece(lines, self._mark, position - before.position)
+        position = self._read_to - self._splitter.pending_bytes
+        first_line = self._line_count + 1 if self._line_count >= 0 else 0
+        if self._line_count >= 0:
+            self._line_count += len(lines)
+        del self._kept[: max(0, len(self._kept) - self._splitter.pending_bytes - TAIL_BYTES_MAX)]
+        self._mark = self._new_mark(position)
+        replaces, self.replaces = self.replaces, None
+        return Piece(lines, self._mark, position - before.position, self.path, before.position, first_line, replaces)
 
-    def _start_again(self) -> None:
-        """The file was cut, as `copytruncate` does: what is in it now is new from the first byte."""
-        self._splitter.rest()
-        self._file.seek(0)
-        self._read_to = 0
-        self._mark = replace(self._mark, position=0, head_bytes=0, head_sha256=_sha256(b""))
+    def _new_mark(self, position: int) -> FileMark:
+        head = self._head[:position]
+        pending = self._read_to - position
+        tail = bytes(self._kept[: len(self._kept) - pending])[-TAIL_BYTES_MAX:]
+        device, inode = self._content.identity
+        return FileMark(
+            device, inode, len(head), sha256(head), position, len(tail), sha256(tail) if tail else "", self._line_count
+        )
 
 
 class FollowedPath:
     """A name in the file system, the file that has it now, and those that had it before.
 
     :param path: need not exist yet when it is only followed.
-    :param marks: where an earlier run stopped, in the files that bore the name then.
+    :param marks: where an earlier run stopped, in the files that had the name then.
+    :param known: files beside the path that are not to be read: read to the end, or older than the first run. None
+        where an earlier version, or no run, has noted them: then files older than `saved_at_ns` are known.
+    :param report: gets a line for each file that cannot be followed to its end, or may have lost lines.
+    :param saved_at_ns: when the marks were saved; None for a first run.
     """
 
-    def __init__(self, path: Path, marks: Iterable[FileMark], clock: Clock) -> None:
+    def __init__(
+        self,
+        path: Path,
+        marks: Iterable[FileMark],
+        clock: Clock,
+        *,
+        known: Iterable[FileMark] | None = None,
+        report: Callable[[str], None] = lambda _line: None,
+        saved_at_ns: int | None = None,
+    ) -> None:
         self.path = path
         self._clock = clock
+        self._report = report
         self._current: TailedFile | None = None
         self._retired: list[TailedFile] = []
-        self.lost_marks = [mark for mark in marks if not self._reopen(mark)]
-        """Files of the earlier run that are not found any more: deleted, compressed or written over."""
+        self._known: list[FileMark] = list(known or ())
+        self._stuck: set[TailedFile] = set()
+        self._reported: set[tuple[Path, Identity]] = set()
+        self._scanned: list[tuple[Path, int, int, int, int]] | None = None
+        self._present: set[Identity] = set()
+        self._is_waiting = False
+        self.problem_count = 0
+        """How often a file was reported that could not be read to its end."""
+        self.lost_marks: list[FileMark] = []
+        """Marks of the earlier run whose files are not found any more: deleted, or written over."""
         self.done_marks: list[FileMark] = []
-        """Files that were rotated away and are read to their ends: nobody writes to them any more."""
+        """Marks of files that were rotated away and are read to their ends: nobody writes to them any more."""
+        marks = list(marks)
+        if known is None and (saved_at_ns is not None or not marks):
+            self._note_old_siblings(marks, saved_at_ns)
+        self._resume(marks)
+
+    @property
+    def known_marks(self) -> list[FileMark]:
+        """Marks of the files beside the path that are not to be read."""
+        return list(self._known)
+
+    def take_copies(self) -> list[tuple[FileMark, FileMark]]:
+        """Return the marks of copies that had no line to read yet, each with the mark that it replaces."""
+        copies = []
+        for file in self._open_files():
+            if file.replaces is not None:
+                copies.append((file.mark, file.replaces))
+                file.replaces = None
+        return copies
+
+    def bytes_left(self) -> int:
+        """Return about how many bytes there are to read."""
+        total = sum(file.content.bytes_from(file.mark.position) for file in self._open_files())
+        if self._current is None:
+            with suppress(OSError):
+                total += self.path.stat().st_size
+        return total
 
     def read_all(self) -> Iterator[Piece]:
         """Yield all that is there now, the oldest file first; notice a new file under the name."""
         for file in self._open_files():
-            while (piece := file.read()) is not None:
-                yield piece
+            yield from self._read(file)
         if self._take_replacement():
             yield from self.read_all()
         yield from self._finish_retired()
@@ -169,29 +273,280 @@ class FollowedPath:
     def _open_files(self) -> list[TailedFile]:
         return [*self._retired, *([] if self._current is None else [self._current])]
 
-    def _reopen(self, mark: FileMark) -> bool:
-        """Open the file of a mark where the mark is, under whatever name it has now."""
-        if mark.is_of(self.path):
-            self._current = TailedFile(self.path, mark.position)
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def _read(self, file: TailedFile) -> Iterator[Piece]:
+        while True:
+            try:
+                piece = file.read()
+            except FileCutError:
+                yield from self._follow_cut(file)
+                continue
+            except UnreadableFileError as error:
+                self._report_damage(file, error)
+                return
+            if piece is None:
+                return
+            self._stuck.discard(file)
+            yield piece
+
+    def _report_damage(self, file: TailedFile, error: UnreadableFileError) -> None:
+        if file not in self._stuck:
+            self._stuck.add(file)
+            self.problem_count += 1
+            self._report(f"{error}; lines after byte {file.mark.position:,} (unpacked) are not shipped")
+
+    def _follow_cut(self, file: TailedFile) -> Iterator[Piece]:
+        """Read the rest of the old bytes from a copy, and files that came and went; then the file is read again."""
+        mark = file.mark
+        copy = self._copy_of(mark) if mark.position else None
+        file.start_again()
+        if copy is not None:
+            self._retired.append(copy)
+            yield from self._read(copy)
+        # A deleted file is read first: others may have its bytes.
+        followers = self._unseen() if file.content.is_linked() else []
+        self._retired += followers
+        for follower in followers:
+            yield from self._read(follower)
+        if copy is None and not (followers and not mark.position):
+            self._report(
+                f"{file.path}: truncated or written over after byte {mark.position:,}, and no copy of the old content "
+                "was found; lines written to it after ship's last read are lost; reading it from its beginning"
+            )
+
+    # --- recognising files --------------------------------------------------------------------------------
+
+    def _resume(self, marks: list[FileMark]) -> None:
+        """Open the files of marks where the marks are, under whatever names they have now; copies come second."""
+        found: dict[FileMark, tuple[Path, Content]] = {}
+        candidates = self._open_candidates()
+        try:
+            for is_wanted in (_is_same_file, _is_copy):
+                for mark in marks:
+                    if mark in found:
+                        continue
+                    fitting = self._fitting(is_wanted, mark, candidates)
+                    if fitting is not None:
+                        found[mark] = fitting, candidates.pop(fitting)
+        finally:
+            for content in candidates.values():
+                content.close()
+        for mark in marks:
+            if mark not in found:
+                self.lost_marks.append(mark)
+                continue
+            path, content = found[mark]
+            file = TailedFile(path, content, mark)
+            if path == self.path:
+                self._current = file
+            else:
+                self._retired.append(file)
+        self._retired += self._unseen()
+
+    def _fitting(
+        self, is_wanted: Callable[[FileMark, Content], bool], mark: FileMark, candidates: dict[Path, Content]
+    ) -> Path | None:
+        return next((path for path, each in candidates.items() if self._fits(is_wanted, mark, each)), None)
+
+    def _fits(self, is_wanted: Callable[[FileMark, Content], bool], mark: FileMark, content: Content) -> bool:
+        try:
+            return is_wanted(mark, content)
+        except (UnreadableFileError, OSError):
+            return False
+
+    def _copy_of(self, mark: FileMark) -> TailedFile | None:
+        """Return a file beside the path that has the bytes of a mark, opened at the mark."""
+        open_now = {file.content.identity for file in self._open_files()}
+        for path in self._siblings():
+            content = self._open_quietly(path)
+            if content is None:
+                continue
+            is_free = content.identity not in open_now and not self._is_known_file(content)
+            if is_free and self._fits(_is_copy, mark, content):
+                return TailedFile(path, content, mark)
+            content.close()
+        return None
+
+    def _is_known_file(self, content: Content) -> bool:
+        return any(each.identity == content.identity and self._fits(_is_copy, each, content) for each in self._known)
+
+    def _unseen(self) -> list[TailedFile]:
+        """Return the files that were made and rotated away since the last look, the oldest first."""
+        snapshot = self._snapshot()
+        if snapshot == self._scanned:
+            return []
+        self._scanned = snapshot
+        self._present = {(device, inode) for _, device, inode, _, _ in snapshot}
+        found: list[tuple[int, str, Path, Content]] = []
+        grown: list[TailedFile] = []
+        for path in self._siblings():
+            content = self._open_quietly(path)
+            if content is None:
+                continue
+            if (file := self._grown(path, content)) is not None:
+                grown.append(file)
+            elif self._is_new(path, content):
+                found.append((content.modified_at_ns(), path.name, path, content))
+            else:
+                content.close()
+        found.sort(key=lambda each: (each[0], _reversed_number(each[1])))
+        files = grown
+        for _, _, path, content in found:
+            if content.is_packed and any(_has_same_bytes(content, file.content) for file in files):
+                content.close()  # `gzip` keeps the file until it has written the compressed one
+            else:
+                files.append(self._behind_deleted(path, content))
+        return files
+
+    def _grown(self, path: Path, content: Content) -> TailedFile | None:
+        """Return a file that has got lines after it was read to its end, opened behind the lines read."""
+        if any(file.content.identity == content.identity for file in self._open_files()):
+            return None
+        for mark in self._known:
+            was_read = mark.line_count >= 0 and mark.identity == content.identity
+            if was_read and self._fits(_has_more, mark, content):
+                self._known.remove(mark)
+                return TailedFile(path, content, mark)
+        return None
+
+    def _is_new(self, path: Path, content: Content) -> bool:
+        """Return whether a file beside the path is to be read whole; report it where that is not certain."""
+        try:
+            return self._is_unknown(path, content) and self._is_of_rotation(path, content)
+        except (UnreadableFileError, OSError) as error:
+            self._report_once(path, content, f"{error}; its lines are not shipped")
+            return False
+
+    def _is_unknown(self, path: Path, content: Content) -> bool:
+        if any(file.content.identity == content.identity for file in self._open_files()):
+            return False
+        for mark in self._known:
+            if mark.identity == content.identity and mark.is_of(content):
+                return False
+        for mark in self._known:
+            if mark.is_end_of(content):
+                if not content.is_packed and mark.identity in self._present:
+                    self._report_once(path, content, "not shipped: another file that was shipped has the same bytes")
+                return False
+        if not content.read_at(0, 1):
+            return False
+        for file in self._open_files():
+            if _has_same_bytes(content, file.content):
+                if not content.is_packed and not file.content.is_packed and file.content.is_linked():
+                    self._report_once(path, content, f"not shipped: {file.path.name} has the same bytes")
+                return False
+        return True
+
+    def _is_of_rotation(self, path: Path, content: Content) -> bool:
+        suffix = path.name.removeprefix(self.path.name)
+        if suffix != path.name and _ROTATED.fullmatch(suffix):
+            older = [mark for mark in self._known if mark.head_bytes == HEAD_BYTES_MAX and mark.has_head_of(content)]
+            if any(not content.read_at(mark.position, 1) for mark in older):
+                self._report_once(path, content, "begins like a file that was shipped, but ends earlier; not shipped")
+                return False
             return True
-        for sibling in self._siblings():
-            if mark.is_of(sibling):
-                self._retired.append(TailedFile(sibling, mark.position))
-                return True
+        self._report_once(
+            path,
+            content,
+            f"not shipped: its name is not that of a rotated {self.path.name}; if it is one, ship it by name",
+        )
         return False
+
+    def _report_once(self, path: Path, content: Content, text: str) -> None:
+        if (path, content.identity) not in self._reported:
+            self._reported.add((path, content.identity))
+            with suppress(UnreadableFileError, OSError):
+                self._known.append(_mark_of_end(content))
+            self._report(text if text.startswith(f"{path}:") else f"{path}: {text}")
+
+    def _note_old_siblings(self, marks: list[FileMark], saved_at_ns: int | None) -> None:
+        """Take the files beside the path as known that were there before the first run."""
+        shipped = {mark.identity for mark in marks}
+        for path in self._siblings():
+            content = self._open_quietly(path)
+            if content is None:
+                continue
+            with closing(content):
+                if content.identity in shipped or (saved_at_ns is not None and content.modified_at_ns() > saved_at_ns):
+                    continue
+                with suppress(UnreadableFileError, OSError):
+                    if content.read_at(0, 1):
+                        self._known.append(_mark_of_end(content))
+
+    def _open_candidates(self) -> dict[Path, Content]:
+        paths = [self.path, *self._siblings()]
+        return {path: content for path in paths if (content := self._open_quietly(path)) is not None}
+
+    def _open_quietly(self, path: Path) -> Content | None:
+        """Open a file that may be renamed or removed at any moment; None where it is gone or is no log."""
+        try:
+            status = path.stat()
+            return open_content(path) if stat.S_ISREG(status.st_mode) else None
+        except FileNotFoundError:
+            return None
+        except (UnreadableFileError, OSError) as error:
+            if path != self.path and (path, (0, 0)) not in self._reported:
+                self._reported.add((path, (0, 0)))
+                self._report(f"{error}; if it is a rotated {self.path.name}, its lines are not shipped")
+            return None
+
+    def _siblings(self) -> list[Path]:
+        """Return the files whose names begin with that of the path, or have something in front of its suffix."""
+        name, stem = self.path.name, self.path.stem
+        in_front = re.compile(rf"{re.escape(stem)}{_NUMBER_OR_DATE}{re.escape(self.path.suffix)}{PACKED_SUFFIXES}")
+        try:
+            names = [each.name for each in self.path.parent.iterdir()]
+        except FileNotFoundError:
+            return []
+        behind = re.compile(rf"{re.escape(name)}[.~_-].*", re.DOTALL)
+        found = [each for each in names if behind.fullmatch(each) or in_front.fullmatch(each)]
+        return [self.path.parent / each for each in sorted(found) if each != name]
+
+    def _snapshot(self) -> list[tuple[Path, int, int, int, int]]:
+        stamps = []
+        for path in self._siblings():
+            with suppress(OSError):
+                status = path.stat()
+                stamps.append((path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+        return stamps
+
+    # --- rotation -----------------------------------------------------------------------------------------
 
     def _take_replacement(self) -> bool:
         """Retire the current file when it has lost the name, and open those that followed. Returns whether any did."""
         named = self._identity_of_name()
         if self._current is not None:
-            if named == self._current.mark.identity:
+            if named == self._current.content.identity:
                 return False
             self._retired.append(self._current)
             self._current = None
-        followers = [file for path in self._rotated_unseen() if (file := _open_if_there(path)) is not None]
+        followers = self._unseen()
         self._retired += followers
-        self._current = _open_if_there(self.path)
+        if named is None:
+            self._report_waiting()
+        else:
+            self._current = self._open_named()
         return bool(followers) or self._current is not None
+
+    def _open_named(self) -> TailedFile | None:
+        try:
+            content = open_content(self.path)
+        except FileNotFoundError:
+            return None
+        self._is_waiting = False
+        return self._behind_deleted(self.path, content)
+
+    def _behind_deleted(self, path: Path, content: Content) -> TailedFile:
+        """Open a file behind the lines that it shares with a deleted one, as editors and `rsync` write files."""
+        deleted = [file.mark for file in self._retired if file.mark.position and not file.content.is_linked()]
+        common = [mark for mark in deleted if self._fits(_is_copy, mark, content)]
+        return TailedFile(path, content, max(common, key=lambda mark: mark.position, default=None))
+
+    def _report_waiting(self) -> None:
+        if not self._is_waiting and not self._retired:
+            self._report(f"{self.path}: no such file yet; waiting for it")
+        self._is_waiting = True
 
     def _identity_of_name(self) -> Identity | None:
         try:
@@ -200,55 +555,60 @@ class FollowedPath:
             return None
         return status.st_dev, status.st_ino
 
-    def _rotated_unseen(self) -> list[Path]:
-        """Return the files that were made and rotated away since the last look, the oldest first.
-
-        They are known by names such as `app.log.1` and `app.log-20131231`, and by being written later than the
-        last file that is known.
-        """
-        if not self._retired:
-            return []
-        known = {file.mark.identity for file in self._retired}
-        newest_ns = max(file.modified_at_ns() for file in self._retired)
-        found = []
-        for sibling in self._siblings():
-            with suppress(FileNotFoundError):
-                status = sibling.stat()
-                is_known = (status.st_dev, status.st_ino) in known
-                if not is_known and status.st_mtime_ns > newest_ns and _ROTATED.search(sibling.name):
-                    found.append((status.st_mtime_ns, sibling))
-        return [sibling for _, sibling in sorted(found)]
-
-    def _siblings(self) -> list[Path]:
-        return sorted(self.path.parent.glob(f"{_glob_escape(self.path.name)}?*"))
-
     def _finish_retired(self) -> Iterator[Piece]:
         """Let go of the files that were rotated away long enough ago."""
-        if self._current is None or not self._current.mark.position:
-            return  # the last file known is what tells which files come after it
         now_ms = self._clock.expiry_ms()
-        if now_ms is None:
+        if self._current is None or not self._current.mark.position or now_ms is None:
             return
         oldest_ns = (now_ms - RETIRED_IDLE_MS) * 1_000_000
         for file in [file for file in self._retired if file.modified_at_ns() < oldest_ns]:
             if (piece := file.finish()) is not None:
                 yield piece
             self._retired.remove(file)
+            self._stuck.discard(file)
+            if file.mark.position:
+                self._known.append(file.mark)
             self.done_marks.append(file.mark)
+            if file.replaces is not None:
+                self.done_marks.append(file.replaces)
             file.close()
 
 
-def _open_if_there(path: Path) -> TailedFile | None:
-    """Open a file that may be renamed or removed at any moment."""
+def _is_same_file(mark: FileMark, content: Content) -> bool:
+    return mark.identity == content.identity and mark.is_of(content)
+
+
+def _is_copy(mark: FileMark, content: Content) -> bool:
+    return mark.is_of(content)
+
+
+def _has_more(mark: FileMark, content: Content) -> bool:
+    return mark.is_of(content) and bool(content.read_at(mark.position, 1))
+
+
+def _has_same_bytes(content: Content, other: Content) -> bool:
+    """Return whether a file is a copy of another one, or of its beginning."""
+    position = 0
     try:
-        return TailedFile(path)
-    except FileNotFoundError:
-        return None
+        while part := content.read_at(position, HEAD_BYTES_MAX if not position else COMPARE_BYTES):
+            if other.read_at(position, len(part)) != part:
+                return False
+            position += len(part)
+    except UnreadableFileError:
+        return position > 0  # not written to its end yet
+    return True
 
 
-def _glob_escape(name: str) -> str:
-    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+def _mark_of_end(content: Content) -> FileMark:
+    """Return the mark of a file that is not to be read; the beginning of a compressed one is enough."""
+    size = len(content.read_at(0, HEAD_BYTES_MAX)) if content.is_packed else content.bytes_from(0)
+    head = content.read_at(0, min(size, HEAD_BYTES_MAX))
+    tail = content.read_at(max(0, size - TAIL_BYTES_MAX), min(size, TAIL_BYTES_MAX))
+    device, inode = content.identity
+    return FileMark(device, inode, len(head), sha256(head), size, len(tail), sha256(tail) if tail else "", -1)
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _reversed_number(name: str) -> tuple[int, str]:
+    """Return the order of files written at the same time: app.log.2 is older than app.log.1, dates ascend."""
+    number = re.search(r"[.-](\d{1,4})(?:\.[A-Za-z]\w*)?$", name)
+    return (-int(number[1]) if number else 0), name

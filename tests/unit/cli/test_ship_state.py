@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.cli.file_marks import FileMark
 from barnabas.cli.ship_state import ShipState, ShipStateError, default_state_folder
-from barnabas.cli.tailing import FileMark
 
 MARK = FileMark(device=1, inode=2, head_bytes=4, head_sha256="ab", position=10)
 
@@ -74,3 +74,24 @@ def test_damaged_state_is_refused_with_what_to_do(tmp_path: Path, content: str) 
 def test_folder_follows_xdg_state_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert default_state_folder() == tmp_path / "barnabas" / "ship"
+
+
+def test_known_files_are_there_in_the_next_run(tmp_path: Path) -> None:
+    with state_of(tmp_path) as state:
+        assert state.known is None
+        state.note_known([MARK])
+        state.save()
+    with state_of(tmp_path) as state:
+        assert state.known == [MARK]
+        assert state.saved_at_ns is not None
+
+
+def test_mark_of_a_copy_replaces_that_of_its_source_and_no_later_one(tmp_path: Path) -> None:
+    state = state_of(tmp_path)
+    state.note(MARK)
+    state.note(replace(MARK, inode=9), replaces=MARK)
+    assert state.marks == [replace(MARK, inode=9)]
+    newer = replace(MARK, position=3, head_sha256="cd")
+    state.note(newer)
+    state.note(replace(MARK, inode=10), replaces=MARK)
+    assert newer in state.marks

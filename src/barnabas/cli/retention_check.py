@@ -1,0 +1,69 @@
+"""Records that are older than what their topic keeps: a log's own times may lie years back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Self
+
+from barnabas.errors import KafkaError
+
+if TYPE_CHECKING:
+    from barnabas import Admin
+
+KEEP_ALL = "-1"
+DAY_MS = 86_400_000
+
+
+def create_topic_for_old_records(admin: Admin, topic: str, partitions: int, report: Callable[[str], None]) -> None:
+    """Create a topic that keeps records however old their timestamps are.
+
+    :raises KafkaError: the topic exists, or cannot be created.
+    """
+    admin.create_topic(topic, partitions, config={"retention.ms": KEEP_ALL})
+    report(
+        f"created {topic} with retention.ms={KEEP_ALL}: records take the times of their lines, and retention would "
+        f"delete old ones; to keep less: barnabas config set topic {topic} retention.ms=..."
+    )
+
+
+class RetentionCheck:
+    """Counts records whose timestamps are older than a topic's retention."""
+
+    def __init__(self, topic: str, retention_ms: int) -> None:
+        self._topic = topic
+        self._retention_ms = retention_ms
+        self._old = 0
+        self._all = 0
+
+    @classmethod
+    def of_topic(cls, admin: Admin, topic: str) -> Self | None:
+        """Return the check for a topic; None where its retention deletes nothing by timestamps of producers."""
+        try:
+            settings = admin.describe_config(topic)
+        except KafkaError:
+            return None  # a user may be allowed to write to a topic, and not to read its settings
+        values = {name: setting.value or "" for name, setting in settings.items()}
+        retention = values.get("retention.ms", KEEP_ALL)
+        deletes = "delete" in values.get("cleanup.policy", "delete")
+        is_by_broker = values.get("message.timestamp.type") == "LogAppendTime"
+        if retention.startswith("-") or not retention.isdigit() or not deletes or is_by_broker:
+            return None
+        return cls(topic, int(retention))
+
+    def count(self, timestamps_ms: Sequence[int], now_ms: int) -> None:
+        """Count records that are sent."""
+        oldest_ms = now_ms - self._retention_ms
+        self._old += sum(timestamp_ms < oldest_ms for timestamp_ms in timestamps_ms)
+        self._all += len(timestamps_ms)
+
+    def take_report(self) -> str | None:
+        """Return the warning about records counted since the last call; None where none is old."""
+        old, count = self._old, self._all
+        self._old = self._all = 0
+        if not old:
+            return None
+        return (
+            f"warning: {old:,} of {count:,} records are older than the retention of {self._topic} (retention.ms="
+            f"{self._retention_ms}, {self._retention_ms / DAY_MS:.3g} days): the broker deletes them at its next "
+            f"check; to keep them: barnabas config set topic {self._topic} retention.ms={KEEP_ALL}"
+        )
