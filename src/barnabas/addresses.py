@@ -75,6 +75,8 @@ def split_host_port(text: str, default_port: int | None = None) -> Address:
     >>> split_host_port("[::1]:9093"), split_host_port("[::1]", 9092), split_host_port("a", 9092)
     (('::1', 9093), ('::1', 9092), ('a', 9092))
     """
+    if "://" in text:
+        raise ValueError(f"{text!r} is not host:port; leave out {text.partition('://')[0]}://")
     host, colon, port = text.rpartition(":")
     if default_port is not None and (not colon or text.endswith("]")):
         host, port = text, str(default_port)

@@ -8,7 +8,6 @@ A line is about a partition if the `TopicPartition` is among the arguments of it
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import sys
 import threading
@@ -113,6 +112,8 @@ class JsonLines(Lines):
         line.update(_subject_of(record))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        import json  # noqa: PLC0415  plain lines do without
+
         return json.dumps(line)
 
 

@@ -72,7 +72,7 @@ def produce(broker: BrokerProcess, topic: str, count: int) -> None:
 
 def test_second_broker_on_the_same_folder_says_so(broker, refuse) -> None:
     line = refuse("--port", 0, "--data", broker.data)
-    assert str(broker.data) in line
+    assert f"{broker.data} is used by another broker (process {broker.process.pid})" in line
     produce(broker, "clicks", 10)  # the first does not notice
 
 
@@ -121,7 +121,7 @@ def test_settings_come_from_file_and_environment(make_broker, tmp_path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text("num.partitions = 5")
     with (
-        started("--port", 0, "--data", tmp_path / "data", "--config", config) as (_, address),
+        started("-X", "port=0", "--data", tmp_path / "data", "--config", config) as (_, address),
         barnabas.Producer(address) as producer,
     ):
         assert len(producer.partitions_for("clicks")) == 5

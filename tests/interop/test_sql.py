@@ -255,3 +255,12 @@ def test_at_the_prompt_ctrl_c_ends_a_query_and_ctrl_d_leaves(bootstrap: str, cli
         assert "select nothing;" in (tmp_path / "barnabas" / "sql_history").read_text()
     finally:
         terminal.close()
+
+
+def test_commands_with_a_dot_are_carried_out_from_a_pipe(bootstrap: str, clicks: str) -> None:
+    given = f'.tables\nselect count(*) as n from "{clicks}";\n.schema {clicks}\n.quit\nselect 1;\n'
+    lines = run(bootstrap, "--csv", given=given).stdout.splitlines()
+    assert clicks in lines
+    assert lines.index(clicks) < lines.index("n")
+    assert any(line.split()[0] == "timestamp" for line in lines if line)
+    assert "1" not in lines

@@ -57,9 +57,8 @@ from barnabas.log_lines import reason_of
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.storage.data_folders import DataFolders
-from barnabas.storage.file_names import LOCK
 from barnabas.storage.filesystem import make_folder_to_stay
-from barnabas.storage.folder_identity import known_cluster_id
+from barnabas.storage.folder_identity import known_cluster_id, lock_folder
 from barnabas.storage.last_life import newest_modified_ms
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.reserve import Reserve
@@ -394,7 +393,8 @@ class Broker:
         try:
             make_folder_to_stay(filesystem, folder)
             # SQLite would say "disk I/O error" where this says "Read-only file system".
-            filesystem.open(folder / LOCK, create=True).close()
+            # A broker that uses the folder is named here with its process; SQLite would say "locked".
+            lock_folder(filesystem, folder).close()
         except OSError as error:
             # Without a tree of its own, a broker can do with its other folders.
             if not self.config.zookeeper_connect or len(self.config.folders) == 1:

@@ -15,7 +15,7 @@ import click
 from barnabas.cli.broker_log import ClusterLines, log_format_option, telling_errors
 from barnabas.cli.cluster_moves import balance, drain, replace
 from barnabas.cli.log_dirs import log_dirs
-from barnabas.cli.options import bootstrap_option, connect, json_option
+from barnabas.cli.options import bootstrap_option, broker_properties_option, connect, json_option
 from barnabas.stop_signals import stop_signals
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def cluster() -> None:
 @click.option("--zookeeper-servers", type=click.Choice(["1", "3"]), help="How many ZooKeeper servers.  [default: 1]")
 @click.option("--zookeeper", metavar="HOST:PORT,.../PATH", help="A ZooKeeper that runs already, instead.")
 @click.option("--restart", is_flag=True, help="Start again what dies, after 1 s, 2 s, 4 s ... 30 s.")
-@click.option("--config", metavar="FILE", help="A TOML file of settings for all brokers, with Kafka's names.")
+@click.option("--config", metavar="FILE", help="Settings for all brokers, with Kafka's names: TOML, or *.properties.")
+@broker_properties_option
 @log_format_option
 def up(
     brokers: int | None,
@@ -61,6 +62,7 @@ def up(
     zookeeper: str | None,
     restart: bool,
     config: str | None,
+    properties: dict[str, str],
     log_format: LogFormat,
 ) -> int:
     """Start a cluster on this machine: ZooKeeper and brokers, as processes.
@@ -85,6 +87,7 @@ def up(
         host=host,
         first_port=port,
         config=config,
+        properties=properties,
         restart=restart,
         log_format=log_format,
     )

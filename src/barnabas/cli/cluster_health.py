@@ -99,7 +99,7 @@ class ClusterHealth:
         """The cluster's health in a line."""
         replicas = sum(len(each.replicas) for each in self.partitions)
         if self.is_healthy:
-            return f"all {replicas} replicas in sync"
+            return "its replica in sync" if replicas == 1 else f"all {replicas} replicas in sync"
         lagging = sum(len(each.lagging) for each in self.partitions)
         without_leader = sum(each.leader is None for each in self.partitions)
         below = sum(len(each.isr) < each.min_insync for each in self.partitions)

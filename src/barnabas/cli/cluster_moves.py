@@ -13,6 +13,7 @@ import click
 from barnabas.cli.move_throttle import throttle_option
 from barnabas.cli.moves import begin_and_wait, show_plan, take_back_throttles_left
 from barnabas.cli.options import bootstrap_option, confirm, connect, json_option, yes_option
+from barnabas.cli.terminal_text import counted
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ def _carry_out(
         show_plan(placed, targets, as_json=as_json)
         if plan_only:
             return
-        confirm(f"move {len(targets)} partitions, {at_once} at a time?", yes=yes, otherwise="nothing was moved")
+        question = f"move {counted(len(targets), 'partition')}, {at_once} at a time?"
+        confirm(question, yes=yes, otherwise="nothing was moved")
         # What is on brokers alone that are away waits for them, and is last: the others need not wait with it.
         left = sorted(targets, key=lambda tp: (racks.keys().isdisjoint(placed[tp]), tp))
         while left:

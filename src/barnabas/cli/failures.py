@@ -38,7 +38,7 @@ EXIT_WRONG_SETTINGS = 2
 def exit_code_of(error: BarnabasError | OSError) -> int:
     """Return the exit code of a command that an error ends.
 
-    >>> exit_code_of(ConfigurationError("there is no setting num.partition")), exit_code_of(UnavailableError("port 1"))
+    >>> exit_code_of(ConfigurationError("there is no setting num.partition")), exit_code_of(TimedOutError("no answer"))
     (2, 1)
     """
     is_wrong = isinstance(error, ConfigurationError) and not error.retriable

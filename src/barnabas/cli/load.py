@@ -17,6 +17,7 @@ from barnabas.cli.options import bootstrap_option, connect, properties_option, r
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.table_place import place_options
 from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.cli.terminal_text import counted
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
@@ -328,7 +329,7 @@ def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) 
             click.echo("there was nothing new", err=True)
     for table in result.tables:
         for gap in table.missing:
-            was_lost = f"{gap} ({gap.count} offsets), deleted before they were loaded"
+            was_lost = f"{gap} ({counted(gap.count, 'offset')}), deleted before they were loaded"
             click.echo(f"{table.table}: missing: {was_lost}", err=True)
         for line in _remarks(table):
             click.echo(f"{table.table}: {line}", err=True)
@@ -345,15 +346,15 @@ def _remarks(table: TableLoad) -> Iterator[str]:
         yield f"not renamed: {beside}, its new name by a schema"
     if table.bad.count:
         reasons = ", ".join(f"{reason} ({count:,})" for reason, count in table.bad.reasons.items())
-        yield f"{table.bad.count:,} bad records, kept whole in `value`: {reasons}"
+        yield f"{counted(table.bad.count, 'bad record')}, kept whole in `value`: {reasons}"
         for example in table.bad.examples:
             yield f"  {example}"
     if table.dead_letters:
-        yield f"{table.dead_letters:,} copies of bad records were sent to the dead-letter topic"
+        yield f"sent to the dead-letter topic: {counted(table.dead_letters, 'bad record')}"
     if table.dead_letter_rows:
-        yield f"{table.dead_letter_rows:,} bad records were put into the dead-letter table"
+        yield f"put into the dead-letter table: {counted(table.dead_letter_rows, 'bad record')}"
     if table.without_time:
-        yield f"{table.without_time:,} records have no event time"
+        yield f"without event time: {counted(table.without_time, 'record')}"
     if table.complete_until_ms is not None:
         yield f"all that was produced is there until {show_time_ms(table.complete_until_ms)}"
 

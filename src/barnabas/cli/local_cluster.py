@@ -10,7 +10,7 @@ import fcntl
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -51,6 +51,7 @@ class Wanted:
     host: str | None = None
     first_port: int | None = None
     config: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
     restart: bool = False
     log_format: LogFormat = "plain"
 
@@ -65,7 +66,7 @@ class LocalCluster:
 
     def __init__(self, wanted: Wanted, environ: Mapping[str, str], *, clock: Clock, say: Say, on_line: OnLine) -> None:
         self._wanted = wanted
-        self._given = given_settings(wanted.config, None, environ)
+        self._given = given_settings(wanted.config, wanted.properties, environ)
         self._host = BrokerConfig(**{**self._given, **({"host": wanted.host} if wanted.host else {})}).host
         self._environ = environ
         self._clock = clock
@@ -165,6 +166,7 @@ class LocalCluster:
             "--log-format": self._wanted.log_format,
         }
         given = [str(part) for flag, value in flags.items() if value is not None for part in (flag, value)]
+        given += [part for name, value in self._wanted.properties.items() for part in ("-X", f"{name}={value}")]
         # -P: what lies in the folder in which the cluster was started is none of its modules.
         return [sys.executable, "-P", "-m", "barnabas.cli.main", "up", *given]
 

@@ -19,7 +19,7 @@ from barnabas.cli.segment_dump import (
     dump_offset_index,
     dump_time_index,
 )
-from barnabas.cli.terminal_text import json_written_out, written_out
+from barnabas.cli.terminal_text import counted, json_written_out, written_out
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.model import NO_PRODUCER_ID, TopicPartition
 from barnabas.records import Record
@@ -132,7 +132,7 @@ def _batch_line(batch: DumpedBatch) -> str:
     line = f"{batch.position:>10}  {header.size:>8}  {offsets:>19}  {show_time_ms(header.max_timestamp_ms):24}"
     line += f"  {header.compression.name.lower()}"
     if header.record_count != header.last_offset_delta + 1:
-        line += f", {header.record_count} records"
+        line += f", {counted(header.record_count, 'record')}"
     if header.leader_epoch:
         line += f", leader epoch {header.leader_epoch}"
     if header.producer_id != NO_PRODUCER_ID:

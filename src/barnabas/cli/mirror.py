@@ -13,7 +13,7 @@ import click
 from barnabas.cli.intervals import parse_interval_s
 from barnabas.cli.metrics_server import serving_metrics
 from barnabas.cli.options import properties_option
-from barnabas.cli.terminal_text import written_out
+from barnabas.cli.terminal_text import counted, written_out
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.stop_signals import stop_on_signals
@@ -169,13 +169,14 @@ class _Output:
             self.tell({**told, "records": sums.records, "bytes": sums.bytes, "lag": sums.lag, **refused})
             return
         lag = "not known" if sums.lag is None else f"{sums.lag:,}"
-        text = f"{sums.records:,} records mirrored, {rate / 1e6:.1f} MB/s, lag {lag}, {sums.partitions} partitions"
+        text = f"{counted(sums.records, 'record')} mirrored, {rate / 1e6:.1f} MB/s, lag {lag}"
+        text += f", {counted(sums.partitions, 'partition')}"
         if sums.stopped:
             text += f", {sums.stopped} stopped"
         if sums.missing:
-            text += f", {sums.missing:,} offsets deleted before they were mirrored"
+            text += f", {counted(sums.missing, 'offset')} deleted before being mirrored"
         if refused_settings:
-            text += f", {len(refused_settings)} settings refused"
+            text += f", {counted(len(refused_settings), 'setting')} refused"
         if self._is_live:
             click.echo(f"\r\x1b[K{text}", nl=False, err=True)
             self._has_line = True

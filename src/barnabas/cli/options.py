@@ -80,6 +80,18 @@ def properties_option(function: Decorated) -> Decorated:
     )(function)
 
 
+def broker_properties_option(function: Decorated) -> Decorated:
+    """Add `-X NAME=VALUE`: any setting of the broker, by Kafka's name."""
+    return click.option(
+        "-X",
+        "properties",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=lambda _context, _option, pairs: parse_pairs(pairs),
+        help="A setting of the broker, by Kafka's name, for example -X num.partitions=6.",
+    )(function)
+
+
 def yes_option(function: Decorated) -> Decorated:
     """Add `-y`, to do what `confirm` would ask before."""
     return click.option("-y", "--yes", is_flag=True, help="Do not ask; needed where nobody is at a terminal.")(function)
@@ -98,6 +110,20 @@ def confirm(question: str, *, yes: bool, otherwise: str = "nothing was deleted")
         raise click.UsageError(f"{question} Nobody is at a terminal to answer; say yes with -y")
     if not click.confirm(question, prompt_suffix=" ", err=True):
         raise click.ClickException(otherwise)
+
+
+def confirm_by_name(topic: str) -> None:
+    """Ask for the name of a topic that keeps state of the pipeline, before it is deleted.
+
+    :raises click.ClickException: another name was typed.
+    :raises click.UsageError: nobody is at a terminal to answer.
+    """
+    question = f"{topic} keeps the state of the pipeline (groups, schemas, audits or mirrors)."
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Delete it with --force")
+    typed = click.prompt(f"{question} Type its name to delete it", prompt_suffix=": ", err=True)
+    if typed != topic:
+        raise click.ClickException("nothing was deleted")
 
 
 def quiet_option(function: Decorated) -> Decorated:

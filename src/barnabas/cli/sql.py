@@ -95,12 +95,18 @@ def sql(
     text = statement
     if text is None and not sys.stdin.isatty():
         text = sys.stdin.read(STATEMENTS_BYTES_MAX + 1)
+        if len(text) > STATEMENTS_BYTES_MAX:
+            raise click.UsageError(f"the statements are too long; the most are {STATEMENTS_BYTES_MAX:,} letters")
     with ending_with_reader(), _engine(bootstrap, text, **asked) as (engine, topics):
         from barnabas.cli.sql_output import writer_for
 
         make_writer = writer_for(as_json=as_json, as_csv=as_csv, is_terminal=sys.stdout.isatty())
         if text is not None and watch_s is not None:
             _watch(engine, text, make_writer, watch_s, redraws=sys.stdout.isatty() and not (as_json or as_csv))
+        elif text is not None and statement is None:
+            from barnabas.cli.sql_prompt import Prompt, script_parts
+
+            Prompt(engine, topics, make_writer).run_script(script_parts(text))
         elif text is not None:
             _run(engine, text, make_writer, sys.stdout)
         else:
@@ -130,7 +136,8 @@ def _engine(
     elif text is not None:
         from barnabas.sql.spark_engine import split_queries
 
-        split_queries(text)  # what is no query is refused before Spark starts, which takes seconds
+        if not text.lstrip().startswith("."):
+            split_queries(text)  # what is no query is refused before Spark starts, which takes seconds
     from barnabas.sql.sampling import ValueOptions, json_rules
     from barnabas.sql.topics import Topics
 

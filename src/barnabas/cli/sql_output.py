@@ -19,15 +19,14 @@ from typing import Any, Protocol, TextIO
 import pyarrow as pa
 
 from barnabas.cli.json_bytes import bytes_value
+from barnabas.cli.tables import CELL_LETTERS_MIN, GAP, listed
 from barnabas.cli.terminal_text import json_written_out, lines_written_out, written_out
 
 NULL = "NULL"
 ROWS_MEASURED = 1_000
 """The first rows of a table tell how wide its columns are."""
-CELL_LETTERS_MIN = 8
 PLANS = (["explain_key", "explain_value"], ["plan"])
 """The columns of what EXPLAIN gives, in DuckDB and in Spark."""
-GAP = "  "
 
 
 class RowWriter(Protocol):
@@ -55,6 +54,8 @@ class TableWriter:
         self._right = [_is_number(field.type) for field in schema]
         self._waiting: list[list[str]] = []
         self._widths: list[int] | None = None
+        self._is_list = False
+        """Whether the line is too short for the columns, so that each cell has a line of its own."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._waiting += [[written_out(cell_text(value)) for value in row] for row in rows_of(batch)]
@@ -68,7 +69,13 @@ class TableWriter:
         if self._widths is None:
             lines = [self._names, *self._waiting]
             self._widths = fitted([max(map(len, column)) for column in zip(*lines, strict=True)], self._width)
-            self._write_line(self._names)
+            needed = sum(self._widths) + len(GAP) * (len(self._widths) - 1)
+            self._is_list = self._width is not None and needed > self._width and bool(self._waiting)
+            if not self._is_list:
+                self._write_line(self._names)
+        if self._is_list and self._waiting:
+            self._output.write(listed(self._names, self._waiting) + "\n\n")
+            self._waiting = []
         for line in self._waiting:
             self._write_line(line)
         self._waiting = []

@@ -36,6 +36,25 @@ SELECT ...;      a query; it ends with a semicolon
 WORDS = ("select", "from", "where", "group by", "order by", "limit", "count(*)", "timestamp", "partition", ".schema")
 
 
+def script_parts(text: str) -> list[str]:
+    """Return the statements and the commands with a dot that a text has, in order.
+
+    A command has a line of its own, before or behind a statement that ends with a semicolon.
+
+    >>> script_parts(".tables\\nselect 1;\\nselect\\n2")
+    ['.tables', 'select 1;\\nselect\\n2']
+    """
+    parts: list[str] = []
+    sql = ""
+    for line in text.splitlines():
+        if line.lstrip().startswith(".") and (not sql.strip() or sql.rstrip().endswith(";")):
+            parts += [sql.strip(), line.strip()]
+            sql = ""
+        else:
+            sql += f"{line}\n"
+    return [part for part in (*parts, sql.strip()) if part]
+
+
 class Prompt:
     """Reads statements and shows what they give, until somebody leaves."""
 
@@ -58,6 +77,20 @@ class Prompt:
                     self._take(self._read())
                 except KeyboardInterrupt:
                     click.echo("\ninterrupted", err=True)
+
+    def run_script(self, parts: Sequence[str]) -> None:
+        """Carry out statements and commands one after the other, up to `.quit`.
+
+        :raises BarnabasError: one of them failed; those behind it are left out.
+        """
+        for part in parts:
+            if not part.startswith("."):
+                self._show(part, with_times=False)
+                continue
+            try:
+                self._obey(part)
+            except EOFError:
+                return
 
     def _read(self) -> str:
         """Return a statement or a command with a dot; nothing where Ctrl-C took it back."""
@@ -96,7 +129,7 @@ class Prompt:
         else:
             click.echo(HELP)
 
-    def _show(self, text: str) -> None:
+    def _show(self, text: str, *, with_times: bool = True) -> None:
         for query in self._engine.split(text):
             began, count = SYSTEM_CLOCK.monotonic(), 0
             result = self._engine.run(query)
@@ -108,7 +141,8 @@ class Prompt:
             writer.finish()
             sys.stdout.flush()
             took_s = SYSTEM_CLOCK.monotonic() - began
-            click.echo(f"({count:,} {'row' if count == 1 else 'rows'}, {took_s:.2f} s)", err=True)
+            if with_times:
+                click.echo(f"({count:,} {'row' if count == 1 else 'rows'}, {took_s:.2f} s)", err=True)
 
     def _complete(self, text: str, number: int) -> str | None:
         fitting = [word for word in (*self._names, *WORDS) if word.startswith(text)]

@@ -7,6 +7,7 @@ POLLERR for a pipe without readers and POLLHUP for a terminal or a socket whose 
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import select
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 STANDARD_OUTPUT = "standard output"
+
+ESCAPED = "barnabas-escaped"
+"""What becomes of characters that the encoding of standard output lacks."""
 
 EXIT_READER_GONE = 141
 """128 and SIGPIPE's number: what a shell shows for other commands whose reader has gone, such as `yes | head`."""
@@ -54,12 +58,25 @@ def name_standard_output() -> None:
     if not isinstance(stdout, io.TextIOWrapper):
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
         return
+    codecs.register_error(ESCAPED, _escaped)
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(_NamedOutput(stdout.fileno(), "w", closefd=False)),
         encoding=stdout.encoding,
-        errors=stdout.errors,
+        errors=ESCAPED if stdout.errors == "strict" else stdout.errors,
         line_buffering=stdout.line_buffering,
     )
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    r"""Write characters that the encoding lacks as JSON escapes them, so that JSON stays JSON.
+
+    >>> _escaped(UnicodeEncodeError("latin-1", "a\u20ac\U0001f600", 1, 3, ""))
+    ('\\u20ac\\ud83d\\ude00', 3)
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)), error.end
 
 
 def give_up_standard_output() -> None:

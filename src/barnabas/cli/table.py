@@ -11,6 +11,7 @@ import click
 
 from barnabas.cli.table_place import place_options
 from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.cli.terminal_text import counted
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.model import TopicPartition
@@ -54,10 +55,10 @@ def status(name: str, place: TablePlace, as_json: bool) -> None:
     if found.complete.at_ms:
         click.echo(f"has all that was in the log at {_time(found.complete.at_ms)}")
     small = f", {found.small_files:,} of them small" if found.small_files else ""
-    stored = f"{found.records:,} records in {found.files:,} files{small}; {found.bytes:,} bytes"
-    click.echo(f"{stored}, {found.snapshots:,} snapshots")
+    click.echo(f"{counted(found.records, 'record')} in {counted(found.files, 'file')}{small}", nl=False)
+    click.echo(f"; {counted(found.bytes, 'byte')}, {counted(found.snapshots, 'snapshot')}")
     for reason, count in found.last_bad_records.items():
-        click.echo(f"last load: {count:,} bad records: {reason}")
+        click.echo(f"last load: {counted(count, 'bad record')}: {reason}")
     if found.last_missing:
         click.echo(f"last load: missing offsets, deleted before they were loaded: {json.dumps(found.last_missing)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -17,7 +18,10 @@ Row = Sequence[Cell]
 def show_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
     """Print the rows under their column names. Numbers are aligned right, and easier to read on a terminal (1,000)."""
     if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
-        _show_rich(columns, rows)
+        if is_too_wide(columns, rows, shutil.get_terminal_size().columns):
+            click.echo(listed(columns, rows))
+        else:
+            _show_rich(columns, rows)
     else:
         click.echo(plain_table(columns, rows))
 
@@ -48,6 +52,40 @@ def plain_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
         for line in texts
     )
     return "\n".join(line.rstrip() for line in lines)
+
+
+CELL_LETTERS_MIN = 8
+"""A column that has longer cells is not made narrower than this."""
+GAP = "  "
+
+
+def is_too_wide(columns: Sequence[str], rows: Sequence[Row], width: int) -> bool:
+    """Return whether a table does not fit into a terminal's width, even with its cells folded.
+
+    >>> is_too_wide(["topic", "partition", "offset"], [["clicks", 1, 123_456_789]], 25)
+    True
+    """
+    texts = [list(columns), *([_text(cell) for cell in row] for row in rows)]
+    needed = [min(CELL_LETTERS_MIN, max(map(len, column))) for column in zip(*texts, strict=True)]
+    return sum(needed) + len(GAP) * (len(needed) - 1) > width
+
+
+def listed(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """Return rows below each other, with a line for each cell, for terminals that are too narrow for a table.
+
+    >>> print(listed(["topic", "lag"], [["clicks", 12], ["views", None]]))
+    topic: clicks
+    lag:   12
+    <BLANKLINE>
+    topic: views
+    lag:   -
+    """
+    width = max(map(len, columns)) + 2
+    blocks = (
+        [f"{name}:".ljust(width - 1) + " " + _text(cell) for name, cell in zip(columns, row, strict=True)]
+        for row in rows
+    )
+    return "\n\n".join("\n".join(block) for block in blocks)
 
 
 def _show_rich(columns: Sequence[str], rows: Sequence[Row]) -> None:

@@ -17,6 +17,15 @@ _CONTROL_IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_OTHERS}]")
 _CONTROL_IN_JSON = re.compile(rf"[{_OTHERS}]")
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural where that fits.
+
+    >>> counted(1, "file"), counted(1_200, "file")
+    ('1 file', '1,200 files')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def written_out(text: str) -> str:
     r"""Return a text of one line without control characters.
 

@@ -12,6 +12,7 @@ from barnabas.cli.log_dirs import move_log
 from barnabas.cli.options import (
     bootstrap_option,
     confirm,
+    confirm_by_name,
     connect,
     json_option,
     parse_pairs,
@@ -19,6 +20,7 @@ from barnabas.cli.options import (
     yes_option,
 )
 from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.cli.terminal_text import counted
 from barnabas.cli.topic_reassign import reassign
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
@@ -143,15 +145,23 @@ def describe(name: str, as_json: bool, bootstrap: str) -> None:
 @topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topics)
 @yes_option
+@click.option("--force", is_flag=True, help="Also topics of the pipeline itself: _audit, _schemas, _mirror, __...")
 @bootstrap_option
-def delete(names: tuple[str, ...], yes: bool, bootstrap: str) -> None:
+def delete(names: tuple[str, ...], yes: bool, force: bool, bootstrap: str) -> None:
     """Delete topics and all that is in them."""
     with connect(bootstrap) as admin:
         require_topics(admin, names)
+        for name in () if force else filter(_is_of_pipeline, names):
+            confirm_by_name(name)
         confirm(f"delete {', '.join(names)} with all records?", yes=yes)
         for name in names:
             admin.delete_topic(name)
             click.echo(f"deleted topic {name}")
+
+
+def _is_of_pipeline(name: str) -> bool:
+    """Return whether a topic keeps the state of a part of the pipeline."""
+    return name.startswith(("__", "_audit", "_schemas", "_mirror"))
 
 
 @topic.command()
@@ -182,7 +192,7 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
             admin.add_partitions(name, partitions)
     changes = [f"{setting}={value}" for setting, value in to_set.items()]
     changes += [f"{setting} unset" for setting in unset]
-    changes += [] if partitions is None else [f"{partitions} partitions"]
+    changes += [] if partitions is None else [counted(partitions, "partition")]
     click.echo(f"altered topic {name}: {', '.join(changes)}")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.broker_log import log_format_option, telling_errors
+from barnabas.cli.options import broker_properties_option
 
 if TYPE_CHECKING:
     from barnabas.broker.surroundings import Surroundings
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     multiple=True,
     help="The folder of the log; again for more of them, on other disks.  [default: barnabas-data]",
 )
-@click.option("--config", metavar="FILE", help="A TOML file of settings, with Kafka's names.")
+@click.option("--config", metavar="FILE", help="A file of settings, with Kafka's names: TOML, or *.properties.")
+@broker_properties_option
 @log_format_option
 @click.pass_obj
 def up(
@@ -49,6 +51,7 @@ def up(
     rack: str | None,
     data: tuple[str, ...],
     config: str | None,
+    properties: dict[str, str],
     log_format: LogFormat,
 ) -> int:
     """Start a broker in the foreground.
@@ -67,6 +70,7 @@ def up(
         "port": port,
         "rack": rack,
         **_data_flags(data),
+        **properties,
     }
     with telling_errors(log_format) as lines:
         settings = load_config(config, flags, os.environ)

@@ -414,10 +414,10 @@ class Cluster:
 
         self.use_topics([name])
         if not auto_creates:
-            return await self.retrying(attempt, timeout_s=timeout_s, what=f"topic {name!r} is not there")
+            return await self.retrying(attempt, timeout_s=timeout_s, what=f"no partitions of topic {name!r} are known")
         self._interest.wait_for(name)
         try:
-            return await self.retrying(attempt, timeout_s=timeout_s, what=f"topic {name!r} is not there")
+            return await self.retrying(attempt, timeout_s=timeout_s, what=f"no partitions of topic {name!r} are known")
         finally:
             self._interest.stop_waiting_for(name)
 
@@ -512,7 +512,11 @@ class Cluster:
             await self._recover(failure, group, deadline_s)
             delay_s = self.backoff.delay_s(tries)
             tries += 1
-            if self.clock.monotonic() + delay_s >= deadline_s:
+            remaining_s = deadline_s - self.clock.monotonic()
+            if delay_s >= remaining_s:
+                # The last try is shortly before the end, so that the whole time is used.
+                delay_s = remaining_s / 2
+            if delay_s < self._config.retry_backoff_ms / 4000:
                 reason = failure.reason if isinstance(failure, RetriableError) else ""
                 raise TimedOutError(f"{what} (tried for {timeout_s:g} s): {failure}", reason) from failure
             await asyncio.sleep(delay_s)

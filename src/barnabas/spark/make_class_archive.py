@@ -23,6 +23,7 @@ from barnabas.spark.quick_workers import having
 from barnabas.spark.session import local_session, stop_session
 
 WRITING_S_MAX = 300.0
+ARCHIVES_KEPT = 4
 
 
 def make_class_archive() -> Path:
@@ -46,7 +47,18 @@ def make_class_archive() -> Path:
         except FileNotFoundError:
             said = (folder / "java.log").read_text(errors="replace")[-500:].strip()
             raise BarnabasError(f"{java} wrote none: {said}") from None
+    remove_old_archives(archive.parent)
     return archive
+
+
+def remove_old_archives(folder: Path, kept: int = ARCHIVES_KEPT) -> None:
+    """Remove archives beyond the newest ones: each new environment makes one, and nobody uses the old ones.
+
+    A session whose archive is gone starts without it.
+    """
+    archives = sorted(folder.glob("spark-classes-*.jsa"), key=lambda each: each.stat().st_mtime_ns, reverse=True)
+    for old in archives[kept:]:
+        old.unlink(missing_ok=True)
 
 
 def _use_spark(folder: Path) -> None:

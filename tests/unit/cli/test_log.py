@@ -82,7 +82,7 @@ def test_what_compaction_left_is_no_damage(folder, run) -> None:
     outcome = run("log", "dump", log)
     assert outcome.code == 0, outcome.err
     _, _, first, second = outcome.out.splitlines()
-    assert first.endswith("none, 1 records, tombstones until 1970-01-01T00:00:05.000Z")
+    assert first.endswith("none, 1 record, tombstones until 1970-01-01T00:00:05.000Z")
     assert second.endswith("none, 0 records")
     assert [row["delete_horizon_ms"] for row in rows(run("log", "dump", log, "--json"))] == [5_000, None]
     assert run("log", "dump", write(folder, INDEX_SUFFIX, bytes.fromhex("0000000a00000000"))).code == 0

@@ -97,6 +97,7 @@ def test_version_says_what_is_wrong_with_the_codec() -> None:
     "arguments",
     [
         ["up", "--config", "/nowhere.toml"],
+        ["up", "-X", "num.partitions=many"],
         ["up", "--config", "/nowhere.toml", "--log-format", "json"],
         ["cluster", "up", "--config", "/nowhere.toml"],
         ["registry", "-X", "no.such.setting=1"],

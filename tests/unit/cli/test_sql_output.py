@@ -122,3 +122,10 @@ def test_a_plan_is_drawn_as_it_is(names: list[str]) -> None:
     rows = pa.RecordBatch.from_arrays([pa.array(["| scan |\n| all |"])] * len(names), names=names)
     make = writer_for(as_json=False, as_csv=False, is_terminal=False)
     assert written(make, rows) == "| scan |\n| all |\n"
+
+
+def test_line_that_is_too_short_for_the_columns_gives_each_cell_a_line() -> None:
+    rows = batch(**{f"column_{each}": ["a long text", "b"] for each in range(6)})
+    text = written(lambda schema, output: TableWriter(schema, output, 40), rows)
+    assert text.count("column_3: a long text\n") == 1
+    assert all(len(line) <= 40 for line in text.splitlines())

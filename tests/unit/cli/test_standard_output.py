@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from typing import TextIO
@@ -67,3 +69,14 @@ def test_reader_that_stays_ends_nothing_and_signals_of_sockets_do_not_either(mon
     os.close(reader)
     assert signal.getsignal(signal.SIGPIPE) is before
     assert watchers() <= others
+
+
+def test_characters_that_the_encoding_lacks_are_escaped_as_in_json() -> None:
+    program = (
+        "from barnabas.cli.standard_output import name_standard_output\n"
+        'name_standard_output(); print(\'{"a": "\\u20ac\\xe9\\U0001f600"}\')'
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, env=environment).stdout
+    assert out == b'{"a": "\\u20ac\xe9\\ud83d\\ude00"}\n'
+    assert json.loads(out.decode("latin-1")) == {"a": "\u20ac\xe9\U0001f600"}

@@ -44,3 +44,15 @@ def test_control_characters_do_not_reach_a_terminal(
     show_table(["host"], [["web\x1b[2J\x9b1m\u202e"]])
     assert r"web\x1b[2J\x9b1m\u202e" in capsys.readouterr().out
     assert plain_table(["host"], [["a\nb"]]) == "host\na\\nb"
+
+
+def test_terminal_that_is_too_narrow_gets_a_line_for_each_cell(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    names = ["topic", "partition", "leader", "replicas", "in sync", "log end"]
+    show_table(names, [["clicks", 0, 1, "1, 2, 3", "1, 2, 3", 123_456_789]])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == names
+    assert all(len(line) <= 40 for line in lines)

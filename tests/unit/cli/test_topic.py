@@ -139,3 +139,22 @@ def test_partition_that_nobody_leads_is_shown_without_offsets(cluster, run) -> N
     described = json.loads(run("topic", "describe", "clicks", "--json").out)
     assert (described["partitions"][1]["leader"], described["partitions"][1]["end"]) == (None, None)
     assert run("topic", "list").out.splitlines()[1].split() == ["clicks", "2", "0"]
+
+
+@pytest.mark.parametrize("name", ["_audit", "_schemas", "_mirror", "__consumer_offsets", "__transaction_state"])
+def test_topic_of_the_pipeline_needs_force(cluster, run, name) -> None:
+    cluster.create(name)
+    outcome = run("topic", "delete", name, "-y")
+    assert (outcome.code, "--force" in outcome.err, cluster.topics()) == (2, True, [name])
+    assert run("topic", "delete", name, "-y", "--force").code == 0
+    assert cluster.topics() == []
+
+
+@pytest.mark.parametrize(("answer", "left"), [("_audit\n", []), ("y\n", ["_audit"])])
+def test_topic_of_the_pipeline_is_deleted_at_a_terminal_by_its_name(cluster, run, monkeypatch, answer, left) -> None:
+    cluster.create("_audit")
+    terminal = io.StringIO(answer)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    run("topic", "delete", "_audit", "-y")
+    assert cluster.topics() == left

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -11,7 +12,7 @@ from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ClientConfig
 from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
-from barnabas.clock import SYSTEM_CLOCK
+from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import ClosedError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
@@ -432,6 +433,45 @@ def test_broker_that_has_lost_the_cluster_is_not_asked_for_ever(is_kept_fresh, k
             await cluster.retrying(lambda: cluster.coordinator("g"), what="no coordinator", group="g")
         if keeping:
             keeping.cancel()
+        cluster.close()
+
+    asyncio.run(main())
+
+
+def test_tries_go_on_until_shortly_before_the_end_of_the_time():
+    async def main():
+        clock = ManualClock()
+        brokers = FakeBrokers(("a", 1))
+        config = ClientConfig(bootstrap_servers="a:1", retry_backoff_ms=100, retry_backoff_max_ms=1000)
+        cluster = Cluster(config, dial=brokers.dial, clock=clock, random=lambda: 0.5)
+        tried_s = []
+
+        async def fail():
+            tried_s.append(clock.monotonic() - began_s)
+            raise TimedOutError("nobody answers")
+
+        async def pass_time(delay_s):
+            clock.advance(delay_s)
+
+        cluster.use_topics([])
+        began_s = clock.monotonic()
+        with mock.patch("barnabas.client.cluster.asyncio.sleep", pass_time), pytest.raises(TimedOutError):
+            await cluster.retrying(fail, what="no luck", timeout_s=1.5)
+        assert 1.4 <= tried_s[-1] < 1.5
+        cluster.close()
+
+    asyncio.run(main())
+
+
+def test_missing_brokers_are_not_reported_as_a_missing_topic():
+    async def main():
+        brokers = FakeBrokers(("a", 1))
+        brokers.down.add(("a", 1))
+        config = ClientConfig(bootstrap_servers="a:1", retry_backoff_ms=1, retry_backoff_max_ms=2)
+        cluster = Cluster(config, dial=brokers.dial, clock=SYSTEM_CLOCK, random=lambda: 0.0)
+        with pytest.raises(TimedOutError, match="no broker at a:1") as caught:
+            await cluster.topic("clicks", timeout_s=0.01)
+        assert "is not there" not in str(caught.value)
         cluster.close()
 
     asyncio.run(main())

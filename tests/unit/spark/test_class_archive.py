@@ -135,3 +135,14 @@ def test_why_java_does_not_start_at_all_is_told(
         start()
     assert starts[1 if has_archive else 0 :] == [None, None], "once more, to hear why"
     assert not caplog.records, "the archive has nothing to do with it"
+
+
+def test_archives_beyond_the_newest_ones_are_removed(tmp_path: Path) -> None:
+    for made_s in range(6):
+        path = tmp_path / f"spark-classes-{made_s}.jsa"
+        path.touch()
+        os.utime(path, (made_s, made_s))
+    (tmp_path / "notes.txt").touch()
+    make_class_archive.remove_old_archives(tmp_path, kept=2)
+    left = sorted(each.name for each in tmp_path.iterdir())
+    assert left == ["notes.txt", "spark-classes-4.jsa", "spark-classes-5.jsa"]

@@ -41,6 +41,13 @@ _SERVICE_ADDRESS = re.compile(r"(?:tcp|udp|sctp)://.*")
 """The value of `<SERVICE>_PORT`."""
 
 
+PROPERTIES = ".properties"
+_CONTINUES = re.compile(r"(?<!\\)(?:\\\\)*\\$")
+_SEPARATOR = re.compile(r"(?<!\\)(?:\s*[=:]\s*|\s+)")
+_ESCAPED = re.compile(r"\\(.)")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
 SETTING_DOCUMENTATION: dict[str, str] = {
     "host": "The address to listen on; 0.0.0.0 for all.",
     "port": "The port to listen on; 0 for a free one.",
@@ -376,13 +383,14 @@ def given_settings(
 ) -> dict[str, Any]:
     """Return the settings that somebody has given a value, by field name.
 
-    :param file: a TOML file; `num.partitions = 6` and `[num]` `partitions = 6` are the same.
+    :param file: a TOML file; `num.partitions = 6` and `[num]` `partitions = 6` are the same. A file named
+        `*.properties` has the format of Kafka's `server.properties`.
     :param overrides: from flags, by field name or dotted name; None values are left out.
     :param environment: variables, of which those that begin with BARNABAS_ count.
     :raises ConfigurationError: the file cannot be read, or a name or value is wrong.
     """
     types = {field.name: type(field.default) for field in dataclasses.fields(BrokerConfig)}
-    from_file = {} if file is None else _of_kafka(_flatten(_read_toml(Path(file))))
+    from_file = {} if file is None else _of_kafka(_read_file(Path(file)))
     from_flags = _of_kafka({name: value for name, value in (overrides or {}).items() if value is not None})
     settings = dict(_check(name, value, types) for name, value in from_file.items())
     for later in (
@@ -452,13 +460,41 @@ def _is_of_a_service(variable: str, value: str) -> bool:
     return (rest == "PORT" or rest.endswith("_PORT")) and _SERVICE_ADDRESS.fullmatch(value) is not None
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return parse_properties(text) if path.suffix == PROPERTIES else _flatten(tomllib.loads(text))
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        advice = f"a file in the format of Kafka's server.properties has a name that ends in {PROPERTIES}"
+        raise ConfigurationError(f"{path} is not TOML: {error}; {advice}") from None
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    r"""Return the settings of a text in the format of Java's properties.
+
+    >>> parse_properties("# the broker\nbroker.id=1\nlog.dirs = /a,\\\n  /b\n")
+    {'broker.id': '1', 'log.dirs': '/a,/b'}
+    """
+    found: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for first in lines:
+        line = first.lstrip()
+        if line.startswith(("#", "!")):
+            continue
+        while _CONTINUES.search(line):
+            line = line[:-1] + next(lines, "").lstrip()
+        name, _, value = _SEPARATOR.sub("\0", line, count=1).partition("\0")
+        if name:
+            found[_unescaped(name)] = _unescaped(value.rstrip())
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), text)
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

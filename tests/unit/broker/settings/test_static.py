@@ -128,3 +128,17 @@ def test_address_of_the_listener_for_zookeepers_clients_is_checked(address: str)
 def test_tree_that_is_in_zookeeper_is_not_served_by_the_broker() -> None:
     with pytest.raises(ConfigurationError, match="connect to ZooKeeper itself"):
         load_config(overrides={"zookeeper_listener": "2181", "zookeeper_connect": "z1:2181"})
+
+
+def test_file_of_properties_has_the_settings_of_kafka(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# of Kafka\n\nbroker.id=7\nnum.partitions : 3\nlog.dirs=/a,\\\n    /b\nrack = east side \n")
+    config = load_config(file)
+    assert (config.broker_id, config.num_partitions, config.log_dirs, config.rack) == (7, 3, "/a,/b", "east side")
+
+
+def test_properties_in_a_file_of_another_name_are_refused_with_the_name_that_works(tmp_path: Path) -> None:
+    file = tmp_path / "server.conf"
+    file.write_text("broker.id=x y\n")
+    with pytest.raises(ConfigurationError, match=r"is not TOML: .*\.properties"):
+        load_config(file)
