@@ -113,6 +113,11 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
     "[default: record; the group `time` of a pattern]",
 )
 @click.option(
+    "--timezone",
+    metavar="ZONE",
+    help="The zone of a new table's event times that name none, as Europe/Berlin or +02:00.  [default: UTC]",
+)
+@click.option(
     "--new-fields/--no-new-fields",
     default=None,
     help="Whether fields that appear later become columns of a new table too.  [default: unless --fields is given]",

@@ -21,8 +21,8 @@ def create_topic_for_old_records(admin: Admin, topic: str, partitions: int, repo
     """
     admin.create_topic(topic, partitions, config={"retention.ms": KEEP_ALL})
     report(
-        f"created {topic} with retention.ms={KEEP_ALL}: records take the times of their lines, and retention would "
-        f"delete old ones; to keep less: barnabas config set topic {topic} retention.ms=..."
+        f"created topic {topic} with retention.ms={KEEP_ALL}, because retention goes by the times of the lines; "
+        f"to keep less: barnabas config set topic {topic} retention.ms=..."
     )
 
 

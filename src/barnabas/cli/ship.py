@@ -175,7 +175,7 @@ def _report(line: str) -> None:
 
 def _line_times(value_format: str, event_time: str | None, timezone: str | None) -> LineTimes | None:
     """Return what finds the lines' own times; None, and without pyarrow, where nobody asked for them."""
-    if value_format == "raw" and event_time in (None, "record"):
+    if value_format == "raw" and event_time in (None, "record") and timezone is None:
         return None
     from barnabas.records.arrow import import_pyarrow
 

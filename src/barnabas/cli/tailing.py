@@ -214,6 +214,7 @@ class FollowedPath:
         self._retired: list[TailedFile] = []
         self._known: list[FileMark] = list(known or ())
         self._stuck: set[TailedFile] = set()
+        self._refused: set[str] = set()
         self._reported: set[tuple[Path, Identity]] = set()
         self._scanned: list[tuple[Path, int, int, int, int]] | None = None
         self._present: set[Identity] = set()
@@ -534,6 +535,9 @@ class FollowedPath:
             content = open_content(self.path)
         except FileNotFoundError:
             return None
+        except UnreadableFileError as error:
+            self._report_refused(error)
+            return None
         self._is_waiting = False
         return self._behind_deleted(self.path, content)
 
@@ -542,6 +546,12 @@ class FollowedPath:
         deleted = [file.mark for file in self._retired if file.mark.position and not file.content.is_linked()]
         common = [mark for mark in deleted if self._fits(_is_copy, mark, content)]
         return TailedFile(path, content, max(common, key=lambda mark: mark.position, default=None))
+
+    def _report_refused(self, error: UnreadableFileError) -> None:
+        if str(error) not in self._refused:
+            self._refused.add(str(error))
+            self.problem_count += 1
+            self._report(str(error))
 
     def _report_waiting(self) -> None:
         if not self._is_waiting and not self._retired:

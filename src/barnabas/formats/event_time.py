@@ -32,10 +32,16 @@ _EPOCH = r"\d{10}(?:\.\d{1,9})?|\d{13}"
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """Where event times come from. `source` is `record`, `line` or the name of a field; `unit` is that of numbers."""
+    """Where event times come from.
+
+    :param source: `record`, `line` or the name of a field.
+    :param unit: of numbers; None to tell by their size.
+    :param zone: of texts that name none (`times.checked_zone`); None is UTC.
+    """
 
     source: str
     unit: TimeUnit | None = None
+    zone: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> EventTime:
@@ -44,7 +50,7 @@ class EventTime:
         :raises ConfigurationError: it names nothing.
 
         >>> EventTime.parse("sent_at:ms")
-        EventTime(source='sent_at', unit='ms')
+        EventTime(source='sent_at', unit='ms', zone=None)
         """
         name, colon, last = text.rpartition(":")
         source, unit = (name, last) if colon and last in UNITS else (text, None)
@@ -57,6 +63,20 @@ class EventTime:
     def __str__(self) -> str:
         return self.source if self.unit is None else f"{self.source}:{self.unit}"
 
+    def in_zone(self, zone: str | None) -> EventTime:
+        """Return the same with the zone of texts that name none; None leaves it.
+
+        :raises ConfigurationError: there is no such zone, or the record's own timestamp is the time.
+        """
+        if zone is None:
+            return self
+        if self.source == RECORD:
+            raise ConfigurationError(
+                "time zone: records have their own timestamps here, which need none; say where the times of lines are "
+                "(event time, --event-time)"
+            )
+        return replace(self, zone=times.checked_zone(zone))
+
     @property
     def field(self) -> str | None:
         """The name of the field, None where it is none."""
@@ -66,7 +86,7 @@ class EventTime:
         """Return where they come from once fields have other names: old ones and new.
 
         >>> EventTime("at", "ms").renamed({"at": "happened"})
-        EventTime(source='happened', unit='ms')
+        EventTime(source='happened', unit='ms', zone=None)
         """
         return self if self.field is None else replace(self, source=names.get(self.field, self.field))
 

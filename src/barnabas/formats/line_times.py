@@ -12,20 +12,16 @@ from barnabas.errors import ConfigurationError
 from barnabas.formats.event_time import LINE, RECORD, EventTime, times_in_json, times_in_lines, times_of_column
 from barnabas.formats.line_patterns import TIME_GROUP
 from barnabas.formats.lines import LineDecoder
-from barnabas.formats.times import TIME_TYPE, checked_zone
+from barnabas.formats.times import TIME_TYPE
 from barnabas.formats.value_format import JSON, LINES, decoder_of
 
 
 @dataclass(frozen=True, slots=True)
 class LineTimes:
-    """Finds the times of lines. `decoder` is that of a pattern; without one, lines are JSON or any text.
-
-    `zone` is that of times that name none; None is UTC.
-    """
+    """Finds the times of lines. `decoder` is that of a pattern; without one, lines are JSON or any text."""
 
     event_time: EventTime
     decoder: LineDecoder | None = None
-    zone: str | None = None
 
     @classmethod
     def of(cls, value_format: str, event_time: str | None, zone: str | None = None) -> LineTimes | None:
@@ -41,7 +37,7 @@ class LineTimes:
         if event_time is None:
             has_time = pattern is not None and TIME_GROUP in pattern.pattern.groups
             event_time = TIME_GROUP if has_time else RECORD
-        where = EventTime.parse(event_time)
+        where = EventTime.parse(event_time).in_zone(zone)
         if where.source == RECORD:
             return None
         if where.field is not None and pattern is not None and where.field not in pattern.pattern.groups:
@@ -51,7 +47,7 @@ class LineTimes:
             raise ConfigurationError(
                 f"event time: {where.field!r} is a field of lines of {JSON} or {LINES}:PATTERN; say which (--format)"
             )
-        return cls(where, pattern, None if zone is None else checked_zone(zone))
+        return cls(where, pattern)
 
     def times_ms(self, lines: Sequence[bytes], now_ms: int) -> tuple[list[int], int]:
         """Return the time of each line in milliseconds, and how many lines have none; these have `now_ms`.
@@ -66,8 +62,8 @@ class LineTimes:
 
     def _times(self, values: pa.Array, near: pa.Array) -> pa.Array:
         if self.event_time.source == LINE:
-            return times_in_lines(values, near, self.zone)
+            return times_in_lines(values, near, self.event_time.zone)
         if self.decoder is None:
-            return times_in_json(values, self.event_time.source, near, self.event_time.unit, self.zone)
+            return times_in_json(values, self.event_time.source, near, self.event_time.unit, self.event_time.zone)
         column = self.decoder.decode(values, {self.event_time.source: "string"}).columns[0]
-        return times_of_column(column, near, self.event_time.unit, self.zone)
+        return times_of_column(column, near, self.event_time.unit, self.event_time.zone)

@@ -89,6 +89,7 @@ class LoadSettings:
     client_options: Mapping[str, str]
     rules: JsonRules = field(default_factory=JsonRules)
     event_time: EventTime | None = None
+    timezone: str | None = None
     takes_new_fields: bool | None = None
     dead_letter: str | None = None
     target_file_bytes: int | None = None

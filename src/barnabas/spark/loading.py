@@ -12,6 +12,7 @@ from barnabas.errors import ConfigurationError
 from barnabas.formats.column_types import ColumnType, check_type
 from barnabas.formats.event_time import EventTime
 from barnabas.formats.json_fields import JsonRules
+from barnabas.formats.times import checked_zone
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import LoadsFailedError
@@ -42,6 +43,7 @@ def load(
     nested: bool = False,
     decimals: bool = False,
     event_time: str | None = None,
+    timezone: str | None = None,
     new_fields: bool | None = None,
     dead_letter: str | None = None,
     dead_letter_table: str | None = None,
@@ -74,6 +76,7 @@ def load(
         fraction are decimals. `new_fields`: fields that appear later get a column; None: unless `fields` are given.
     :param event_time: for a new table, where its event times come from: `record`, `line`, a field, or `FIELD:UNIT`
         (s, ms, us, ns). None for the group `time` of a pattern, else the record's timestamp.
+    :param timezone: for a new table, the zone of event times that name none, `Europe/Berlin` or `+02:00`; None is UTC.
     :param dead_letter: a topic for copies of bad records, `dead_letter_table`: a table for them; made if need be.
     :param audit: whether the audit is told what is loaded (docs/audit.md); None: if anybody tells it anything.
     :param registry: url of the schema registry, for avro, protobuf, and JSON with schema ids; executors ask it too.
@@ -97,6 +100,7 @@ def load(
         client_options=client_options or {},
         rules=JsonRules(nested, decimals),
         event_time=None if event_time is None else EventTime.parse(event_time),
+        timezone=None if timezone is None else checked_zone(timezone),
         takes_new_fields=new_fields,
         dead_letter=dead_letter,
         audit=audit,

@@ -57,20 +57,21 @@ def to_rows(records: pa.RecordBatch, shape: TableShape, decoder: ValueDecoder | 
 
 def event_times(values: pa.Array, near: pa.Array, shape: TableShape, decoded: Decoded | None) -> pa.Array:
     """Return the event times of values, null where they do not say."""
-    source, unit = shape.event_time.source, shape.event_time.unit
+    source, unit, zone = shape.event_time.source, shape.event_time.unit, shape.event_time.zone
     if source == LINE:
-        return times_in_lines(values, near)
+        return times_in_lines(values, near, zone)
     fields = list(shape.fields or ())
     if decoded is None or source not in fields:
         may_be_json = shape.value_format not in (AVRO, PROTOBUF)
-        return times_in_json(values, source, near, unit) if may_be_json else pa.nulls(len(values), TIME_TYPE)
+        return times_in_json(values, source, near, unit, zone) if may_be_json else pa.nulls(len(values), TIME_TYPE)
     column = decoded.columns[fields.index(source)]
     if column.null_count == len(column):
         times = pa.nulls(len(column), TIME_TYPE)
     else:
-        times = times_of_column(column, near, unit)
+        times = times_of_column(column, near, unit, zone)
     # The field may hold what its column does not: text in a column of numbers.
     left = pc.and_(pc.is_null(times), pc.equal(decoded.forms, KEPT))
     if shape.value_format != JSON or not left.true_count:
         return times
-    return pc.replace_with_mask(times, left, times_in_json(values.filter(left), source, near.filter(left), unit))
+    found = times_in_json(values.filter(left), source, near.filter(left), unit, zone)
+    return pc.replace_with_mask(times, left, found)

@@ -227,10 +227,16 @@ class TableLoader:
                 f"table {base.name} was loaded with format {shape.value_format}: go on with that, or choose another "
                 "table"
             )
-        if wanted.event_time is not None and wanted.event_time.renamed(shape.aliases.names) != shape.event_time:
+        event_time = replace(shape.event_time, zone=None)
+        if wanted.event_time is not None and wanted.event_time.renamed(shape.aliases.names) != event_time:
             raise ConfigurationError(
                 f"table {base.name} has its event times from {shape.event_time}, and not from {wanted.event_time}: go "
                 "on with that, or choose another table"
+            )
+        if wanted.timezone not in (None, shape.event_time.zone or "UTC"):
+            raise ConfigurationError(
+                f"table {base.name} takes event times without a zone as {shape.event_time.zone or 'UTC'}, not as "
+                f"{wanted.timezone}: leave the time zone out, or choose another table"
             )
         if wanted.rules not in (JsonRules(), shape.rules):
             raise ConfigurationError(
@@ -302,7 +308,7 @@ class TableLoader:
             widens_types=base.widens_types,
         )
         if wanted.value_format == RAW:
-            return shape
+            return replace(shape, event_time=shape.event_time.in_zone(wanted.timezone))
         fields = wanted.fields
         if fields is None:
             renaming, is_guess = self._infer(shares, shape, guesses=guesses and self._may_guess)
@@ -311,7 +317,8 @@ class TableLoader:
             shape = replace(shape, aliases=renaming.aliases, event_time=event_time, is_guess=is_guess)
         if wanted.event_time is None and wanted.value_format.startswith(LINES) and TIME_GROUP in fields:
             shape = replace(shape, event_time=EventTime(TIME_GROUP))
-        return replace(shape, fields=fields, columns=column_names(fields))
+        event_time = shape.event_time.in_zone(wanted.timezone)
+        return replace(shape, fields=fields, columns=column_names(fields), event_time=event_time)
 
     @property
     def _may_guess(self) -> bool:
@@ -496,10 +503,10 @@ def _records(bundle: Bundle) -> int:
 
 
 def _prepare_dead_letter(admin: Admin, topic: str) -> None:
-    """Make the topic where there is none."""
+    """Create the topic where there is none; its records have the timestamps of the bad ones, which may be old."""
     if topic not in admin.list_topics():
         try:
-            admin.create_topic(topic)
+            admin.create_topic(topic, config={"retention.ms": "-1"})
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise

@@ -5,6 +5,7 @@ The table itself remembers it, in its columns and in these properties:
     barnabas.format        raw, json, lines:PATTERN, avro, protobuf
     barnabas.fields        the fields of columns that are not named like them
     barnabas.event-time    where the column `event_time` comes from; not there where there is no such column
+    barnabas.timezone      the zone of event times in texts that name none; not there for UTC
     barnabas.json          `nested` and `decimals`, where they were asked for
     barnabas.new-fields    `value` where fields that get no column stay in the values; else they become columns
     barnabas.aliases       names that fields had before, with those that they have in the table; also within fields
@@ -31,6 +32,7 @@ from barnabas.spark.value_decoders import value_decoder
 FORMAT = "barnabas.format"
 RENAMED_FIELDS = "barnabas.fields"
 EVENT_TIME_SOURCE = "barnabas.event-time"
+TIMEZONE = "barnabas.timezone"
 JSON_RULES = "barnabas.json"
 NEW_FIELDS = "barnabas.new-fields"
 ALIASES = "barnabas.aliases"
@@ -157,6 +159,8 @@ class TableShape:
         told = {FORMAT: self.value_format, RENAMED_FIELDS: json.dumps(renamed_fields(self.columns))}
         if self.has_event_time:
             told[EVENT_TIME_SOURCE] = str(self.event_time)
+        if self.event_time.zone is not None:
+            told[TIMEZONE] = self.event_time.zone
         if self.rules != JsonRules():
             told[JSON_RULES] = ",".join(name for name in ("nested", "decimals") if getattr(self.rules, name))
         if not self.takes_new_fields:
@@ -187,7 +191,10 @@ class TableShape:
             value_format,
             None if value_format == RAW else {name: column_type for name, (_, column_type) in decoded.items()},
             {name: column for name, (column, _) in decoded.items()},
-            EventTime.parse(properties.get(EVENT_TIME_SOURCE, RECORD)).renamed(aliases.names),
+            replace(
+                EventTime.parse(properties.get(EVENT_TIME_SOURCE, RECORD)).renamed(aliases.names),
+                zone=properties.get(TIMEZONE),
+            ),
             JsonRules(nested="nested" in rules, decimals="decimals" in rules),
             takes_new_fields=properties.get(NEW_FIELDS) != "value",
             aliases=aliases,

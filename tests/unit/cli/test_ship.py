@@ -90,7 +90,7 @@ def test_topic_that_ship_creates_keeps_old_lines(cluster, ship, tmp_path) -> Non
     outcome = ship("--format", "lines:common")
     assert outcome.code == 0
     assert cluster.settings["logs"] == {"retention.ms": "-1"}
-    assert "created logs with retention.ms=-1" in outcome.err
+    assert "created topic logs with retention.ms=-1" in outcome.err
 
 
 def test_topic_for_records_of_now_has_the_retention_of_the_brokers(cluster, ship, tmp_path) -> None:
@@ -158,6 +158,22 @@ def test_damaged_compressed_file_ends_with_exit_code_1(cluster, ship, tmp_path) 
     assert outcome.code == 1
     assert "app.log: the gzip data are damaged or end early" in outcome.err
     assert cluster.values("logs") == [b"one", b"two"]
+
+
+def test_archive_does_not_keep_other_files_from_being_shipped(cluster, ship, tmp_path) -> None:
+    (tmp_path / "app.log").write_bytes(b"PK\x03\x04rest")
+    (tmp_path / "other.log").write_text("1\n")
+    outcome = ship(tmp_path / "other.log")
+    assert outcome.code == 1
+    assert "app.log: zip data cannot be unpacked" in outcome.err
+    assert cluster.values("logs") == [b"1"]
+
+
+def test_zone_without_times_in_the_lines_is_refused(cluster, ship, tmp_path) -> None:
+    (tmp_path / "app.log").write_text("1\n")
+    outcome = ship("--timezone", "Europe/Berlin")
+    assert outcome.code == 2
+    assert "time zone: records have their own timestamps here" in outcome.err
 
 
 def test_carriage_returns_stay_in_raw_lines_and_end_lines_of_a_format(cluster, ship, tmp_path) -> None:

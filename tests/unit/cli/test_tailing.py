@@ -13,7 +13,7 @@ from pathlib import Path
 import cramjam
 import pytest
 
-from barnabas.cli.file_contents import PlainContent, UnreadableFileError
+from barnabas.cli.file_contents import PlainContent
 from barnabas.cli.file_marks import FileMark
 from barnabas.cli.tailing import RETIRED_IDLE_MS, FollowedPath
 from barnabas.clock import GuardedClock, ManualClock
@@ -330,10 +330,14 @@ def test_damaged_file_is_named_and_its_first_lines_are_read(
 
 
 @pytest.mark.parametrize(("head", "kind"), [(b"PK\x03\x04", "zip"), (b"\x1f\x9d\x90", "compress")])
-def test_archive_that_cannot_be_unpacked_is_refused(log: Path, clock: ManualClock, head: bytes, kind: str) -> None:
+def test_archive_that_cannot_be_unpacked_is_refused_once(
+    log: Path, clock: ManualClock, reports: list[str], head: bytes, kind: str
+) -> None:
     log.write_bytes(head + b"rest")
-    with pytest.raises(UnreadableFileError, match=f"app.log: {kind} data"):
-        new_lines(follow(log, clock))
+    followed = FollowedPath(log, [], clock, report=reports.append)
+    assert new_lines(followed) == new_lines(followed) == []
+    assert followed.problem_count == len(reports) == 1
+    assert f"{log}: {kind} data cannot be unpacked" in reports[0]
 
 
 def test_missing_file_is_reported_once(log: Path, clock: ManualClock, reports: list[str]) -> None:
