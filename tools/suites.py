@@ -1,0 +1,184 @@
+"""Run the published integration tests of other projects' Kafka clients against Barnabas brokers.
+
+    .venv/bin/python tools/suites.py kafka-go
+    .venv/bin/python tools/suites.py kafkajs --checkout ~/kafkajs -- src/admin
+
+The tests run unchanged. They expect brokers at fixed ports of this machine, so one suite runs at a time. Without
+`--checkout`, git clones the tag or commit of `SUITES` into the cache folder; with it, the given clone is used as it is.
+The program exits with the exit code of the suite. `docs/compatibility.md` lists the results and the reasons of failures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from published_tests import CACHE_FOLDER
+
+ROOT = Path(__file__).parents[1]
+TIMEOUT_S = 3600
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One project's tests.
+
+    :param source: the address of the repository.
+    :param revision: a tag or a commit.
+    :param prepare: shell commands that build the tests in the checkout; a stamp prevents a second run.
+    :param run: the shell command that runs the tests; arguments of the user replace `{only}`.
+    :param only: the arguments where the user gives none.
+    :param brokers: the ids of the brokers, and the ports that the tests expect.
+    :param single: the port of one more broker that is a cluster of its own, or 0.
+    :param registry: the port of a schema registry on `single`, or 0.
+    :param settings: of all brokers, with underscores for dots.
+    :param environment: of the tests.
+    """
+
+    source: str
+    revision: str
+    prepare: str
+    run: str
+    only: str = ""
+    brokers: Mapping[int, int] = field(default_factory=lambda: {1: 9092})
+    single: int = 0
+    registry: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+SUITES = {
+    "kafka-go": Suite(
+        source="https://github.com/segmentio/kafka-go",
+        revision="v0.4.51",
+        prepare="go test -c -o suite.test .",
+        run="./suite.test -test.v -test.timeout 30m {only}",
+        # These subtests dereference a null pointer of their own where a coordinator answers later than they expect.
+        only="-test.skip 'TestReaderConsumerGroup/(consumer_group_commits_on_close|verify_offset_committed.*)'",
+        settings={"message_max_bytes": "200000000"},
+        environment={"KAFKA_SKIP_NETTEST": "1", "KAFKA_VERSION": "4.0.0"},
+    ),
+    "kafkajs": Suite(
+        source="https://github.com/tulios/kafkajs",
+        revision="v2.2.4",
+        prepare="npm install --no-audit --no-fund --ignore-scripts",
+        run="npx jest --ci --maxWorkers=2 --forceExit {only}",
+        brokers={0: 9092, 1: 9095, 2: 9098},
+        settings={"default_replication_factor": "2", "num_partitions": "2", "delete_topic_enable": "true"},
+        environment={"KAFKA_VERSION": "2.4", "NODE_ENV": "test", "KAFKAJS_DEBUG_PROTOCOL_BUFFERS": "1"},
+    ),
+    "platformatic": Suite(
+        source="https://github.com/platformatic/kafka",
+        revision="v2.9.0",
+        prepare="npm install --no-audit --no-fund --ignore-scripts",
+        run="./scripts/node --test --test-reporter=spec {only}",
+        # Left out: base.test.ts connects to an address of another machine.
+        only="$(ls test/*.test.ts test/*/*.test.ts test/*/*/*.test.ts | grep -v clients/base/base.test.ts)",
+        brokers={1: 9011, 2: 9012, 3: 9013},
+        single=9001,
+        registry=8004,
+    ),
+    "rskafka": Suite(
+        source="https://github.com/influxdata/rskafka",
+        revision="v0.6.0",
+        prepare="cargo test --all-features --no-run",
+        run="cargo test --all-features {only}",
+        brokers={1: 9011, 2: 9021, 3: 9031},
+        environment={
+            "TEST_INTEGRATION": "1",
+            "TEST_BROKER_IMPL": "kafka",
+            "KAFKA_CONNECT": "127.0.0.1:9011,127.0.0.1:9021,127.0.0.1:9031",
+        },
+    ),
+    "goka": Suite(
+        source="https://github.com/lovoo/goka",
+        revision="b885615",
+        prepare="go test -c -o suite.test ./systemtest",
+        run="cd systemtest && ../suite.test -test.v -test.timeout 30m {only}",
+        brokers={1: 9092, 2: 9093, 3: 9094},
+        environment={"GOKA_SYSTEMTEST": "y", "GOKA_SYSTEMTEST_BROKERS": "127.0.0.1:9092"},
+    ),
+}
+
+
+def main() -> int:
+    """Run one suite; return its exit code."""
+    parser = argparse.ArgumentParser(description="Run the integration tests of another project's Kafka client.")
+    parser.add_argument("suite", choices=sorted(SUITES))
+    parser.add_argument("--checkout", type=Path, help="a clone that exists already; default: clone into the cache folder")
+    parser.add_argument("only", nargs="*", help="arguments of the test program, after --; default: all tests")
+    given = parser.parse_args()
+    suite = SUITES[given.suite]
+    checkout = given.checkout or clone(given.suite, suite)
+    prepare(suite, checkout)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        start(suite, Path(folder), stack)
+        command = suite.run.format(only=shlex.join(given.only) or suite.only)
+        environment = os.environ | suite.environment
+        process = subprocess.run(command, shell=True, cwd=checkout, env=environment, timeout=TIMEOUT_S, check=False)
+        return process.returncode
+
+
+def clone(name: str, suite: Suite) -> Path:
+    """Clone the repository into the cache folder, once; return the checkout."""
+    checkout = CACHE_FOLDER / f"{name}-{suite.revision}"
+    if not checkout.exists():
+        subprocess.run(["git", "clone", "--quiet", suite.source, str(checkout)], check=True)
+        subprocess.run(["git", "checkout", "--quiet", suite.revision], cwd=checkout, check=True)
+    return checkout
+
+
+def prepare(suite: Suite, checkout: Path) -> None:
+    """Build the tests in the checkout, once."""
+    stamp = checkout / ".prepared"
+    if not stamp.exists():
+        subprocess.run(suite.prepare, shell=True, cwd=checkout, check=True)
+        stamp.touch()
+
+
+def start(suite: Suite, folder: Path, stack: ExitStack) -> None:
+    """Start the brokers of a suite, its registry, and ZooKeeper where several brokers need it."""
+    settings = {"advertised_host": "localhost", **suite.settings}
+    if len(suite.brokers) > 1:
+        sys.path.insert(0, str(ROOT))
+        zookeeper = importlib.import_module("tests.interop.zookeeper")  # checked by pytest's run, not by mypy
+        servers = zookeeper.start_servers(folder / "zookeeper")
+        stack.callback(servers.stop)
+        settings |= {"zookeeper_connect": servers.address, "offsets_topic_replication_factor": str(len(suite.brokers))}
+    for number, port in suite.brokers.items():
+        stack.enter_context(process(["up", "--id", str(number), "--port", str(port)], folder / str(number), settings))
+    if suite.single:
+        alone = {"advertised_host": "localhost", **suite.settings}
+        stack.enter_context(process(["up", "--id", "1", "--port", str(suite.single)], folder / "single", alone))
+    if suite.registry:
+        arguments = ["registry", "--port", str(suite.registry), "-b", f"localhost:{suite.single}"]
+        stack.enter_context(process(arguments, None, {}))
+
+
+@contextmanager
+def process(arguments: Sequence[str], data: Path | None, settings: Mapping[str, str]) -> Iterator[None]:
+    """Run `barnabas` with some arguments until the block ends; return when it has printed its ready line."""
+    command = [sys.executable, "-m", "barnabas.cli.main", *arguments]
+    command += ["--data", str(data)] if data else []
+    environment = os.environ | {f"BARNABAS_{name.upper()}": value for name, value in settings.items()}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
+        try:
+            assert running.stdout
+            if not running.stdout.readline().startswith("ready"):
+                raise SystemExit(f"`barnabas {shlex.join(arguments)}` did not start; its error is printed above")
+            yield
+        finally:
+            running.terminate()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
