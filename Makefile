@@ -20,6 +20,7 @@ PROFILE := soak
 MINUTES := 20
 SEEDS := 1000
 RUNS := 20
+SUITE := kafka-go kafkajs platformatic rskafka goka
 
 # With LOG=path given to make, the path reaches the demo through the environment: no quoting can break it. So do BROKERS=3
 # and FAULT=lose, double or late.
@@ -34,7 +35,7 @@ DEMO_ARGUMENTS += -- "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test system check soak fuzz simulate faults bench fmt clean setup-demo setup-dev setup-bench
+.PHONY: help demo test system check suites soak fuzz simulate faults bench fmt clean setup-demo setup-dev setup-bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -73,6 +74,11 @@ faults: setup-dev ## kill, stop and cut off real brokers, mirrors and ZooKeeper,
 	@$(if $(SCENARIO)$(SEED),,KILLS=$(RUNS) $(PYTHON) -m pytest -q --timeout=3600 tests/crash/test_broker_kill.py tests/crash/test_mirror_kill.py)
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && \
 		exec $(PYTHON) -m tests.faults --runs=$(RUNS) $(if $(SCENARIO),--scenario=$(SCENARIO)) $(if $(SEED),--seed=$(SEED))
+
+suites: setup-dev ## run the test suites of other projects' clients; SUITE=kafkajs: one of them; CHECKOUT=dir: in a clone of yours
+	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && failed= && for suite in $(SUITE); do \
+		$(PYTHON) tools/suites.py $$suite $(if $(CHECKOUT),--checkout "$(CHECKOUT)") || failed="$$failed $$suite"; \
+	done; [ -z "$$failed" ] || { echo "suites with failures (docs/compatibility.md names the known ones):$$failed"; exit 1; }
 
 bench: setup-bench ## measure beside every peer, and write docs/benchmarks.md; BENCH=quick or full, W="W1 W4": some
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m bench $(W)
