@@ -365,3 +365,14 @@ class DeserializationError(BarnabasError):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} at offset {self.offset}: {self.message}"
+
+
+def reason_of(error: BaseException, otherwise: str = "") -> str:
+    """Return what an error says, for a log line. A timeout and a reset connection often say nothing.
+
+    :param otherwise: the reason where the error has no words of its own; by default the name of its type.
+
+    >>> reason_of(TimeoutError()), reason_of(TimeoutError(), "no answer within 5 s"), reason_of(OSError("disk full"))
+    ('TimeoutError', 'no answer within 5 s', 'disk full')
+    """
+    return str(error) or otherwise or type(error).__name__

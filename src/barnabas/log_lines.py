@@ -32,17 +32,6 @@ _PLAIN = "%(asctime)s %(levelname)s %(message)s"
 _subject: ContextVar[TopicPartition | None] = ContextVar("subject of log lines", default=None)
 
 
-def reason_of(error: BaseException, otherwise: str = "") -> str:
-    """Return what an error says, for a log line. A timeout and a reset connection often say nothing.
-
-    :param otherwise: the reason where the error has no words of its own; by default the name of its type.
-
-    >>> reason_of(TimeoutError()), reason_of(TimeoutError(), "no answer within 5 s"), reason_of(OSError("disk full"))
-    ('TimeoutError', 'no answer within 5 s', 'disk full')
-    """
-    return str(error) or otherwise or type(error).__name__
-
-
 def about(what: TopicPartition | str) -> dict[str, str | int]:
     """Return the fields, for `extra`, of a line that is about a partition, or about a topic as a whole.
 

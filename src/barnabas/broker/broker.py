@@ -52,8 +52,7 @@ from barnabas.coordination.lives import read_lives
 from barnabas.coordination.renewable import RenewableTree
 from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import BrokerRegistration
-from barnabas.errors import BarnabasError, DataFolderError, UnavailableError
-from barnabas.log_lines import reason_of
+from barnabas.errors import BarnabasError, DataFolderError, UnavailableError, reason_of
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.storage.data_folders import DataFolders

@@ -25,8 +25,8 @@ from barnabas.errors import (
     KafkaError,
     RetriableError,
     TimedOutError,
+    reason_of,
 )
-from barnabas.log_lines import reason_of
 from barnabas.model import Node
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 

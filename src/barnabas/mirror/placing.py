@@ -7,8 +7,7 @@ import logging
 from collections.abc import Iterable
 
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError
-from barnabas.log_lines import reason_of
+from barnabas.errors import BarnabasError, reason_of
 from barnabas.mirror.errors import DivergedError, MirrorError
 from barnabas.mirror.events import Told
 from barnabas.mirror.ledger import PartitionMark

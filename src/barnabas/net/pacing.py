@@ -17,7 +17,7 @@ class Pacing:
     >>> pacing = Pacing(pause_s_max=1.0)
     >>> for _ in range(FREE_FUTILE + 2):
     ...     pacing.note_futile(now_s=5.0)
-    >>> pacing.wait_s(now_s=5.0)
+    >>> round(pacing.wait_s(now_s=5.0), 3)
     0.1
     """
 

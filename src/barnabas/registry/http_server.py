@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 
 import h11
 
-from barnabas.log_lines import reason_of
+from barnabas.errors import reason_of
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 HEADER_BYTES_MAX = 32 * 1024

@@ -56,6 +56,8 @@ class Loop:
     async def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await self._run(function, *arguments)
 
+    beside_tree = in_tree_thread
+
     def close_disk(self) -> None:
         self.closed.append("disk")
 
