@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -307,6 +308,27 @@ def test_ship_follows_a_file_that_is_cut(run, start, tmp_path: Path) -> None:
     shipper.send_signal(signal.SIGINT)
     assert shipper.wait(TIMEOUT_S) == 130
     assert run("consume", "app", "-e").stdout.split() == ["1", "2", "3"]
+
+
+def test_ship_that_is_paused_reads_the_copy_of_a_file_that_is_cut_and_grows_again(run, start, tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("1\n2\n")
+    shipper = start("ship", log, "--topic", "app")
+    wait_for_line(shipper.stderr, "following")
+    follower = start("consume", "app")
+    wait_for_line(follower.stdout, "2")
+    shipper.send_signal(signal.SIGSTOP)
+    os.waitpid(shipper.pid, os.WUNTRACED)
+    with log.open("a") as file:
+        file.write("3\n")
+    shutil.copy(log, tmp_path / "app.log.1")
+    log.write_text("4\n5\n6\n")
+    shipper.send_signal(signal.SIGCONT)
+    wait_for_line(follower.stdout, "6")
+    shipper.send_signal(signal.SIGINT)
+    assert shipper.wait(TIMEOUT_S) == 130
+    run("ship", "--exit", log, "--topic", "app")
+    assert run("consume", "app", "-e").stdout.split() == ["1", "2", "3", "4", "5", "6"]
 
 
 def test_topics_are_completed_from_the_broker(run, environment) -> None:

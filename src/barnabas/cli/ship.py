@@ -340,7 +340,7 @@ class Shipper:
                 raise OversizedLineError(f"{_place(piece)}: the broker refuses a record: {error}") from error
             raise
         self._waiting.popleft()
-        state.note(piece.mark, piece.replaces)
+        state.note_piece(piece)
 
     def _save(self) -> None:
         self._saved_at = self._clock.monotonic()

@@ -20,6 +20,7 @@ from typing import Self
 
 from barnabas.cli.file_contents import Identity
 from barnabas.cli.file_marks import FileMark
+from barnabas.cli.tailing import Piece
 from barnabas.errors import BarnabasError
 
 
@@ -95,6 +96,12 @@ class ShipState:
             self.forget(replaces)
         self._marks[mark.identity] = mark
         self._is_saved = False
+
+    def note_piece(self, piece: Piece) -> None:
+        """Take the lines of a piece as shipped, and all before them."""
+        for mark, replaces in piece.copies:
+            self.note(mark, replaces)
+        self.note(piece.mark, piece.replaces)
 
     def note_known(self, known: list[FileMark]) -> None:
         """Replace the marks of the files beside the path that are not to be read."""

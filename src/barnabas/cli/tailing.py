@@ -17,7 +17,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from barnabas.cli.file_contents import Content, Identity, UnreadableFileError, open_content, packed_kind
@@ -42,6 +42,7 @@ class Piece:
     :param start: the position of the first line, in bytes.
     :param first_line: the number of the first line, from 1; 0 where it is not known.
     :param replaces: the mark that this file continues under another inode.
+    :param copies: marks of copies that had no line to read yet, each with the mark that it replaces.
     """
 
     lines: list[bytes]
@@ -51,6 +52,7 @@ class Piece:
     start: int = 0
     first_line: int = 0
     replaces: FileMark | None = None
+    copies: tuple[tuple[FileMark, FileMark], ...] = ()
 
 
 class FileCutError(Exception):
@@ -289,7 +291,8 @@ class FollowedPath:
             if piece is None:
                 return
             self._stuck.discard(file)
-            yield piece
+            copies = self.take_copies()
+            yield replace(piece, copies=tuple(copies)) if copies else piece
 
     def _report_damage(self, file: TailedFile, error: UnreadableFileError) -> None:
         if file not in self._stuck:
@@ -502,7 +505,9 @@ class FollowedPath:
             return []
         behind = re.compile(rf"{re.escape(name)}[.~_-].*", re.DOTALL)
         found = [each for each in names if behind.fullmatch(each) or in_front.fullmatch(each)]
-        return [self.path.parent / each for each in sorted(found) if each != name]
+        paths = [self.path.parent / each for each in sorted(found) if each != name]
+        named = _identity(self.path)  # the path may be a symbolic link to the newest of its siblings
+        return [path for path in paths if _identity(path, OSError) not in (None, named)]
 
     def _snapshot(self) -> list[tuple[Path, int, int, int, int]]:
         stamps = []
@@ -516,7 +521,7 @@ class FollowedPath:
 
     def _take_replacement(self) -> bool:
         """Retire the current file when it has lost the name, and open those that followed. Returns whether any did."""
-        named = self._identity_of_name()
+        named = _identity(self.path)
         if self._current is not None:
             if named == self._current.content.identity:
                 return False
@@ -558,13 +563,6 @@ class FollowedPath:
             self._report(f"{self.path}: no such file yet; waiting for it")
         self._is_waiting = True
 
-    def _identity_of_name(self) -> Identity | None:
-        try:
-            status = self.path.stat()
-        except FileNotFoundError:
-            return None
-        return status.st_dev, status.st_ino
-
     def _finish_retired(self) -> Iterator[Piece]:
         """Let go of the files that were rotated away long enough ago."""
         now_ms = self._clock.expiry_ms()
@@ -582,6 +580,14 @@ class FollowedPath:
             if file.replaces is not None:
                 self.done_marks.append(file.replaces)
             file.close()
+
+
+def _identity(path: Path, ignored: type[OSError] = FileNotFoundError) -> Identity | None:
+    try:
+        status = path.stat()
+    except ignored:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _is_same_file(mark: FileMark, content: Content) -> bool:

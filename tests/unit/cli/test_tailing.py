@@ -29,6 +29,11 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+@pytest.fixture
+def reports() -> list[str]:
+    return []
+
+
 def append(path: Path, text: str, clock: ManualClock | None = None) -> None:
     with path.open("a") as file:
         file.write(text)
@@ -179,12 +184,26 @@ def test_mark_of_a_deleted_file_is_reported_as_lost(log: Path, clock: ManualCloc
     assert follow(log, clock, [mark]).lost_marks == [mark]
 
 
+@pytest.mark.parametrize("is_down", [False, True])
+@pytest.mark.parametrize("pattern", ["app.log.{}", "app-{}.log"])
+def test_symbolic_link_to_the_newest_file_is_followed(
+    log: Path, clock: ManualClock, reports: list[str], pattern: str, is_down: bool
+) -> None:
+    append(first := log.with_name(pattern.format(20240101)), "1\n", clock)
+    log.symlink_to(first)
+    followed = FollowedPath(log, [], clock, report=reports.append)
+    (piece,) = followed.read_all()
+    append(first, "2\n", clock)
+    append(second := log.with_name(pattern.format(20240102)), "3\n", clock)
+    log.unlink()
+    log.symlink_to(second)
+    if is_down:
+        followed = FollowedPath(log, [piece.mark], clock, known=followed.known_marks, report=reports.append)
+    assert new_lines(followed) == ["2", "3"]
+    assert reports == []
+
+
 # --- one rule identifies files -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def reports() -> list[str]:
-    return []
 
 
 @pytest.mark.parametrize("text", ["new 1\nnew 2\nnew 3\n", "new 1\nnew 2\n", "other\n"])
