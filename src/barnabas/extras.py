@@ -18,7 +18,7 @@ EXTRAS_OF_PACKAGE = {
     "duckdb": ("sql",),
     "fastavro": ("schemas",),
     "google": ("schemas", "registry"),
-    "h11": ("registry",),
+    "httptools": ("registry",),
     "jsonschema": ("schemas", "registry"),
     "matplotlib": ("reports",),
     "numpy": ("spark", "activity"),
@@ -29,6 +29,8 @@ EXTRAS_OF_PACKAGE = {
     "pyruhvro": ("schemas",),
     "pyspark": ("spark",),
     "sqlalchemy": ("spark",),
+    "starlette": ("registry",),
+    "uvicorn": ("registry",),
 }
 """The extras that bring a package, by the name under which it is imported."""
 

@@ -13,7 +13,7 @@ from barnabas.extras import require_installed
 if TYPE_CHECKING:
     from barnabas.log_lines import LogFormat
 
-NEEDED = ("h11", "avro", "jsonschema", "google")
+NEEDED = ("uvicorn", "httptools", "starlette", "avro", "jsonschema", "google")
 
 
 @click.command()

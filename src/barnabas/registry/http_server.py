@@ -1,36 +1,37 @@
-"""A small HTTP server: h11 speaks the protocol, asyncio does the I/O, limits are everywhere.
+"""The registry's HTTP server: uvicorn speaks the protocol, Starlette has requests and responses, limits are here.
 
-A request has a body of at most so many bytes, arrives within a deadline and is answered within another; there are at
-most so many connections, and a handler that raises costs its own request an answer of 500 and one line in the log.
+A request has a body of at most so many bytes, arrives within a deadline and is answered within another. Connections
+have a limit for each address. A handler that raises costs its own request an answer of 500 and one line in the log.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import http
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
-import h11
-
-from barnabas.errors import reason_of
+import starlette.requests
+import starlette.responses
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 HEADER_BYTES_MAX = 32 * 1024
+BACKLOG = 1_024
 CONNECTIONS_MAX = 1_000
-PARTS_MAX = 1_000
-PART_BYTES_MIN = 64
-"""A body of more than PARTS_MAX chunks has chunks of so many bytes on average."""
-PARTS_AT_ONCE = 64
 CONNECTIONS_OF_ADDRESS_MAX = 200
+SMALL_BODY_BYTES = 32 * 1024
+WIRE_FACTOR_MAX = 2
+"""A body of more than SMALL_BODY_BYTES takes at most so many bytes on the wire for each of its own."""
 IDLE_S = 75.0
 RECEIVE_S = 30.0
 SEND_S = 30.0
 CLOSE_S = 5.0
-READ_BYTES = 64 * 1024
 LINGER_BYTES_MAX = 16 * 1024 * 1024
 """So much is read of a request after it was refused."""
 
@@ -63,7 +64,7 @@ Refuse = Callable[[int, str], Response]
 
 
 class _RefusedError(Exception):
-    """A request that is answered without being handled; the connection is closed after that."""
+    """A request that is answered without being handled."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -74,7 +75,7 @@ class HttpServer:
     """Serves HTTP/1.1 on one address.
 
     :param handle: answers a request.
-    :param refuse: makes the answer to what is no request, of a status and a message.
+    :param refuse: makes the answer to an invalid request, of a status and a message.
     """
 
     def __init__(self, handle: Handler, refuse: Refuse, *, answer_s: float) -> None:
@@ -82,72 +83,137 @@ class HttpServer:
         self._refuse = refuse
         self._answer_s = answer_s
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
-        self._of_address: dict[str, dict[asyncio.Task[None], _Connection]] = {}
+        self._connections: dict[tuple[str, int], _Connection] = {}
+        self._of_address: dict[str, dict[tuple[str, int], _Connection]] = {}
+        self._state = ServerState()
+        self._config = uvicorn.Config(
+            self._serve,
+            http=HttpToolsProtocol,
+            interface="asgi3",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level=logging.ERROR,  # a warning for each invalid request would fill the log
+            access_log=False,
+            proxy_headers=False,  # an address must be the one that connected
+            timeout_keep_alive=round(IDLE_S),
+        )
+        self._config.load()
 
     async def start(self, host: str, port: int) -> int:
         """Begin to listen; return the port.
 
         :raises OSError: the address cannot be listened on.
         """
-        self._server = await asyncio.start_server(self._connected, host, port, limit=READ_BYTES)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: _Connection(self, self._config, self._state), host, port, backlog=BACKLOG
+        )
         address: tuple[str, int] = self._server.sockets[0].getsockname()
         return address[1]
 
     async def stop(self) -> None:
-        """Listen no more; answer what is being answered, for CLOSE_S at most."""
+        """Listen no more; answer the requests that are complete, for CLOSE_S at most."""
         if self._server is not None:
             self._server.close()
-        if self._connections:
-            await asyncio.wait(self._connections, timeout=CLOSE_S)
-        for task in list(self._connections):
+        for connection in list(self._connections.values()):
+            if connection.is_waiting:
+                connection.abort()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=CLOSE_S)
+        for connection in list(self._connections.values()):
+            connection.abort()
+        for task in list(self._state.tasks):
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*self._state.tasks, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        address = str((writer.get_extra_info("peername") or ("",))[0])
-        if not self._make_room(address):
-            writer.close()
-            return
-        connection = _Connection(reader, writer, self._answered, self._refuse)
-        self._connections.add(task)
-        self._of_address.setdefault(address, {})[task] = connection
-        try:
-            await connection.serve()
-        except (OSError, TimeoutError, h11.ProtocolError) as error:
-            log.debug("a connection ended: %s", reason_of(error))
-        finally:
-            self._forget(address, task)
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+    # --- connections ------------------------------------------------------------------------------------
 
-    def _make_room(self, address: str) -> bool:
-        """Return whether an address may have one more connection; close a waiting one where there are too many.
+    def admit(self, connection: _Connection) -> bool:
+        """Return whether a new connection may stay; close a waiting one where there are too many.
 
         The oldest connection that waits for a request makes room: one of the same address, or, when all addresses
         together have too many, one of the address with the most.
         """
-        crowd = address
-        if len(self._of_address.get(address, ())) < CONNECTIONS_OF_ADDRESS_MAX:
-            if len(self._connections) < CONNECTIONS_MAX:
-                return True
-            crowd = max(self._of_address, key=lambda each: len(self._of_address[each]))
-        oldest = next((task for task, each in self._of_address[crowd].items() if each.is_waiting), None)
-        if oldest is None:
-            return False
-        self._forget(crowd, oldest)
-        oldest.cancel()
+        address = crowd = connection.peer[0]
+        is_crowded = len(self._of_address.get(address, ())) >= CONNECTIONS_OF_ADDRESS_MAX
+        if is_crowded or len(self._connections) >= CONNECTIONS_MAX:
+            if not is_crowded:
+                crowd = max(self._of_address, key=lambda each: len(self._of_address[each]))
+            oldest = next((each for each in self._of_address[crowd].values() if each.is_waiting), None)
+            if oldest is None:
+                return False
+            self.forget(oldest)
+            oldest.abort()
+        self._connections[connection.peer] = connection
+        self._of_address.setdefault(address, {})[connection.peer] = connection
         return True
 
-    def _forget(self, address: str, task: asyncio.Task[None]) -> None:
-        self._connections.discard(task)
-        connections = self._of_address.get(address, {})
-        connections.pop(task, None)
+    def forget(self, connection: _Connection) -> None:
+        """Count a connection no more."""
+        if self._connections.get(connection.peer) is not connection:
+            return
+        del self._connections[connection.peer]
+        connections = self._of_address[connection.peer[0]]
+        del connections[connection.peer]
         if not connections:
-            self._of_address.pop(address, None)
+            del self._of_address[connection.peer[0]]
+
+    def refusal_of_head(self) -> Response:
+        """Return the answer to a request whose head is too large."""
+        return self._refuse(431, f"the head of a request may have {HEADER_BYTES_MAX} bytes")
+
+    # --- requests ---------------------------------------------------------------------------------------
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request; the interface is that of ASGI."""
+        connection = self._connections.get(tuple(scope["client"]))
+        if connection is None:  # it was closed to make room
+            return
+        try:
+            given = starlette.requests.Request(scope, receive)
+            try:
+                request = await self._request(given, connection)
+            except _RefusedError as error:
+                connection.refuse(self._refuse(error.status, str(error)))
+                return
+            connection.is_waiting = False
+            response = await self._answered(request)
+            sent = starlette.responses.Response(
+                response.body, response.status, dict(response.headers), response.content_type
+            )
+            async with asyncio.timeout(SEND_S):
+                await sent(scope, receive, send)
+            connection.finish_request()
+        except (OSError, TimeoutError, starlette.requests.ClientDisconnect) as error:
+            log.debug("a connection ended: %s", error)
+            connection.abort()
+
+    async def _request(self, given: starlette.requests.Request, connection: _Connection) -> Request:
+        async with asyncio.timeout(RECEIVE_S):
+            body = await self._body(given, connection)
+        try:
+            query = dict(
+                parse_qsl(given.scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100)
+            )
+        except ValueError as error:
+            raise _RefusedError(400, str(error)) from error
+        headers = {name.lower(): value for name, value in given.headers.items()}
+        return Request(given.method, given.scope["raw_path"].decode("ascii"), query, headers, body)
+
+    async def _body(self, given: starlette.requests.Request, connection: _Connection) -> bytes:
+        too_large = _RefusedError(413, f"the body may have {BODY_BYTES_MAX} bytes")
+        announced = given.headers.get("content-length", "0")
+        if not announced.isdecimal() or len(announced) > 10 or int(announced) > BODY_BYTES_MAX:
+            raise too_large
+        body = bytearray()
+        async for part in given.stream():
+            body += part
+            if len(body) > BODY_BYTES_MAX:
+                raise too_large
+            if connection.bytes_of_request > HEADER_BYTES_MAX + SMALL_BODY_BYTES + WIRE_FACTOR_MAX * len(body):
+                raise _RefusedError(413, "the body comes in tiny chunks")
+        return bytes(body)
 
     async def _answered(self, request: Request) -> Response:
         try:
@@ -160,106 +226,119 @@ class HttpServer:
             return self._refuse(500, "Internal Server Error")
 
 
-class _Connection:
-    """One connection: requests one after the other."""
+class _Connection(asyncio.Protocol):
+    """One connection: passes bytes to uvicorn, and limits the bytes and the time of a request."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handler, refuse: Refuse
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._handle = handle
-        self._refuse = refuse
+    def __init__(self, server: HttpServer, config: uvicorn.Config, state: ServerState) -> None:
+        self._server = server
+        self._http = HttpToolsProtocol(config, state, {})
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._is_admitted = False
+        self._is_refused = False
+        self._is_at_end = False
+        self.peer = ("", 0)
         self.is_waiting = True
         """Whether it has sent no complete request that is not answered yet."""
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
+        self.bytes_of_request = 0
+        """Bytes received since the last answer."""
 
-    async def serve(self) -> None:
-        """Answer requests until the other side has no more, or sends what is none."""
-        while True:
-            try:
-                request = await self._receive()
-            except (_RefusedError, h11.RemoteProtocolError) as error:
-                status = error.status if isinstance(error, _RefusedError) else error.error_status_hint
-                if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                    await self._send(self._refuse(status, str(error)), last=True)
-                    await self._linger()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername") or ("", 0)
+        self.peer = (str(peer[0]), int(peer[1]))
+        self._is_admitted = self._server.admit(self)
+        if not self._is_admitted:
+            transport.abort()
+            return
+        self._http.connection_made(transport)
+        self._deadline = self._loop.call_later(IDLE_S, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_admitted:
+            return
+        room = max(HEADER_BYTES_MAX - self.bytes_of_request, 0)
+        self.bytes_of_request += len(data)
+        if self._is_refused:
+            if self.bytes_of_request > LINGER_BYTES_MAX:
+                self.abort()
+            return
+        if not self._has_head and len(data) > room:
+            self._http.data_received(data[:room])
+            if not self._has_head:
+                self.refuse(self._server.refusal_of_head())
                 return
-            if request is None:
-                return
-            self.is_waiting = False
-            response = await self._handle(request)
-            await self._send(response, head_only=request.method == "HEAD")
-            if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
-                return
-            self._http.start_next_cycle()
-            self.is_waiting = True
+            data = data[room:]
+        self._http.data_received(data)
+        if self._has_head:
+            self._cancel_deadline()
 
-    async def _receive(self) -> Request | None:
-        async with asyncio.timeout(IDLE_S):  # as a whole: a byte now and then does not keep a connection
-            head = await self._event(IDLE_S)
-        if not isinstance(head, h11.Request):
-            return None
-        async with asyncio.timeout(RECEIVE_S):
-            body = await self._body(head)
-        path, _, query = head.target.decode("ascii").partition("?")
-        try:
-            given = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=100))
-        except ValueError as error:
-            raise _RefusedError(400, str(error)) from error
-        headers = {name.decode("ascii").lower(): value.decode("latin-1") for name, value in head.headers}
-        return Request(head.method.decode("ascii"), path, given, headers, body)
+    @property
+    def _has_head(self) -> bool:
+        cycle = self._http.cycle
+        return cycle is not None and not cycle.response_complete
 
-    async def _body(self, head: h11.Request) -> bytes:
-        announced = dict(head.headers).get(b"content-length", b"0")
-        too_large = f"the body may have {BODY_BYTES_MAX} bytes"
-        if int(announced) > BODY_BYTES_MAX:
-            raise _RefusedError(413, too_large)
-        if self._http.they_are_waiting_for_100_continue:
-            await self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
-        body, parts = bytearray(), 0
-        while isinstance(event := await self._event(RECEIVE_S), h11.Data):
-            body += event.data
-            parts += 1
-            if len(body) > BODY_BYTES_MAX:
-                raise _RefusedError(413, too_large)
-            if parts > PARTS_MAX + len(body) // PART_BYTES_MIN:
-                raise _RefusedError(413, f"the body comes in chunks of less than {PART_BYTES_MIN} bytes")
-            if parts % PARTS_AT_ONCE == 0:
-                await asyncio.sleep(0)  # chunks that were received already do not delay other connections
-        return bytes(body)
+    def refuse(self, response: Response) -> None:
+        """Answer a request that is not complete, and read its rest, within limits.
 
-    async def _event(self, timeout_s: float) -> Any:
-        while True:
-            event = self._http.next_event()
-            if event is not h11.NEED_DATA:
-                return event
-            async with asyncio.timeout(timeout_s):
-                self._http.receive_data(await self._reader.read(READ_BYTES))
+        To close at once would reset the connection, and take the answer from the client.
+        """
+        if self._transport is None or self._transport.is_closing():
+            return
+        head = f"HTTP/1.1 {response.status} {_phrase(response.status)}\r\nContent-Type: {response.content_type}\r\n"
+        head += f"Content-Length: {len(response.body)}\r\nConnection: close\r\n\r\n"
+        self._transport.write(head.encode() + response.body)
+        self._is_refused = True
+        self._http.connection_lost(ConnectionAbortedError())  # uvicorn writes no answer of its own
+        self._transport.resume_reading()
+        self._set_deadline(CLOSE_S)
 
-    async def _send(self, response: Response, *, last: bool = False, head_only: bool = False) -> None:
-        headers = [
-            ("Content-Type", response.content_type),
-            ("Content-Length", str(len(response.body))),
-            *response.headers.items(),
-        ]
-        if last:
-            headers.append(("Connection", "close"))
-        sent = self._http.send(h11.Response(status_code=response.status, headers=headers)) or b""
-        if not head_only:
-            sent += self._http.send(h11.Data(data=response.body)) or b""
-        sent += self._http.send(h11.EndOfMessage()) or b""
-        await self._write(sent)
+    def finish_request(self) -> None:
+        """Note that a request is answered."""
+        self.is_waiting = True
+        self.bytes_of_request = 0
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._is_at_end:
+            self._transport.close()
+        else:
+            self._set_deadline(IDLE_S)
 
-    async def _linger(self) -> None:
-        """Read what the other side still sends of a refused request: to close before would reset the connection, and
-        it would not see the answer."""
-        left = LINGER_BYTES_MAX
-        async with asyncio.timeout(CLOSE_S):
-            while left > 0 and (data := await self._reader.read(READ_BYTES)):
-                left -= len(data)
+    def _set_deadline(self, delay_s: float) -> None:
+        self._cancel_deadline()
+        self._deadline = self._loop.call_later(delay_s, self.abort)
 
-    async def _write(self, data: bytes | None) -> None:
-        self._writer.write(data or b"")
-        async with asyncio.timeout(SEND_S):
-            await self._writer.drain()
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def eof_received(self) -> bool:
+        self._is_at_end = True
+        return self._has_head  # a client may end its side and still wait for the answer
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_deadline()
+        if self._is_admitted:
+            self._server.forget(self)
+            self._http.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
+
+
+def _phrase(status: int) -> str:
+    try:
+        return http.HTTPStatus(status).phrase
+    except ValueError:
+        return ""

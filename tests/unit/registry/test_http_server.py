@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-pytest.importorskip("h11")
+pytest.importorskip("uvicorn")
 
 from barnabas.registry import http_server
 from barnabas.registry.http_server import HttpServer, Request, Response
@@ -115,6 +115,72 @@ def test_connection_that_is_being_answered_does_not_make_room(monkeypatch: pytes
             await exchange(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         go.set()
         assert b"200" in await first
+        await server.stop()
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"GET /" + b"x" * 100_000, b"431"),
+        (b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n", b"431"),
+        (b"GET / HTTP/1.1\r\nname: " + b"x" * 100_000, b"431"),
+        (b"GET / HTTP/1.1\r\n" + b"name: x\r\n" * 10_000 + b"\r\n", b"431"),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3000000\r\n\r\n" + b"x" * 3_000_000, b"413"),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999999999\r\n\r\n", b"4"),
+        (HEAD + (b"%x\r\n" % 100_000 + b"x" * 100_000 + b"\r\n") * 30, b"413"),
+        (b"no request\r\n\r\n", b"400"),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 7\r\n\r\n12345", b"400"),
+        (b"GET /?" + b"a=b&" * 200 + b" HTTP/1.1\r\nhost: x\r\n\r\n", b"400"),
+        (b"GET /%00%ff?x=%ff HTTP/1.1\r\nhost: [\r\n\r\n", b"200"),
+    ],
+)
+def test_request_beyond_a_limit_is_answered(data: bytes, status: bytes) -> None:
+    async def check() -> None:
+        server = HttpServer(show_length, refuse, answer_s=5)
+        port = await server.start("127.0.0.1", 0)
+        assert (await exchange(port, data)).split()[1].startswith(status)
+        assert b"200" in await exchange(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await server.stop()
+
+    asyncio.run(check())
+
+
+def test_body_that_does_not_come_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "RECEIVE_S", 0.1)
+
+    async def check() -> None:
+        server = HttpServer(no_request, refuse, answer_s=5)
+        port = await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n123")
+        async with asyncio.timeout(60):
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        writer.close()
+        await server.stop()
+
+    asyncio.run(check())
+
+
+def test_connection_serves_one_request_after_the_other_and_ends_with_its_client() -> None:
+    async def check() -> None:
+        server = HttpServer(show_length, refuse, answer_s=5)
+        port = await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for method in (b"POST", b"HEAD", b"POST"):
+            writer.write(method + b" / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n12345")
+            head = await reader.readuntil(b"\r\n\r\n")
+            if b" 100 " in head:
+                head = await reader.readuntil(b"\r\n\r\n")
+            assert b" 200 " in head
+            if method == b"POST":
+                assert await reader.readexactly(1) == b"5"
+        writer.write_eof()
+        async with asyncio.timeout(60):
+            assert await reader.read() == b""
+        writer.close()
         await server.stop()
 
     asyncio.run(check())
