@@ -349,3 +349,24 @@ def test_error_is_one_line_that_says_what_to_do(run) -> None:
     assert "127.0.0.1:1" in down.stderr
     assert "barnabas up" in down.stderr
     assert down.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("mode", "values"), [("skip", ["first", "last"]), ("split", ["first", "rest", "last"])])
+def test_ship_goes_on_after_a_line_that_compression_does_not_make_small_enough(
+    run, tmp_path: Path, mode: str, values: list[str]
+) -> None:
+    long = os.urandom(10_000).hex()
+    (tmp_path / "app.log").write_text(f"first\n{long}\nlast\n")
+    run("topic", "create", "app", "-c", "max.message.bytes=5000")
+    done = run("ship", "--exit", tmp_path / "app.log", "--topic", "app", "-z", "gzip", "--oversized", mode)
+    assert "app.log: line 2 at byte 6 has 20,000 bytes" in done.stderr.replace("\n", "")
+    lines = run("consume", "app", "-e").stdout.split()
+    assert sorted(line for line in lines if not set(line) <= set(long)) == sorted({*values} - {"rest"})
+    assert "".join(line for line in lines if set(line) <= set(long)) == (long if mode == "split" else "")
+
+
+def test_ship_skips_a_file_whose_only_line_is_too_large(run, tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("x" * 2_000_000 + "\n")
+    done = run("ship", "--exit", tmp_path / "app.log", "--topic", "app")
+    assert "shipped 0 lines" in done.stderr
+    assert "line 1 at byte 0" in done.stderr

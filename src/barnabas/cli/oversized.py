@@ -28,19 +28,24 @@ class OversizedLineError(BarnabasError):
 
 def record_bytes_max(
     admin: Admin, topic: str, properties: Mapping[str, str], key: str | None, headers: Sequence[Header]
-) -> int:
-    """Return the bytes that a line may have, by the producer's settings and the topic's max.message.bytes."""
+) -> tuple[int, int]:
+    """Return the bytes that a line may have, by the producer's settings and the topic's max.message.bytes.
+
+    :returns: the most that the producer sends, and the most that the broker takes of it however it is compressed.
+    """
     given = properties.get("max.request.size", properties.get("max_request_size", REQUEST_BYTES_MAX))
     limit = int(given) if str(given).isdigit() else REQUEST_BYTES_MAX  # the producer refuses what is no number
-    if properties.get("compression.type", "none") == "none":
-        try:
-            setting = admin.describe_config(topic).get("max.message.bytes")
-        except KafkaError:
-            setting = None  # a user may be allowed to write to a topic, and not to read its settings
-        if setting is not None and setting.value is not None:
-            limit = min(limit, int(setting.value))
+    taken = limit
+    try:
+        setting = admin.describe_config(topic).get("max.message.bytes")
+    except KafkaError:
+        setting = None  # a user may be allowed to write to a topic, and not to read its settings
+    if setting is not None and setting.value is not None:
+        taken = min(limit, int(setting.value))
     of_headers = sum(len(name.encode()) + len(value or b"") + HEADER_OVERHEAD_BYTES for name, value in headers)
-    return max(1, limit - OVERHEAD_BYTES - len((key or "").encode()) - of_headers)
+    others = OVERHEAD_BYTES + len((key or "").encode()) + of_headers
+    sent = taken if properties.get("compression.type", "none") == "none" else limit
+    return max(1, sent - others), max(1, taken - others)
 
 
 class OversizedLines:
@@ -48,17 +53,21 @@ class OversizedLines:
 
     :param mode: `skip`, `split` or `fail`.
     :param report: gets a line for each.
+    :param taken_bytes_max: the most that the broker takes however it is compressed; None for `bytes_max`.
     """
 
-    def __init__(self, bytes_max: int, mode: str, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, bytes_max: int, mode: str, report: Callable[[str], None], taken_bytes_max: int | None = None
+    ) -> None:
         assert mode in MODES, mode
+        self._taken_bytes_max = bytes_max if taken_bytes_max is None else taken_bytes_max
         self._bytes_max = bytes_max
         self._mode = mode
         self._report = report
         self.count = 0
 
-    def fitting(self, piece: Piece, lines: list[bytes]) -> tuple[list[bytes], list[bytes] | None]:
-        """Return the values to send, and the lines that they are of where that is not the same.
+    def fitting(self, piece: Piece, lines: list[bytes]) -> tuple[list[bytes], list[int] | None]:
+        """Return the values to send, and the places of their lines in the piece where some are left out or split.
 
         :param lines: those of the piece, perhaps without carriage returns.
         :raises OversizedLineError: a line is too large, and the mode is `fail`.
@@ -66,27 +75,37 @@ class OversizedLines:
         if max(map(len, lines), default=0) <= self._bytes_max:
             return lines, None
         values: list[bytes] = []
-        whole: list[bytes] = []
-        position = piece.start
+        places: list[int] = []
         for at, line in enumerate(lines):
-            parts = self._parts(piece, at, position, line) if len(line) > self._bytes_max else [line]
+            parts = self.parts(piece, at, line) if len(line) > self._bytes_max else [line]
             values += parts
-            whole += [line] * len(parts)
-            position += len(piece.lines[at]) + 1
-        return values, whole
+            places += [at] * len(parts)
+        return values, places
 
-    def _parts(self, piece: Piece, at: int, position: int, line: bytes) -> list[bytes]:
+    def may_be_refused(self, line: bytes) -> bool:
+        """Return whether a line is larger than what the broker takes uncompressed."""
+        return len(line) > self._taken_bytes_max
+
+    def parts(self, piece: Piece, at: int, line: bytes) -> list[bytes]:
+        """Report a line that is too large, and return the values to send in its place.
+
+        :param at: the place of the line in the piece.
+        :raises OversizedLineError: the mode is `fail`.
+        """
+        position = piece.start + sum(map(len, piece.lines[:at])) + at
         number = f"line {piece.first_line + at:,} " if piece.first_line else "a line "
+        most = f"the {self._bytes_max:,} bytes" if len(line) > self._bytes_max else "what"
         text = (
-            f"{piece.path}: {number}at byte {position:,} has {len(line):,} bytes, more than the {self._bytes_max:,} "
-            "that max.request.size and the topic's max.message.bytes allow"
+            f"{piece.path}: {number}at byte {position:,} has {len(line):,} bytes, more than {most} that "
+            "max.request.size and the topic's max.message.bytes allow"
         )
         if self._mode == "fail":
             raise OversizedLineError(f"{text}; raise both, or give --oversized skip or split")
         self.count += 1
         parts: list[bytes] = []
         if self._mode == "split":
-            parts = [line[start : start + self._bytes_max] for start in range(0, len(line), self._bytes_max)]
+            size = self._taken_bytes_max
+            parts = [line[start : start + size] for start in range(0, len(line), size)]
         if self.count <= REPORTS_MAX:
             self._report(f"{text}; {f'split into {len(parts):,} records' if parts else 'skipped'}")
         return parts

@@ -131,7 +131,7 @@ def ship(
     with connect(bootstrap) as admin:
         topic_id = _topic_id(admin, topic, partitions, times) or re.sub(r"[^\w.-]", "_", bootstrap)
         retention = None if times is None else RetentionCheck.of_topic(admin, topic)
-        limit = record_bytes_max(admin, topic, chosen, key, given_headers)
+        limit, taken = record_bytes_max(admin, topic, chosen, key, given_headers)
     with ExitStack() as stack:
         folder = state or default_state_folder()
         states = [stack.enter_context(ShipState(folder, topic, topic_id, path)) for path in files]
@@ -144,7 +144,7 @@ def ship(
             given_headers,
             clock,
             times,
-            lines=OversizedLines(limit, oversized, _report),
+            lines=OversizedLines(limit, oversized, _report, taken),
             retention=retention,
             strips_cr=value_format != "raw",
         )
@@ -218,7 +218,7 @@ class Shipper:
         self._retention = retention
         self._strips_cr = strips_cr
         self._sources = [(state, _followed(state, clock)) for state in states]
-        self._waiting: deque[tuple[Deliveries, ShipState, Piece]] = deque()
+        self._waiting: deque[tuple[Deliveries, ShipState, Piece, list[int] | None]] = deque()
         self._saved_at = clock.monotonic()
         self._retention_reported_at = clock.monotonic()
         self.line_count = 0
@@ -287,35 +287,42 @@ class Shipper:
             followed.close()
 
     def _send(self, state: ShipState, piece: Piece) -> None:
-        lines = [line.removesuffix(b"\r") for line in piece.lines] if self._strips_cr else piece.lines
-        numbers = None
+        lines = self._lines_of(piece)
         try:
-            lines, numbers = self._lines.fitting(piece, lines)
+            values, places = self._lines.fitting(piece, lines)
         except OversizedLineError:
             self._settle()
             raise
-        count = len(lines)
-        timestamps_ms = None
-        if self._times is not None and lines:
-            now_ms = self._clock.time_ms()
-            timestamps_ms, without_time = self._times.times_ms(numbers or lines, now_ms)
-            self.without_time += without_time
-            if self._retention is not None:
-                self._retention.count(timestamps_ms, now_ms)
-        deliveries = self._producer.send_many(
-            self._topic,
-            lines,
-            keys=None if self._key is None else [self._key] * count,
-            timestamps_ms=timestamps_ms,
-            headers=[self._headers] * count if self._headers else None,
-        )
-        self._waiting.append((deliveries, state, piece))
-        self.line_count += count
+        timed = lines if places is None else [lines[at] for at in places]
+        deliveries = self._send_values(values, timed)
+        self._waiting.append((deliveries, state, piece, places))
+        self.line_count += len(values)
         self.byte_count += piece.byte_count
         while len(self._waiting) > CHUNKS_IN_FLIGHT:
             self._note_oldest()
         if self._clock.monotonic() - self._saved_at >= SAVE_INTERVAL_S:
             self._save()
+
+    def _lines_of(self, piece: Piece) -> list[bytes]:
+        return [line.removesuffix(b"\r") for line in piece.lines] if self._strips_cr else piece.lines
+
+    def _send_values(self, values: list[bytes], timed: list[bytes]) -> Deliveries:
+        """Send values with the times of the lines that they are of."""
+        count = len(values)
+        timestamps_ms = None
+        if self._times is not None and values:
+            now_ms = self._clock.time_ms()
+            timestamps_ms, without_time = self._times.times_ms(timed, now_ms)
+            self.without_time += without_time
+            if self._retention is not None:
+                self._retention.count(timestamps_ms, now_ms)
+        return self._producer.send_many(
+            self._topic,
+            values,
+            keys=None if self._key is None else [self._key] * count,
+            timestamps_ms=timestamps_ms,
+            headers=[self._headers] * count if self._headers else None,
+        )
 
     def _settle(self) -> None:
         if self._waiting:
@@ -332,15 +339,30 @@ class Shipper:
         self._save()
 
     def _note_oldest(self) -> None:
-        deliveries, state, piece = self._waiting[0]
-        try:
-            deliveries.check()
-        except KafkaError as error:
-            if error.code in TOO_LARGE:
-                raise OversizedLineError(f"{_place(piece)}: the broker refuses a record: {error}") from error
-            raise
+        deliveries, state, piece, places = self._waiting[0]
+        if deliveries.exception() is not None:
+            self._replace_refused(deliveries, piece, places)
         self._waiting.popleft()
         state.note_piece(piece)
+
+    def _replace_refused(self, deliveries: Deliveries, piece: Piece, places: list[int] | None) -> None:
+        """Skip or split the lines that compression has not made small enough for the broker.
+
+        :raises BarnabasError: a line failed for another reason, or lines that are too large are to fail.
+        """
+        errors = [delivery.exception() for delivery in deliveries]
+        for failed in errors:
+            if failed is not None and not (isinstance(failed, KafkaError) and failed.code in TOO_LARGE):
+                raise failed
+        lines = self._lines_of(piece)
+        refused = {at if places is None else places[at] for at, failed in enumerate(errors) if failed is not None}
+        for at in sorted(refused):
+            if not self._lines.may_be_refused(lines[at]):
+                raise OversizedLineError(f"{_place(piece)}: the broker refuses a record: {deliveries.exception()}")
+            parts = self._lines.parts(piece, at, lines[at])
+            self._send_values(parts, [lines[at]] * len(parts)).check()
+            self.line_count += len(parts)
+        self.line_count -= sum(failed is not None for failed in errors)
 
     def _save(self) -> None:
         self._saved_at = self._clock.monotonic()

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas.cli.file_marks import FileMark
-from barnabas.cli.oversized import REPORTS_MAX, OversizedLineError, OversizedLines
+from barnabas.cli.oversized import (
+    HEADER_OVERHEAD_BYTES,
+    OVERHEAD_BYTES,
+    REPORTS_MAX,
+    OversizedLineError,
+    OversizedLines,
+    record_bytes_max,
+)
 from barnabas.cli.tailing import Piece
 
 LINES = [b"one", b"x" * 25, b"two"]
@@ -19,20 +27,20 @@ def piece(lines: list[bytes], first_line: int = 7) -> Piece:
 
 
 @pytest.mark.parametrize(
-    ("mode", "values", "whole", "outcome"),
+    ("mode", "values", "places", "outcome"),
     [
-        ("skip", [b"one", b"two"], [b"one", b"two"], "skipped"),
-        ("split", [b"one", b"x" * 10, b"x" * 10, b"x" * 5, b"two"], [b"one", *[b"x" * 25] * 3, b"two"], "split into 3"),
+        ("skip", [b"one", b"two"], [0, 2], "skipped"),
+        ("split", [b"one", b"x" * 10, b"x" * 10, b"x" * 5, b"two"], [0, 1, 1, 1, 2], "split into 3"),
     ],
 )
 def test_line_is_reported_with_file_line_and_byte(
-    mode: str, values: list[bytes], whole: list[bytes], outcome: str
+    mode: str, values: list[bytes], places: list[int], outcome: str
 ) -> None:
     reports: list[str] = []
     lines = OversizedLines(10, mode, reports.append)
-    assert lines.fitting(piece(LINES), LINES) == (values, whole)
+    assert lines.fitting(piece(LINES), LINES) == (values, places)
     (report,) = reports
-    assert report.startswith("/logs/app.log: line 8 at byte 104 has 25 bytes, more than the 10 ")
+    assert report.startswith("/logs/app.log: line 8 at byte 104 has 25 bytes, more than the 10 bytes ")
     assert outcome in report
     assert lines.count == 1
 
@@ -52,3 +60,31 @@ def test_a_flood_of_lines_is_only_counted() -> None:
     many = [b"xx"] * (REPORTS_MAX + 50)
     assert lines.fitting(piece(many, first_line=0), many) == ([], [])
     assert (len(reports), lines.count) == (REPORTS_MAX, REPORTS_MAX + 50)
+
+
+def test_parts_fit_into_what_the_broker_takes_uncompressed() -> None:
+    lines = OversizedLines(20, "split", print, 10)
+    assert lines.fitting(piece(LINES), LINES) == ([b"one", b"x" * 10, b"x" * 10, b"x" * 5, b"two"], [0, 1, 1, 1, 2])
+
+
+class Settings:
+    def __init__(self, max_message_bytes: str) -> None:
+        self.value = max_message_bytes
+
+    def describe_config(self, _topic: str) -> dict[str, Settings]:
+        return {"max.message.bytes": self}
+
+
+@pytest.mark.parametrize(
+    ("properties", "limits"),
+    [
+        ({}, (10_000, 10_000)),
+        ({"compression.type": "zstd"}, (1_048_576, 10_000)),
+        ({"compression.type": "zstd", "max.request.size": "20000"}, (20_000, 10_000)),
+        ({"max.request.size": "5000"}, (5_000, 5_000)),
+    ],
+)
+def test_limits_are_those_of_the_producer_and_of_the_topic(properties: dict[str, str], limits: tuple[int, int]) -> None:
+    admin: Any = Settings("10000")
+    found = record_bytes_max(admin, "logs", properties, "key", [("name", b"value")])
+    assert found == tuple(limit - OVERHEAD_BYTES - 3 - HEADER_OVERHEAD_BYTES - 9 for limit in limits)

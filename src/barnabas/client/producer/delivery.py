@@ -106,7 +106,7 @@ class Deliveries(Sequence[Delivery]):
 
         :raises TimedOutError: an outcome is still open after `timeout_s`, which is for each batch.
         """
-        ends = [*self._starts[1:], self._length]
+        ends = [*self._starts[1:], self._length] if self._starts else []
         for batch, first, start, end in zip(self._batches, self._firsts, self._starts, ends, strict=True):
             error = batch.exception(first, timeout_s)
             if batch.parts is not None:  # a broker found it too large: its parts had outcomes of their own

@@ -155,3 +155,11 @@ def test_a_delivery_can_be_awaited():
 
 async def _result(delivery):
     return await delivery
+
+
+def test_call_without_records_has_no_error() -> None:
+    deliveries = Deliveries(0)
+    deliveries.check()
+    assert deliveries.exception() is None
+    assert deliveries.result() == []
+    assert deliveries.done()
