@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 
 from barnabas.broker.picture import Picture, next_state
@@ -206,8 +207,16 @@ class Claims:
         """Return what is to be written where a stranger wrote a partition's state."""
         state, why = info.state, ""
         leads = self._picture.leads_in_this_life(self._broker_id, where, state)
-        if where in self._picture.disbelieved and leads:
+        found = self._picture.disbelieved.get(where)
+        if found is not None and leads:
             why = "somebody wrote a state that no broker can write; writing the state of this leader again"
+            if found.leader_epoch == state.leader_epoch and found.leader != state.leader:
+                # The other leader may believe its own state and write it again: both would do so without end.
+                state = replace(state, leader_epoch=state.leader_epoch + 1)
+                why = (
+                    f"somebody wrote a state with another leader, {found.leader}, in the same epoch,"
+                    f" {found.leader_epoch}; this broker leads in a new epoch"
+                )
         elif not leads and (recovered := recover(info.replicas, state)) is not None:
             state, why = recovered, "somebody wrote a state without replicas; all replicas report the records they have"
         if not why:

@@ -39,8 +39,8 @@ class Picture:
         """The partitions whose replicas are being changed."""
         self._moving_of: dict[str, list[TopicPartition]] = {}
         """The same by topic."""
-        self.disbelieved: set[TopicPartition] = set()
-        """The partitions whose nodes have states that are not believed."""
+        self.disbelieved: dict[TopicPartition, PartitionState] = {}
+        """The states of nodes that are not believed."""
         self._earlier: dict[tuple[bytes, int], int] = {}
         """By topic's id and partition: a topic that is deleted and made again begins with epoch 0 once more."""
 
@@ -166,13 +166,16 @@ class Picture:
     ) -> PartitionState:
         """Return the state that counts where another one than the known one was read."""
         is_believed = _can_follow(known, found) and {found.leader, *found.isr} <= {NO_LEADER, *replicas}
-        (self.disbelieved.discard if is_believed else self.disbelieved.add)(where)
-        return found if is_believed else known
+        if is_believed:
+            self.disbelieved.pop(where, None)
+            return found
+        self.disbelieved[where] = found
+        return known
 
     def remove_topic(self, name: str) -> bool:
         """Forget a topic; return whether it was known."""
         self._forget_moving(name)
-        self.disbelieved = {each for each in self.disbelieved if each.topic != name}
+        self.disbelieved = {where: found for where, found in self.disbelieved.items() if where.topic != name}
         return self.topics.pop(name, None) is not None
 
     def _forget_moving(self, name: str) -> None:

@@ -244,3 +244,21 @@ def test_partitions_without_a_leader_are_told_in_one_line(caplog: pytest.LogCapt
         seen.claims.look([TopicPartition("many", number) for number in range(9)], 0.0)
     assert len(caplog.records) == 1
     assert "and 6 partitions more" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("found", "written"),
+    [
+        (PartitionState(2, 7, (2, 3)), PartitionState(1, 8, (1, 2, 3))),
+        (PartitionState(2, 6, (2, 3)), IN_SYNC),
+        (PartitionState(1, 7, (1, 9)), IN_SYNC),
+        (PartitionState(9, 8, (9,)), IN_SYNC),
+    ],
+)
+def test_leader_begins_a_new_epoch_where_another_broker_leads_in_its_epoch(
+    found: PartitionState, written: PartitionState
+) -> None:
+    seen = Seen(1, IN_SYNC, 1, 2, 3)
+    seen.picture.put_states([StateChange(CLICKS, TOPIC_ID, found, 5)])
+    (change,) = seen.claims.look([CLICKS], 0.0)
+    assert (change.state, change.version) == (written, 6)

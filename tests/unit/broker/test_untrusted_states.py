@@ -112,3 +112,24 @@ def test_replica_with_all_records_leads_after_a_restart_of_all(run: Run, state: 
         assert leader.info().state.leader != NO_LEADER
 
     run(scenario)
+
+
+def test_brokers_that_read_different_leaders_of_one_epoch_agree(run: Run) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        nodes = await cluster.start(1, 2)
+        await nodes[0].topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await cluster.follow()
+        for node in nodes:
+            write(cluster, {"leader": node.id, "leader_epoch": 8, "isr": [1, 2]}, is_told=False)
+            node.watch._seen = None  # it reads everything, and the other one knows nothing of this write
+            await node.follow()
+        assert [node.leads() for node in nodes] == [True, True]
+        nodes[0].watch._seen = None
+        await settle(cluster)
+        leader = leader_of(cluster)
+        assert leader.info().state.leader_epoch == 9
+        written = cluster.tree.get(paths.partition_state(CLICKS))
+        await settle(cluster)
+        assert cluster.tree.get(paths.partition_state(CLICKS)) == written
+
+    run(scenario)
