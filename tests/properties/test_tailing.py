@@ -64,10 +64,16 @@ class ShippedLog(RuleBasedStateMachine):
         return followed
 
     def teardown(self) -> None:
+        if self.followed is None:
+            self.start_again()
+        self.read()
         self.start_again()
         self.read()
+        self.no_line_is_seen_twice_or_torn()
         self.close()
         self.folder.cleanup()
+
+    def check_nothing_is_missing(self) -> None:
         missing = set(self.written) - set(self.seen)
         assert missing <= self.at_risk, f"lost without a cause: {sorted(missing - self.at_risk)}"
         assert not missing - self.never_met or self.reports, f"lost without a report: {sorted(missing)}"
@@ -192,6 +198,7 @@ class ShippedLog(RuleBasedStateMachine):
             self.state.forget(mark)
         self.followed.done_marks.clear()
         self.state.note_known(self.followed.known_marks)
+        self.check_nothing_is_missing()
 
     @rule(noted=st.integers(0, 3))
     def be_killed(self, noted: int) -> None:
@@ -236,6 +243,6 @@ def _age(path: Path) -> int:
 
 
 ShippedLog.TestCase.settings = hypothesis.settings(
-    max_examples=examples(60), stateful_step_count=25, report_multiple_bugs=False
+    max_examples=examples(100), stateful_step_count=25, report_multiple_bugs=False
 )
 TestShippedLog = ShippedLog.TestCase
