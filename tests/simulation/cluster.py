@@ -234,7 +234,7 @@ class Machine:
         path = paths.life(decode_meta_properties(meta).directory_id)
         node = self._cluster.ensemble.nodes.get(path)
         known = None if node is None else values.decode_life(path, node.data)
-        return known is not None and (life is None or decode_life(life).is_older_than(known))
+        return known is not None and (life is None or decode_life(life)[0].is_older_than(known))
 
     def restore_disk(self, copy: Disk) -> None:
         """Put an older copy of the disk in its place; the broker must be down."""

@@ -250,6 +250,7 @@ class Broker:
             lambda: self.topics.has_unread,
         )
         await self._lives.begin()
+        self.topics.on_lives_due = self._lives.raise_soon
         self._replication = Replication(
             self.config, self.topics, self.turns, lambda: self.membership.epoch, self._around, self._throttles
         )

@@ -20,7 +20,7 @@ from barnabas.coordination.values import PartitionState
 from barnabas.log_lines import about
 from barnabas.model import TopicPartition
 from barnabas.replication.claiming import Claim, claim, waited_for, why_offline
-from barnabas.replication.lost_memory import doubt, recover, tell, who_has_most, withdraw
+from barnabas.replication.lost_memory import doubt, doubt_old_tree, recover, tell, who_has_most, withdraw
 from barnabas.storage.checkpoints import EpochStart
 
 PAUSE_S = 0.3
@@ -59,6 +59,8 @@ class Claims:
     :param known_epoch: the latest leader epoch that this broker's log of a partition knows: the tree may be older than
         the log, from a backup, or its last changes lost with the power.
     :param end_of: of which epoch the last record is of this broker's log of a partition, and where that ends.
+    :param is_ahead: returns whether this broker's log of a partition is in a directory that is newer than the tree.
+    :param later_epoch: returns the leader epoch to claim, given the lowest that is possible; see `Chance.later_epoch`.
     """
 
     def __init__(
@@ -68,12 +70,16 @@ class Claims:
         is_unclean_allowed: Callable[[str], bool],
         known_epoch: Callable[[TopicPartition], int],
         end_of: Callable[[TopicPartition], EpochStart],
+        is_ahead: Callable[[TopicPartition], bool] = lambda _where: False,
+        later_epoch: Callable[[int], int] = lambda epoch: epoch,
     ) -> None:
         self._broker_id = broker_id
         self._picture = picture
         self._is_unclean_allowed = is_unclean_allowed
         self._known_epoch = known_epoch
         self._end_of = end_of
+        self._is_ahead = is_ahead
+        self._later_epoch = later_epoch
         self._later: dict[TopicPartition, float] = {}
         self.on_later: Callable[[], None] = lambda: None
         """Called when `due` will have something later."""
@@ -165,11 +171,20 @@ class Claims:
         return withdraw(self._broker_id, info.state, is_gone=is_gone, in_old_copy_of=in_old_copy_of)
 
     def doubt(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
-        """Return what is to be written where the tree is older than this broker's logs: who has the most is to lead."""
+        """Return the states to be written of partitions whose logs here are newer than the tree: all replicas report
+        what they have, and the one with the most leads.
+
+        If only the life counter shows that the tree is older, a live leader stays, and the follower here does not
+        truncate its log silently (`Follower.truncate_to`).
+        """
         changes = []
         for where in partitions:
             info = self._picture.partition(where)
-            state = None if info is None else doubt(info.replicas, info.state, self._known_epoch(where))
+            if info is None:
+                continue
+            state = doubt(info.replicas, info.state, self._known_epoch(where))
+            if state is None and self._is_ahead(where) and not self._is_led(where, info.state):
+                state = doubt_old_tree(info.replicas, info.state)
             if state is not None:
                 changes.append(next_state(where, self._picture.topics[where.topic], state))
         if changes:
@@ -177,6 +192,12 @@ class Claims:
             extra = about(changes[0].where) if len(changes) == 1 else None
             log.error(told, named([each.where for each in changes]), extra=extra)
         return changes
+
+    def _is_led(self, where: TopicPartition, state: PartitionState) -> bool:
+        """Return whether a live broker leads; this one does only in an epoch that it began after it registered."""
+        if state.leader == self._broker_id:
+            return self._picture.leads_in_this_life(self._broker_id, where, state)
+        return state.leader in self._picture.brokers
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
         """Return what is to be written of partitions that this broker cannot lead, so that others do: of those that it
@@ -267,6 +288,8 @@ class Claims:
                 " what only those had is lost"
             )
         epoch = max(found.state.leader_epoch, self._known_epoch(where) + 1)
+        if len(info.replicas) > 1:
+            epoch = self._later_epoch(epoch)
         state = PartitionState(found.state.leader, epoch, found.state.isr)
         return next_state(where, self._picture.topics[where.topic], state)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.replica import GONE_BYTES, ON_ANY_THREAD, Replica
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, StorageError
 from barnabas.records.header import read_header
 from barnabas.storage.append import AppendInfo
 
@@ -83,6 +83,7 @@ class Follower(Replica):
         """
         if self._refusal is not None:
             raise self._refusal
+        self.log.is_newer_than_tree = False  # the leader found no difference
         if self._moving is not None or len(records) > AT_ONCE_BYTES_MAX:
             return self._get_in_line(lambda: self._append_in_turn(records, leader_high_watermark, leader_log_start))
         if len(records):
@@ -99,14 +100,28 @@ class Follower(Replica):
     async def truncate_to(self, offset: int) -> None:
         """Remove what is from `offset` on: the leader has other records there, or none.
 
-        :raises BarnabasError: the disk refused, or the role has ended.
+        :raises BarnabasError: the disk refused, or the role has ended; or the metadata tree is older than the log.
         """
+        self._check_may_cut(offset)
         if offset < self.log.high_watermark:
             log.warning(
                 "%s: truncated to offset %d, below the high watermark %d: the leader of epoch %d lacks those records",
                 self.topic_partition, offset, self.log.high_watermark, self.leader_epoch,
             )  # fmt: skip
         await self._get_in_line(lambda: self._cut(self.log.truncate_to, offset))
+
+    def _check_may_cut(self, offset: int) -> None:
+        """:raises StorageError: the metadata tree is older than this log, so the records may be acknowledged ones."""
+        end = self.log.log_end_offset
+        if self.log.is_newer_than_tree and offset < end:
+            raise StorageError(
+                f"the metadata tree was older than {self.log.folder.parent} when this broker started, and broker"
+                f" {self.leader}, which leads in epoch {self.leader_epoch}, lacks the records from offset {offset} to"
+                f" {end - 1} here, of epochs up to {self.log.leader_epochs.latest}. They may be acknowledged, so they"
+                " stay, and this replica stays out of the in-sync replicas. To give them up, stop this broker and move"
+                f' {self.log.folder} elsewhere; to go on with them instead, see "The tree from a backup" in'
+                " docs/operations.md"
+            )
 
     async def give_up_what_is_behind_a_loss(self) -> None:
         """Go back to where records were lost on this disk, so that they are fetched again, with all behind them.
@@ -124,6 +139,7 @@ class Follower(Replica):
 
         :raises BarnabasError: the disk refused, or the role has ended.
         """
+        self._check_may_cut(self.log.log_start_offset)
         end = self.log.log_end_offset
         log.warning("%s: ends at offset %d, and the leader's log begins at %d", self.topic_partition, end, offset)
         await self._get_in_line(lambda: self._cut(self.log.start_over_at, offset))

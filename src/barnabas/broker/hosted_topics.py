@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from barnabas.broker import internal_topics
+from barnabas.broker.chance import Chance
 from barnabas.broker.claims import Claims
 from barnabas.broker.cluster_watch import News, Read
 from barnabas.broker.deletions import Deletions
@@ -64,6 +65,7 @@ class HostedTopics(TopicLookup):
         in_tree_thread: InTreeThread,
         work: DiskWork = ON_ANY_THREAD,
         clock: Clock = SYSTEM_CLOCK,
+        chance: Chance = Chance(),  # noqa: B008 - immutable
     ) -> None:
         super().__init__()
         self._config = config
@@ -76,13 +78,23 @@ class HostedTopics(TopicLookup):
         self.hosting = Hosting(logs, work.in_order)
         self.roles = Roles(config.broker_id, self.picture, work, clock)
         own = self._own = OwnReplicas(self, self.picture, self.hosting)
-        self.claims = Claims(config.broker_id, self.picture, self._is_unclean_allowed, own.known_epoch, own.end_of)
+        self.claims = Claims(
+            config.broker_id,
+            self.picture,
+            self._is_unclean_allowed,
+            own.known_epoch,
+            own.end_of,
+            own.is_ahead_of_tree,
+            chance.later_epoch,
+        )
         self.deletions = Deletions(config.broker_id, tree, in_tree_thread, self.hosting)
         self.removals = Removals(config.broker_id, tree, in_tree_thread, self.hosting)
         self.on_led: Callable[[], None] = lambda: None
         """Called when this broker may lead other partitions than before."""
         self.on_moving: Callable[[], None] = lambda: None
         """Called when something is news of partitions, and some are on their way to other brokers."""
+        self.on_lives_due: Callable[[], None] = lambda: None
+        """Called when the life counters are to show soon that a tree from before is older, or that this one is."""
         self._damaged: dict[str, BarnabasError] = {}
         self._told_damaged: dict[str, str] = {}
         """The reasons that were logged why topics cannot be understood."""
@@ -122,6 +134,7 @@ class HostedTopics(TopicLookup):
         self._unread.update(self._damaged)
         own = [each.topic_partition for each in self.hosted()]
         self._note_incomplete(self.hosted())
+        self._keep_what_may_be_newer(self.hosted())
         while doubted := self.claims.doubt(own):
             await self._write_states(doubted)
             if not any(self.picture.has_heard_of(each) for each in doubted):
@@ -152,6 +165,12 @@ class HostedTopics(TopicLookup):
 
     def _note_incomplete(self, opened: Iterable[Replica]) -> None:
         self._incomplete.update(each.topic_partition for each in opened if self._is_incomplete(each))
+
+    def _keep_what_may_be_newer(self, opened: Iterable[Replica]) -> None:
+        """Let no follower truncate a log that may be newer than the tree before it has been compared."""
+        for replica in opened:
+            if self.hosting.is_in_newer_folder(replica.topic_partition):
+                replica.log.is_newer_than_tree = True
 
     def _is_incomplete(self, replica: Replica) -> bool:
         is_old = self.hosting.is_in_old_copy(replica.topic_partition)
@@ -313,6 +332,7 @@ class HostedTopics(TopicLookup):
         topic = await self._restore(info, config)
         self._keep(topic)
         self._note_incomplete(topic.hosted.values())
+        self._keep_what_may_be_newer(topic.hosted.values())
 
     async def _open_new(self, info: TopicInfo, config: TopicConfig, make: MakeLog) -> Topic:
         """Open the logs of replicas that are new here, and put the topic's settings into force.
@@ -345,6 +365,8 @@ class HostedTopics(TopicLookup):
             for number in dict.fromkeys(numbers):
                 if number in hosted:
                     hosted[number] = await self.roles.next(hosted[number], self.picture.topics[name].partitions[number])
+                    if hosted[number].log.is_newer_than_tree:
+                        self.on_lives_due()
                 count += 1
                 if count % AT_ONCE == 0:
                     await asyncio.sleep(0)
@@ -464,6 +486,8 @@ class HostedTopics(TopicLookup):
             if self._adds(each) or self._names_strangers(each) or each.where in self.picture.disbelieved
         }
         written = await self._in_tree_thread(registry.write_partition_states, self._tree, wanted, versions)
+        if any(each.state.leader == self._config.broker_id for each in written):
+            self.on_lives_due()
         changed = set(written)
         # In the order in which they were wanted: replicas get their roles in it, the same in each run.
         others = [each for each in wanted if each not in changed]

@@ -144,6 +144,10 @@ class Hosting:
         """Whether the log of a replica is in an older copy of its log directory, and may lack what it had."""
         return self._logs.is_in_old_copy(where)
 
+    def is_in_newer_folder(self, where: TopicPartition) -> bool:
+        """Return whether the log of a replica is in a log directory that is newer than the metadata tree."""
+        return self._logs.is_in_newer_folder(where)
+
     def delete(self, partitions: Iterable[TopicPartition]) -> StorageError | None:
         """Set aside all that can be; return why the first of the others cannot. May be called from any thread."""
         refused = None

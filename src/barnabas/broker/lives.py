@@ -1,10 +1,12 @@
 """Raises the life counters of this broker's log directories: on the disk first, in the metadata tree afterwards.
 
-At each start, when the replicas of an older copy have left the in-sync replicas, and every 10 s while this broker is a
-member of the cluster. `barnabas.storage.life_counter` says what the counters are for.
+At each start, when the replicas of an older copy have left the in-sync replicas; every 10 s while this broker is a
+member of the cluster; and soon after this broker began to lead or changed in-sync replicas, so that a tree from before
+that is recognised. `barnabas.storage.life_counter` says what the counters are for.
 
 If this broker may lack records and the tree has topics that it cannot read, it has not left their in-sync replicas yet.
-Until it has, the disks keep what shows that they lack records: a start before that has to find it again.
+Until it has, the disks keep what shows that they lack records: a start before that has to find it again. The same holds
+if the disks show that the tree is older.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from barnabas.broker.disk_work import Run
 from barnabas.broker.tree_thread import InTreeThread
@@ -23,6 +26,9 @@ from barnabas.storage.data_folders import DataFolders
 
 INTERVAL_S = 10.0
 """An older copy is recognised if it is older than this."""
+
+PAUSE_S = 0.2
+"""Counters are not raised more often, however many states this broker writes."""
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +60,7 @@ class Lives:
         self._clock = clock
         self._is_member = is_member
         self._has_unread = has_unread
+        self._is_due = asyncio.Event()
         self._is_noted = False
         self._refused = False
 
@@ -77,7 +84,7 @@ class Lives:
 
     async def raise_all(self) -> None:
         """Raise the counters once, if this broker is a member of the cluster."""
-        if not self._is_member():
+        if not self._is_member() or (self._logs.is_ahead_of_tree and self._has_unread()):
             return
         if not self._is_noted:
             if self._has_unread():
@@ -94,11 +101,20 @@ class Lives:
         self._refused = False
         for directory_id in overtaken:
             self._logs.stop_raising(directory_id)
+        await self._run(self._logs.confirm_lives, raised.keys() - set(overtaken))
+
+    def raise_soon(self) -> None:
+        """Raise the counters soon: the metadata tree has changed, and an older one is to be recognised."""
+        self._is_due.set()
 
     async def run(self) -> None:
-        """Raise the counters every 10 s until cancelled."""
+        """Raise the counters every 10 s, and when `raise_soon` was called, until cancelled."""
         while True:
-            await asyncio.sleep(INTERVAL_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(INTERVAL_S):
+                    await self._is_due.wait()
+                    await asyncio.sleep(PAUSE_S)
+            self._is_due.clear()
             try:
                 await self.raise_all()
             except Exception:

@@ -36,6 +36,11 @@ class OwnReplicas:
         replica = self._replica(where)
         return NO_LEADER_EPOCH if replica is None else replica.log.leader_epochs.latest
 
+    def is_ahead_of_tree(self, where: TopicPartition) -> bool:
+        """Return whether the log here is newer than the metadata tree, and has not been compared with a leader's."""
+        replica = self._replica(where)
+        return replica is not None and replica.log.is_newer_than_tree
+
     def end_of(self, where: TopicPartition) -> EpochStart:
         """Return of which epoch the last record here is before which none are lost, and the offset behind it."""
         replica = self._replica(where)

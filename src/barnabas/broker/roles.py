@@ -57,6 +57,9 @@ class Roles:
         why = f"leader epoch {replica.leader_epoch} has ended; broker {leader} leads now"
         leads_on = isinstance(replica, Partition) and leader == self._broker_id
         await self.end(replica, why, leads_on=leads_on)
+        if isinstance(replica, Partition) and info.state.leader == NO_LEADER and not replica.log.is_offline:
+            # A replica with a newer log than the tree deposed this leader, which may have acknowledged other records.
+            replica.log.is_newer_than_tree = True
         following = self.first(replica.topic_partition, replica.log, info, replica.config)
         if isinstance(replica, Partition) and isinstance(following, Partition):
             following.succeed(replica)
@@ -88,6 +91,7 @@ class Roles:
         followers = None
         # What is lost here no other replica has: in later epochs the log is what it is now.
         opened.lost_from = None
+        opened.is_newer_than_tree = False
         if len(info.replicas) > 1:
             opened.hold_high_watermark()
             followers = LeaderReplicas(

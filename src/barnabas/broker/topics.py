@@ -94,7 +94,7 @@ class Topics(HostedTopics):
         clock: Clock = SYSTEM_CLOCK,
         chance: Chance = Chance(),  # noqa: B008 - immutable
     ) -> None:
-        super().__init__(config, tree, logs, in_tree_thread, work, clock)
+        super().__init__(config, tree, logs, in_tree_thread, work, clock, chance)
         self._open_files = open_files
         self._chance = chance
 

@@ -21,6 +21,7 @@ def read_lives(tree: Tree, directory_ids: Collection[str]) -> dict[str, LifeMark
 
     :raises CoordinationError: the tree cannot be reached.
     """
+    tree.flush()  # a server that lags behind would look like an older tree
     paths_of = {each: paths.life(each) for each in directory_ids}
     found = tree.get_all(list(paths_of.values()))
     lives = {}

@@ -12,7 +12,8 @@ anything else, and the state remembers that it was a member (`PartitionState.los
 - A broker whose disk is an older copy of itself (`barnabas.storage.life_counter`) has lost memory as well, and more of
   it: where it is the last member, all replicas tell, since those that left the ISR later than that may have more.
 - Where the tree has lost its memory, and not the replicas (it was brought back from a backup), nobody knows who was in
-  sync last. A log with a later epoch than the tree's gives that away (`doubt`), and then all replicas have to tell.
+  sync last. A log with a later epoch than the tree's gives that away (`doubt`), and then all replicas have to tell. A
+  log directory that has a higher life counter than the tree shows the same (`doubt_old_tree`).
 
 What was told stays true until somebody leads: without a leader logs do not change. A broker that loses memory once
 more withdraws once more, which takes back what it told. In the spirit of KIP-966's unclean recovery.
@@ -77,6 +78,23 @@ def doubt(replicas: tuple[int, ...], state: PartitionState, known_epoch: int) ->
     if known_epoch <= state.leader_epoch or len(replicas) == 1:
         return None
     return PartitionState(NO_LEADER, known_epoch, (), tuple(Remnant(each) for each in sorted(replicas)))
+
+
+def doubt_old_tree(replicas: tuple[int, ...], state: PartitionState) -> PartitionState | None:
+    """Return the state that a broker writes if its disk shows that the tree is older; None if the state has it already.
+
+    The tree may name in-sync replicas that lack what the others acknowledged, in this leader epoch or in later ones.
+    The caller does this only while the leader that the state names is not alive.
+
+    >>> doubted = doubt_old_tree((2, 1), PartitionState(leader=2, leader_epoch=4, isr=(2,)))
+    >>> doubted.leader_epoch, doubted.lost_memory
+    (5, (Remnant(broker_id=1, epoch=-1, end_offset=-1), Remnant(broker_id=2, epoch=-1, end_offset=-1)))
+    >>> doubt_old_tree((2, 1), doubted)
+    """
+    if len(replicas) == 1 or (not state.isr and set(replicas) <= {each.broker_id for each in state.lost_memory}):
+        return None
+    lost = tuple(Remnant(each) for each in sorted(replicas))
+    return PartitionState(NO_LEADER, max(state.leader_epoch, NO_LEADER_EPOCH) + 1, (), lost)
 
 
 def recover(replicas: tuple[int, ...], state: PartitionState) -> PartitionState | None:

@@ -138,20 +138,25 @@ def encode_clean_shutdown() -> bytes:
     return json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":")).encode()
 
 
-def encode_life(mark: LifeMark) -> bytes:
+def encode_life(mark: LifeMark, confirmed_life: int = 0) -> bytes:
     """Return the content of `life-counter`.
 
-    >>> encode_life(LifeMark(7, 1_700_000_000_000, 42))
-    b'0\\n1\\n7 1700000000000 42\\n'
+    :param confirmed_life: the highest counter that the metadata tree is known to have had.
+
+    >>> encode_life(LifeMark(7, 1_700_000_000_000, 42), 6)
+    b'0\\n1\\n7 1700000000000 42 6\\n'
     """
-    return _encode_lines([f"{mark.life} {mark.noted_ms} {mark.record_count}"])
+    return _encode_lines([f"{mark.life} {mark.noted_ms} {mark.record_count} {confirmed_life}"])
 
 
-def decode_life(data: bytes) -> LifeMark:
-    """:raises ValueError: the content is damaged."""
+def decode_life(data: bytes) -> tuple[LifeMark, int]:
+    """Return a mark, and the highest counter that the metadata tree is known to have had.
+
+    :raises ValueError: the content is damaged.
+    """
     (row,) = _decode_lines(data)
-    life, noted_ms, record_count = (_number(each, LIFE_MAX) for each in row.split(" "))
-    return LifeMark(life, noted_ms, record_count)
+    life, noted_ms, record_count, confirmed = (_number(each, LIFE_MAX) for each in row.split(" "))
+    return LifeMark(life, noted_ms, record_count), confirmed
 
 
 class MetaProperties(NamedTuple):

@@ -232,10 +232,21 @@ class DataFolders:
             return any(each.life.old_copy is not None for each in self._managers.values())
         return manager.life.old_copy is not None
 
+    @property
+    def is_ahead_of_tree(self) -> bool:
+        """Return whether the metadata tree is older than one of the folders."""
+        return any(each.life.is_ahead for each in self._managers.values())
+
+    def is_in_newer_folder(self, partition: TopicPartition) -> bool:
+        """Return whether the metadata tree is older than the folder that has the log of a partition."""
+        manager = self._manager_of(partition)
+        return manager is not None and manager.life.is_ahead
+
     def raise_lives(self, now_ms: int) -> dict[str, LifeMark]:
         """Raise the life counters on the disks, durably; return those that are raised, by the ids of the folders.
 
-        A disk that refuses keeps its counter: the caller must not raise it in the metadata tree.
+        A disk that refuses keeps its counter: the caller must not raise it in the metadata tree. So does a disk with a
+        log that is newer than the metadata tree, until the log has been compared: the next start has to find it again.
         """
         raised = {}
         refused = False
@@ -243,6 +254,9 @@ class DataFolders:
             if not manager.folder_id or manager.life.is_overtaken:
                 continue
             try:
+                if manager.must_stay_ahead:
+                    manager.life.stay_ahead()
+                    continue
                 raised[manager.folder_id] = manager.raise_life(now_ms)
             except StorageError as error:
                 self._note_failure(manager, error)
@@ -252,6 +266,16 @@ class DataFolders:
                     logger.warning(told, manager.data_dir, error)
         self._lives_refused = refused
         return raised
+
+    def confirm_lives(self, folder_ids: Collection[str]) -> None:
+        """Store durably that the metadata tree has the counters of these folders."""
+        for manager in self._healthy():
+            if manager.folder_id in folder_ids and not manager.must_stay_ahead:
+                try:
+                    manager.confirm_life()
+                except StorageError as error:
+                    self._note_failure(manager, error)
+                    logger.warning("%s; a metadata tree that is older may go unnoticed", error)
 
     def stop_raising(self, folder_id: str) -> None:
         """Leave the counter of a folder where it is, since somebody else has raised it further in the metadata tree.

@@ -6,6 +6,10 @@ of a virtual machine, or a backup. Such a directory may lack records that its re
 
 A counter file that is missing or damaged while the tree has a counter stands for an older copy as well: nothing shows
 that the directory is the newest.
+
+The directory also says which counter the metadata tree is known to have had. A tree with a lower one was itself put
+back: from a snapshot or a backup, or it lost its last changes with the power. Then the directory may have acknowledged
+records of which the tree knows nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +25,6 @@ from barnabas.storage.file_names import LIFE_COUNTER
 from barnabas.storage.filesystem import FileSystem, read_file, replace_file
 
 logger = logging.getLogger(__name__)
-
-
-AHEAD_MAX = 5
-"""The counter of a directory may be so much above the tree's without a reason to log it: the tree did not answer."""
 
 
 class OldCopy(NamedTuple):
@@ -61,26 +61,31 @@ class LifeCounter:
         self._path = folder / LIFE_COUNTER
         self._highest = 0
         """The highest counter that the directory or the tree had."""
+        self._confirmed = 0
+        """The highest counter that the metadata tree is known to have had."""
         self.mark: LifeMark | None = self._read()
         self.old_copy: OldCopy | None = None
         """Why this directory counts as an older copy of itself, if it does."""
+        self.is_ahead = False
+        """Whether the metadata tree is older than this directory: it had a higher counter before."""
         self.is_overtaken = False
         """Whether somebody else has raised the counter in the metadata tree since this broker started."""
 
     def compare(self, known: LifeMark | None) -> None:
         """Compare the counter with that of the metadata tree; later counters are higher than both."""
         own = self.mark
-        if known is None:
-            return
-        if own is None or own.is_older_than(known):
+        known_life = 0 if known is None else known.life
+        if known is not None and (own is None or own.is_older_than(known)):
             self.old_copy = OldCopy(own, known)
-        elif own.life > known.life + AHEAD_MAX:
-            logger.warning(
-                "the metadata tree is older than log directory %s: it has life counter %d, the directory has %d; the"
-                " higher one counts. After a restore of the tree run `barnabas cluster restored` before brokers start",
-                self._path.parent, known.life, own.life,
+        elif known_life < self._confirmed:
+            self.is_ahead = True
+            logger.error(
+                "the metadata tree is older than log directory %s: it has life counter %s, and had %d before. Replicas"
+                " here do not truncate their logs silently, and partitions without a live leader wait for all their"
+                " replicas. After a restore of the tree run `barnabas cluster restored` before brokers start",
+                self._path.parent, "none" if known is None else known_life, self._confirmed,
             )  # fmt: skip
-        self._highest = max(self._highest, known.life)
+        self._highest = max(self._highest, known_life)
 
     def report(self, record_count: int) -> None:
         """Log it if this directory is an older copy of itself.
@@ -101,16 +106,39 @@ class LifeCounter:
         """
         self._highest += 1
         mark = LifeMark(self._highest, max(0, now_ms), record_count)
-        try:
-            replace_file(self._filesystem, self._path, encode_life(mark), durable=True)
-        except OSError as error:
-            raise StorageError(f"{self._path} cannot be written: {error}") from error
+        self._write(mark, self._confirmed)
         self.mark = mark
         return mark
 
+    def confirm(self) -> None:
+        """Store durably that the metadata tree has the counter of this directory.
+
+        :raises StorageError: the disk refuses.
+        """
+        if self.mark is not None:
+            self._write(self.mark, self.mark.life)
+            self._confirmed = self.mark.life
+            self.is_ahead = False
+
+    def stay_ahead(self) -> None:
+        """Store durably that the metadata tree is older than this directory, so that the next start finds it again.
+
+        :raises StorageError: the disk refuses.
+        """
+        if not self.is_ahead:
+            confirmed = self._highest + 1
+            self._write(self.mark or LifeMark(0), confirmed)
+            self._confirmed, self.is_ahead = confirmed, True
+
+    def _write(self, mark: LifeMark, confirmed: int) -> None:
+        try:
+            replace_file(self._filesystem, self._path, encode_life(mark, confirmed), durable=True)
+        except OSError as error:
+            raise StorageError(f"{self._path} cannot be written: {error}") from error
+
     def _read(self) -> LifeMark | None:
         try:
-            mark = decode_life(read_file(self._filesystem, self._path))
+            mark, self._confirmed = decode_life(read_file(self._filesystem, self._path))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

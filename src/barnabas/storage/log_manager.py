@@ -193,6 +193,18 @@ class LogManager:
         """
         return self.life.raise_it(now_ms, self._record_count())
 
+    def confirm_life(self) -> None:
+        """Store durably that the metadata tree has the life counter; see `LifeCounter.confirm`.
+
+        :raises StorageError: the disk refuses.
+        """
+        self.life.confirm()
+
+    @property
+    def must_stay_ahead(self) -> bool:
+        """Return whether the life counter must not rise: it shows that the metadata tree is older than some log."""
+        return any(log.is_newer_than_tree for log in self.all().values())
+
     def report_age(self) -> None:
         """Log it if this directory is an older copy of itself."""
         self.life.report(self._record_count())
@@ -302,6 +314,10 @@ class LogManager:
     def is_in_old_copy(self, _partition: TopicPartition) -> bool:
         """Return whether this directory is an older copy of itself; see `DataFolders.is_in_old_copy`."""
         return self.life.old_copy is not None
+
+    def is_in_newer_folder(self, _partition: TopicPartition) -> bool:
+        """Return whether the metadata tree is older than this directory."""
+        return self.life.is_ahead
 
     def may_have_more(self, _topic: str) -> bool:
         """Whether there may be logs of a topic that cannot be seen now; see `DataFolders.may_have_more`."""

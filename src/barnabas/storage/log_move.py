@@ -89,4 +89,5 @@ class LogMove:
             if entry.epoch > log.leader_epochs.latest:
                 log.leader_epochs.assign(*entry)
         log.lost_from = current.lost_from
+        log.is_newer_than_tree = current.is_newer_than_tree
         log.first_dirty_offset = min(self._first_dirty_offset, log.log_end_offset)

@@ -57,6 +57,9 @@ class ReadableLog:
         self.lost_from = loaded.lost_from
         """The offset from which records were found to be lost, if the log went on behind them: another replica may have
         them."""
+        self.is_newer_than_tree = False
+        """Whether the metadata tree was older than the log directory when the broker started, and the log has not been
+        compared with a leader's since: it may have acknowledged records that the leader lacks."""
         self._health = LogHealth(folder, partition, offline)
         self.truncation_count = 0
         """Truncations that have begun."""

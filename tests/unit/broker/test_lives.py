@@ -30,7 +30,8 @@ class World:
         self.life = 0
         self.is_full = self.is_silent = self.is_overtaken = False
         self.is_member, self.has_unread = True, False
-        self.may_lack_records = self.is_noted = False
+        self.may_lack_records = self.is_noted = self.is_ahead_of_tree = False
+        self.confirmed: set[str] = set()
         self.raised = asyncio.Event()
         self.lives = Lives(
             1,
@@ -50,6 +51,9 @@ class World:
 
     def note_boot(self) -> None:
         self.is_noted = True
+
+    def confirm_lives(self, folder_ids: set[str]) -> None:
+        self.confirmed |= folder_ids
 
     def stop_raising(self, _: str) -> None:
         self.is_overtaken = True
@@ -79,6 +83,7 @@ def test_tree_has_no_counter_that_the_disk_does_not_have(world: World) -> None:
     world.is_full = False
     asyncio.run(world.lives.raise_all())
     assert world.in_tree == 3
+    assert world.confirmed == {"one"}
 
 
 def test_broker_that_is_no_member_raises_nothing(world: World) -> None:
@@ -142,3 +147,26 @@ def test_counters_are_raised_again_and_again(world: World, monkeypatch: pytest.M
 
     asyncio.run(scenario())
     assert world.in_tree >= 2
+
+
+def test_counters_are_raised_soon_after_this_broker_led(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lives_module, "PAUSE_S", 0.001)
+
+    async def scenario() -> None:
+        running = asyncio.create_task(world.lives.run())
+        world.lives.raise_soon()
+        await world.raised.wait()
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(scenario())
+    assert world.in_tree == 1
+
+
+def test_disks_that_show_an_older_tree_do_so_until_all_topics_could_be_read(world: World) -> None:
+    world.is_ahead_of_tree = world.has_unread = True
+    asyncio.run(world.lives.begin())
+    assert world.life == 0
+    world.has_unread = False
+    asyncio.run(world.lives.raise_all())
+    assert (world.in_tree, world.confirmed) == (1, {"one"})

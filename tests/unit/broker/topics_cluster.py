@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import ClusterWatch, News
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.partition import Partition
@@ -30,6 +31,13 @@ CLICKS = TopicPartition("clicks", 0)
 async def in_tree_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     await asyncio.sleep(0)
     return function(*arguments)
+
+
+class NextEpochs(Chance):
+    """Elections skip no epochs, so that tests can name them."""
+
+    def later_epoch(self, epoch: int) -> int:
+        return epoch
 
 
 class Node:
@@ -61,8 +69,8 @@ class Node:
         self.logs.life.compare(read_lives(self.tree, [self.logs.folder_id]).get(self.logs.folder_id))
         self.logs.report_age()
         registry.register_broker(self.tree, BrokerRegistration(self.id, "here", 9000 + self.id))
-        clock, files = self.cluster.clock, OpenFiles(10_000, 100)
-        self.topics = Topics(self.config, self.tree, self.logs, in_tree_thread, files, clock=clock)  # type: ignore[arg-type]
+        clock, chance, files = self.cluster.clock, self.cluster.chance, OpenFiles(10_000, 100)
+        self.topics = Topics(self.config, self.tree, self.logs, in_tree_thread, files, clock=clock, chance=chance)  # type: ignore[arg-type]
         self.watch = ClusterWatch(self.tree, in_tree_thread, self._take_over)  # type: ignore[arg-type]
         news = self.watch.read_everything()
         self.before_loading()
@@ -74,7 +82,12 @@ class Node:
 
     def raise_life(self) -> None:
         """Raise the life counter, as a broker does every 10 s."""
-        write_lives(self.tree, self.id, {self.logs.folder_id: self.logs.raise_life(self.cluster.clock.time_ms())})
+        if self.logs.must_stay_ahead:
+            self.logs.life.stay_ahead()
+        else:
+            mark = self.logs.raise_life(self.cluster.clock.time_ms())
+            if not write_lives(self.tree, self.id, {self.logs.folder_id: mark}):
+                self.logs.confirm_life()
 
     async def follow(self) -> News:
         """Take over what is new, as after an event."""
@@ -113,6 +126,7 @@ class Cluster:
         self.tree = EmbeddedTree(folder / "tree.sqlite", self.clock)
         registry.prepare(self.tree, "castle")
         self.nodes: list[Node] = []
+        self.chance: Chance = NextEpochs()
 
     async def start(self, *broker_ids: int) -> list[Node]:
         started = [await Node(self, each).start() for each in broker_ids]

@@ -51,7 +51,8 @@ def test_directory_below_the_tree_is_an_older_copy(
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"nonsense", b"0\n1\n-4 0 0\n", b"0\n1\n4 0\n", b"0\n1\n" + b"9" * 5_000, bytes(99)]
+    "content",
+    [b"", b"nonsense", b"0\n1\n-4 0 0\n", b"0\n1\n4 0\n", b"0\n1\n4 0 0 -1\n", b"0\n1\n" + b"9" * 5_000, bytes(99)],
 )
 def test_damaged_counter_stands_for_an_older_copy_where_the_tree_has_one(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
@@ -71,12 +72,38 @@ def test_damaged_counter_stands_for_an_older_copy_where_the_tree_has_one(
 
 
 def test_tree_that_is_older_than_the_directory_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    own = counter(tmp_path)
+    for _ in range(3):
+        own.raise_it(1_000, 0)
+    own.confirm()
     for _ in range(20):
-        counter(tmp_path).raise_it(1_000, 0)
-    counter(tmp_path).compare(LifeMark(18))
+        own.raise_it(1_000, 0)
+    for known in (3, 22, 23):
+        again = counter(tmp_path)
+        again.compare(LifeMark(known))
+        assert not again.is_ahead, "the tree did not get the later counters"
     assert not caplog.text
-    counter(tmp_path).compare(LifeMark(3))
+    for lost in (LifeMark(2), None):
+        again = counter(tmp_path)
+        again.compare(lost)
+        assert again.is_ahead
     assert "the metadata tree is older than log directory" in caplog.text
+
+
+def test_directory_shows_until_the_tree_has_its_counter_that_the_tree_is_older(tmp_path: Path) -> None:
+    own = counter(tmp_path)
+    own.compare(LifeMark(own.raise_it(1_000, 0).life))
+    own.confirm()
+    own.stay_ahead()
+    for _ in range(2):
+        own = counter(tmp_path)
+        own.compare(LifeMark(1))
+        assert own.is_ahead
+    mark = own.raise_it(1_000, 0)
+    own.confirm()
+    own = counter(tmp_path)
+    own.compare(mark)
+    assert not own.is_ahead
 
 
 def test_counter_that_a_disk_refuses_is_not_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
