@@ -233,7 +233,7 @@ class Claims:
             why = "somebody wrote a state that no broker can write; writing the state of this leader again"
             if found.leader_epoch == state.leader_epoch and found.leader != state.leader:
                 # The other leader may believe its own state and write it again: both would do so without end.
-                state = replace(state, leader_epoch=state.leader_epoch + 1)
+                state = replace(state, leader_epoch=self._later_epoch(state.leader_epoch + 1))
                 why = (
                     f"somebody wrote a state with another leader, {found.leader}, in the same epoch,"
                     f" {found.leader_epoch}; this broker leads in a new epoch"
