@@ -103,7 +103,7 @@ CLOCK_JUMPS = Plan(6.0, (Fault(1.0, "jump_clock", (LEADER,), (4.0,), share=1.0),
     ("plant", "likely", "plan", "told"),
     [
         (planted.acknowledge_before_replication, 1, NOTHING, "is in sync, and ends at"),
-        (planted.append_before_truncating, 1, LEADER_COMES_BACK_WITH_MORE, ""),
+        (planted.append_before_truncating, 4, LEADER_COMES_BACK_WITH_MORE, ""),
         (planted.truncate_to_high_watermark, 1, ALL_KILLED, "cut its log to"),
         (planted.lead_on_without_session, 1, CUT_FROM_TREE, "leads on, and another leads"),
         (planted.forget_high_watermark, 3, ALL_KILLED_AND_ONE_ISOLATED, "was told that the log ends at"),

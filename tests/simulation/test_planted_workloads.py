@@ -41,7 +41,7 @@ def test_commit_that_is_answered_before_its_replication_is_found(monkeypatch: py
         (planted_workloads.leave_folders, "topics", 1, "left of a topic that was deleted"),
         (planted_workloads.keep_too_little, "retention", 1, "bytes left"),
         (planted_workloads.end_moves_too_early, "moves", 1, "is in sync, and ends at"),
-        (planted_workloads.read_on_without_a_word, "owners", 22, "was handed records of"),
+        (planted_workloads.read_on_without_a_word, "owners", 20, "was handed records of"),
         (planted_workloads.take_what_is_anothers, "owners", 3, "was handed records of"),
         (planted_workloads.number_anew_what_may_be_stored, "pipelined", 1, ""),
     ],
