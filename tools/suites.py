@@ -3,9 +3,10 @@
     .venv/bin/python tools/suites.py kafka-go
     .venv/bin/python tools/suites.py kafkajs --checkout ~/kafkajs -- src/admin
 
-The tests run unchanged. They expect brokers at fixed ports of this machine, so one suite runs at a time. Without
-`--checkout`, git clones the tag or commit of `SUITES` into the cache folder; with it, the given clone is used as it is.
-It exits with the exit code of the suite. `docs/compatibility.md` lists the results and the reasons of failures.
+The tests run unchanged, except for the fixtures of aiokafka that start Docker. They expect brokers at fixed ports of
+this machine, so one suite runs at a time. Without `--checkout`, git clones the tag or commit of `SUITES` into the cache
+folder; with it, the given clone is used as it is. The program exits with the exit code of the suite.
+`docs/compatibility.md` lists the results and the reasons of failures.
 """
 
 from __future__ import annotations
@@ -26,6 +27,26 @@ from published_tests import CACHE_FOLDER
 
 ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 3600
+AIOKAFKA_NEEDS = "pytest==9.0.2 pytest-asyncio==1.3.0 pytest-mock==3.15.1 docker async-timeout cramjam==2.11.0"
+AIOKAFKA_FIXTURES = """
+
+@pytest.fixture(scope="session")
+def docker():
+    from unittest.mock import MagicMock
+
+    yield MagicMock()
+
+
+@pytest.fixture(scope="class")
+def kerberos_utils():
+    yield None
+
+
+@pytest.fixture(scope="session")
+def kafka_server():
+    yield KafkaServer("127.0.0.1", 9092, 9093, 9094, 9095, None)
+"""
+"""Fixtures that replace those of aiokafka's tests, which start Kafka in Docker."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +122,15 @@ SUITES = {
             "KAFKA_CONNECT": "127.0.0.1:9011,127.0.0.1:9021,127.0.0.1:9031",
         },
     ),
+    "aiokafka": Suite(
+        source="https://github.com/aio-libs/aiokafka",
+        revision="v0.14.0",
+        prepare=f"python3 -m venv .venv && .venv/bin/pip install -q -e . {AIOKAFKA_NEEDS}"
+        f" && mkdir -p tests/ssl_cert && cat >> tests/conftest.py <<'END'\n{AIOKAFKA_FIXTURES}END\n",
+        run=".venv/bin/python -m pytest -q --no-pull --docker-image any/kafka:2.13_2.8.1 {only}",
+        only="-k 'not ssl and not sasl' tests",
+        settings={"num_partitions": "2"},
+    ),
     "goka": Suite(
         source="https://github.com/lovoo/goka",
         revision="b885615",
@@ -117,14 +147,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run the integration tests of another project's Kafka client.")
     parser.add_argument("suite", choices=sorted(SUITES))
     parser.add_argument("--checkout", type=Path, help="a clone that exists; default: one in the cache folder")
-    parser.add_argument("only", nargs="*", help="arguments of the test program, after --; default: all tests")
-    given = parser.parse_args()
+    parser.epilog = "Arguments after -- go to the test program; default: all tests."
+    separator = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    given, only = parser.parse_args(sys.argv[1:separator]), sys.argv[separator + 1 :]
     suite = SUITES[given.suite]
     checkout = given.checkout or clone(given.suite, suite)
     prepare(suite, checkout)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         start(suite, Path(folder), stack)
-        command = suite.run.format(only=shlex.join(given.only) or suite.only)
+        command = suite.run.format(only=shlex.join(only) or suite.only)
         environment = os.environ | suite.environment
         process = subprocess.run(command, shell=True, cwd=checkout, env=environment, timeout=TIMEOUT_S, check=False)
         return process.returncode
