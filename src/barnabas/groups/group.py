@@ -47,6 +47,9 @@ from barnabas.groups.subscriptions import has_same_topics
 NEVER = float("inf")
 """The deadline of something that is not waited for."""
 
+_SYNC_TIMEOUT_MS_MIN = 1_000
+"""The least time between a JoinGroup response and the SyncGroup request. Some clients send a rebalance timeout of 0."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
@@ -489,7 +492,7 @@ class Group:
                 self._forget(member.member_id)
         if len(self.roster) and not self.roster.elect_joined_leader():
             # Only static members that do not answer: wait until one does, or until their sessions end.
-            self._join_deadline = self._deadline(now, max(self.roster.rebalance_timeout_ms, 1_000))
+            self._join_deadline = self._deadline(now, max(self.roster.rebalance_timeout_ms, _SYNC_TIMEOUT_MS_MIN))
             return
         self.generation += 1
         if not len(self.roster):
@@ -500,7 +503,7 @@ class Group:
         self.protocol_name = self.roster.select_protocol()
         self.state = GroupState.COMPLETING_REBALANCE
         self._pending_sync = {member.member_id for member in self.roster}
-        self._sync_deadline = self._deadline(now, self.roster.rebalance_timeout_ms)
+        self._sync_deadline = self._deadline(now, max(self.roster.rebalance_timeout_ms, _SYNC_TIMEOUT_MS_MIN))
         for member in self.roster:
             self._answer_join(member, self._joined(member))
             self._extend_session(now, member)

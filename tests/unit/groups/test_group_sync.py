@@ -90,6 +90,12 @@ def test_members_that_never_sync_are_removed_after_the_rebalance_timeout(scene):
     assert scene.joined(scene.join(follower)).leader == follower
 
 
+def test_member_with_a_rebalance_timeout_of_zero_has_time_to_sync(scene):
+    (leader,) = scene.make_joined(1, rebalance_timeout_ms=0)
+    scene.advance(0.9)
+    assert scene.synced(scene.sync(leader, assignments={leader: b"all"})).error is ErrorCode.NONE
+
+
 def test_heartbeat_keeps_a_member(scene):
     leader, follower = scene.make_stable(2, session_timeout_ms=10_000)
     for _ in range(3):
