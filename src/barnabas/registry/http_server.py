@@ -317,8 +317,11 @@ class _Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._transport.abort()
+        if self._is_admitted:
+            self._http.connection_lost(ConnectionAbortedError())  # uvicorn expects no answer, and logs no error
 
     def eof_received(self) -> bool:
         self._is_at_end = True

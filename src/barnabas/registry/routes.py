@@ -31,6 +31,8 @@ OFFSET_DIGITS = re.compile(r"[0-9]{1,19}")
 FORWARD_TIMEOUT_S = 30.0
 LEADER_TIMEOUT_S = 30.0
 AGAIN_S = 0.1
+BYTES_AT_ONCE = 1_000_000
+"""So much of an answer is encoded before other requests go on."""
 UNKNOWN_LEADER = 50004
 
 
@@ -140,6 +142,8 @@ class Rest:
         headers = {OFFSET: str(self._topic.offset)} if found.writes and FORWARDED in request.headers else {}
         if isinstance(answer, Text):
             return Response(200, answer.encode(), content_type, headers)
+        if isinstance(answer, list):
+            return Response(200, await _encoded_list(answer), content_type, headers)
         return _response(200, answer, content_type, headers)
 
     def _found(self, request: Request) -> tuple[Route, Call]:
@@ -217,6 +221,19 @@ def refusal(code: int, message: str, content_type: str = negotiation.V1) -> Resp
 
 def _response(status: int, answer: Any, content_type: str, headers: Mapping[str, str] | None = None) -> Response:
     return Response(status, json.dumps(answer, separators=(",", ":")).encode(), content_type, headers or {})
+
+
+async def _encoded_list(answer: list[Any]) -> bytes:
+    """Return the JSON of a list; other requests are answered between its parts."""
+    parts: list[bytes] = []
+    at_once = 0
+    for each in answer:
+        parts.append(json.dumps(each, separators=(",", ":")).encode())
+        at_once += len(parts[-1])
+        if at_once > BYTES_AT_ONCE:
+            at_once = 0
+            await asyncio.sleep(0)
+    return b"[" + b",".join(parts) + b"]"
 
 
 # --- subjects and versions ------------------------------------------------------------------------------

@@ -147,7 +147,9 @@ def test_request_beyond_a_limit_is_answered(data: bytes, status: bytes) -> None:
     asyncio.run(check())
 
 
-def test_body_that_does_not_come_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_body_that_does_not_come_has_a_deadline(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(http_server, "RECEIVE_S", 0.1)
 
     async def check() -> None:
@@ -162,6 +164,7 @@ def test_body_that_does_not_come_has_a_deadline(monkeypatch: pytest.MonkeyPatch)
         await server.stop()
 
     asyncio.run(check())
+    assert not caplog.records, "a slow client does not fill the log"
 
 
 def test_connection_serves_one_request_after_the_other_and_ends_with_its_client() -> None:
