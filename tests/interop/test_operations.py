@@ -57,8 +57,8 @@ class Site:
         self.second_disk = folder / "disk2"
         self.second_disk.mkdir()
         (self._zookeeper_data,) = (folder / "zookeeper").glob("*/data")
-        self._backup = folder / "backup"
-        self._backup.mkdir()
+        self.backup = folder / "backup"
+        self.backup.mkdir()
         programs = folder / "bin"
         programs.mkdir()
         (programs / "barnabas").write_text(f'#!/bin/sh\nexec {sys.executable} -m barnabas.cli.main "$@"\n')
@@ -104,7 +104,7 @@ class Site:
             ("/var/lib/barnabas/2", self.cluster.brokers[2].data),
             ("/disk2", self.second_disk),
             ("-o barnabas -g barnabas ", ""),
-            ("/backup", self._backup),
+            ("/backup", self.backup),
         ):
             command = command.replace(there, str(here))
         assert "/var/" not in command
@@ -189,6 +189,7 @@ TESTED = {
     "Several disks",
     "One of them fails",
     "Backups",
+    "A broker's folder from a backup",
     "The tree from a backup",
 }
 
@@ -236,6 +237,21 @@ def test_tree_from_a_backup_loses_nothing_that_was_acknowledged_since(site: Site
         with pytest.raises(BarnabasError, match="is there, of a topic that is not known"):
             admin.create_topic("views", partitions=1, replication_factor=3)
     assert "belongs to no topic; it is left as it is" in site.cluster.brokers[1].log.read_text()
+
+
+def test_folder_from_a_backup_loses_nothing_that_was_acknowledged_since(site: Site) -> None:
+    site.send(b"day 1")
+    broker = site.cluster.brokers[2]
+    broker.stop()
+    shutil.copytree(broker.data, site.backup / "2")
+    broker.start()
+    wait_until(site.is_well, "every replica is in sync")
+    site.send(b"day 2")
+
+    site.do("A broker's folder from a backup")
+    assert "is an older copy of itself" in broker.log.read_text()
+    site.cluster.wait_until_same("clicks")
+    assert site.values(2) == [b"day 1", b"day 2"]
 
 
 def test_all_brokers_are_restarted_and_their_settings_change_meanwhile(site: Site) -> None:

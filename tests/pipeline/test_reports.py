@@ -200,7 +200,7 @@ def test_the_command_reports_on_loaded_tables(
     assert picture.stat().st_size > 10_000
     assert run(["report", "popularity", "clicks", *place, "--where", "type = 'click'", "--top", "2"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["rank", "item", "events", "visitors", "share"]
-    assert run(["report", "popularity", "clicks", *place, "--where", "typ = 'click'"]) == 1
+    assert run(["report", "popularity", "clicks", *place, "--where", "typ = 'click'"]) == 2
     assert "--where: " in capsys.readouterr().err
     assert run(["report", "popularity", "nowhere", *place]) == 1
     assert "nowhere" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from barnabas.client.answers import left_out
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import DisconnectedError, ErrorCode, KafkaError, TimedOutError
 from barnabas.model import NO_OFFSET, OffsetAndTimestamp, TopicPartition
 from barnabas.protocol.messages.list_offsets import (
     EARLIEST_TIMESTAMP,
@@ -119,10 +119,16 @@ async def epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> 
     A partition that is answered with an error which will not pass is left out; one try.
 
     :raises KafkaError: a leader is not known, or has changed.
+    :raises DisconnectedError: a leader is gone; the metadata is refreshed before the next try.
     :raises UnsupportedVersionError: a broker has no such question.
     """
     found: dict[TopicPartition, int] = {}
-    for response in await ask_leaders(cluster, epochs, _ask_epochs):
+    try:
+        responses = await ask_leaders(cluster, epochs, _ask_epochs)
+    except (DisconnectedError, TimedOutError):
+        cluster.want_refresh(is_stale=True)
+        raise
+    for response in responses:
         for topic in response.topics:
             for each in topic.partitions:
                 tp = TopicPartition(topic.topic, each.partition)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from barnabas.client.offset_queries import epoch_ends
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import DisconnectedError, ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import stamp
@@ -152,3 +152,23 @@ def test_leader_that_has_changed_is_asked_again_and_one_that_refuses_is_not(code
         assert cluster.refreshes == 1
     else:
         assert asyncio.run(epoch_ends(cluster, {HERE: 4})) == {}
+
+
+def test_leader_that_is_gone_makes_the_client_look_for_the_new_one():
+    class Cluster:
+        view = SimpleNamespace(leader=lambda _tp: 1)
+        refreshes = 0
+
+        def use_topics(self, topics):
+            assert topics == {TOPIC}
+
+        async def send(self, _node, _request):
+            raise DisconnectedError("Connection refused")
+
+        def want_refresh(self, *, is_stale):
+            self.refreshes += is_stale
+
+    cluster = Cluster()
+    with pytest.raises(DisconnectedError):
+        asyncio.run(epoch_ends(cluster, {HERE: 4}))
+    assert cluster.refreshes == 1
