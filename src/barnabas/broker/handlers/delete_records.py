@@ -15,7 +15,7 @@ from barnabas.broker.error_codes import error_code
 from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
-from barnabas.model import NO_OFFSET, TopicPartition
+from barnabas.model import NO_OFFSET
 from barnabas.protocol.messages.delete_records import (
     UP_TO_HIGH_WATERMARK,
     DeleteRecordsPartition,
@@ -81,9 +81,11 @@ async def _wait_for_followers(topics: Topics, deleted: list[DeleteRecordsTopicRe
 
 
 def _is_offline(topics: Topics, topic: str, number: int) -> bool:
-    """Whether the disk refused to make durable what was deleted."""
-    where = TopicPartition(topic, number)
-    return topics.has_partition(where) and topics.partition(*where).log.is_offline
+    """Return whether the disk refused to store the log start offset; False where this broker does not lead."""
+    try:
+        return topics.partition(topic, number).log.is_offline
+    except BarnabasError:
+        return False
 
 
 def _refuse(results: list[DeleteRecordsPartitionResult], code: ErrorCode) -> None:
