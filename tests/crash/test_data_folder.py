@@ -32,7 +32,7 @@ def stopped(broker: BrokerProcess) -> BrokerProcess:
 
 
 def test_folder_of_a_running_broker(broker: BrokerProcess) -> None:
-    assert "is used by another process" in refusal(broker.data)
+    assert "is used by another broker (process " in refusal(broker.data)
 
 
 def test_folder_of_a_newer_format(stopped: BrokerProcess) -> None:

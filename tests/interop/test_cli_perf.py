@@ -213,7 +213,7 @@ def test_consumers_share_the_partitions(figures: Figures, run: Run, full_topic: 
     found = figures("consume", "-t", full_topic, "--consumers", 3)
     assert (found["records"], found["consumers"]) == (30_000, 3)
     assert figures("consume", "-t", full_topic, "--consumers", 2, "-n", 999)["records"] == 999
-    done = run("consume", "-t", full_topic, "--consumers", 7, code=1)
+    done = run("consume", "-t", full_topic, "--consumers", 7, code=2)
     assert "7 consumers cannot share 6 partitions" in done.stderr
 
 
