@@ -232,6 +232,7 @@ class Broker:
         self.topics = Topics(
             self.config, tree, logs, self._in_tree_thread, open_files, work, self.clock, self._around.chance
         )
+        self.topics.check_disk = self._reserve.check_room
         self._moves = LogMoves(self.topics, logs, work, self._throttles.log_dirs)
         self.isr_updates = IsrUpdates(self.topics, self.clock, self.config.replica_lag_time_max_ms / 1000)
         self.topics.roles.on_isr_wanted = self.isr_updates.want
@@ -448,7 +449,7 @@ class Broker:
         )
 
     def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        if function is deletion_notes.note_deletion:
+        if function in {deletion_notes.note_deletion, registry.take_topic_back}:
             # Deleting a topic makes room, so it must work on a full disk.
             self._reserve.give_up_if_short()
         return self._threads.in_tree_thread(function, *arguments)

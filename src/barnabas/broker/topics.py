@@ -44,7 +44,7 @@ from barnabas.coordination.reassignments import End
 from barnabas.coordination.registry import TopicInfo
 from barnabas.coordination.tree import NodeExistsError, NoNodeError, Tree
 from barnabas.coordination.values import ReplicaSet, TopicAssignment
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import BarnabasError, CoordinationError, ErrorCode, KafkaError
 from barnabas.log_lines import about
 from barnabas.model import TopicPartition
 from barnabas.storage.data_folders import AnyLogs
@@ -97,6 +97,8 @@ class Topics(HostedTopics):
         super().__init__(config, tree, logs, in_tree_thread, work, clock, chance)
         self._open_files = open_files
         self._chance = chance
+        self.check_disk: Callable[[int], None] = lambda _count: None
+        """Checks that the disk has room for so many new partitions (`Reserve.check_room`)."""
 
     def check_new(
         self,
@@ -109,6 +111,7 @@ class Topics(HostedTopics):
         """Check that this topic could be made; return where its replicas would be.
 
         :raises KafkaError: why it could not.
+        :raises StorageError: the disk is full.
         """
         check_topic_name(name)
         if name in self._by_name:
@@ -123,6 +126,7 @@ class Topics(HostedTopics):
         internal_topics.check_settings(name, self._config, {}, settings, factor)
         own = [number for number, each in enumerate(placed) if self._config.broker_id in each]
         self._open_files.check_room(len(own))
+        self.check_disk(len(own))
         for number in own:
             self.hosting.check_free(TopicPartition(name, number))
         return placed
@@ -141,6 +145,7 @@ class Topics(HostedTopics):
         :param assignment: the brokers of each partition's replicas; None: they are spread over all brokers.
         :raises KafkaError: it exists, its name or a setting is wrong, a folder of another topic is in its way.
         :raises StorageError: the disk refused its folders; what this call made is gone again.
+        :raises CoordinationError: the tree did not store the topic durably; what this call made is gone again.
         """
         async with self._changing:
             placed = self.check_new(name, partition_count, settings, replication_factor, assignment)
@@ -155,9 +160,14 @@ class Topics(HostedTopics):
                 raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists") from None
             self.picture.put_topic(info)
             try:
+                await self._in_tree_thread(self._tree.flush)
                 topic = await self._open_new(info, self._config_of(info), self.hosting.make)
             except BarnabasError:
-                await self._take_back(info)
+                try:
+                    await self._take_back(info)
+                except CoordinationError as error:
+                    message = "topic %s stays, without logs: the tree refused its deletion (%s); delete it later"
+                    log.error(message, name, error, extra=about(name))  # noqa: TRY400 - the words say all
                 raise
             log.info("created topic %s with %d partitions", name, partition_count, extra=about(name))
             self.on_led()
@@ -224,6 +234,7 @@ class Topics(HostedTopics):
         placed = added_replicas(self.picture, existing, added_count, assignment)
         own = [n for n, each in enumerate(placed, start=count) if self._config.broker_id in each]
         self._open_files.check_room(len(own))
+        self.check_disk(len(own))
         new = [where for n in own if not self.hosting.is_there(where := TopicPartition(name, n))]
         config = config_in_force(self._config, name, topic.settings, replication_factor_of(topic.partitions))
         try:

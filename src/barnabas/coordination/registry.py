@@ -41,7 +41,6 @@ from barnabas.coordination.tree import (
     Operation,
     Set,
     Tree,
-    TreeUnavailableError,
     Watch,
 )
 from barnabas.coordination.values import (
@@ -273,7 +272,6 @@ def create_topic(
     :param replicas: for each partition the brokers that hold it; the first one that lives leads.
     :param live: the brokers that live; None: all of them do. The others are not in sync.
     :raises NodeExistsError: there is a topic of this name.
-    :raises TreeUnavailableError: the tree did not store the topic durably; it is deleted again if that is possible.
     """
     ensure_paths(tree, [paths.DELETED_TOPIC_IDS])  # what is written of its partitions looks there
     assignment = TopicAssignment(bytes(topic_id), tuple(tuple(each) for each in replicas))
@@ -282,15 +280,7 @@ def create_topic(
     if not _is_created_at_once(tree, name, assignment, states, config):
         version = create_in_steps(tree, name, assignment, states, config or {})
     partitions = tuple(map(PartitionInfo, assignment.replicas, states, [0] * len(states)))
-    made = TopicInfo(name, assignment.topic_id, partitions, dict(config or {}), version)
-    try:
-        tree.flush()
-    except TreeUnavailableError:
-        # The caller reports a failure, so the topic must not stay. A full disk may refuse the deletion too.
-        with suppress(TreeUnavailableError):
-            take_topic_back(tree, made)
-        raise
-    return made
+    return TopicInfo(name, assignment.topic_id, partitions, dict(config or {}), version)
 
 
 def _is_created_at_once(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from barnabas.errors import StorageError
 from barnabas.storage.file_names import RESERVE
 from barnabas.storage.filesystem import FileSystem
 
@@ -19,6 +20,9 @@ RESERVE_BYTES = 8 * 1024 * 1024
 
 _SHARE = 16
 """The reserve takes at most this part of the free room."""
+
+_TOPIC_BYTES, _PARTITION_BYTES = 64 * 1024, 16 * 1024
+"""A new topic and each of its partitions need this room at most, for their folders, files and nodes in the tree."""
 
 
 class Reserve:
@@ -47,6 +51,25 @@ class Reserve:
                 logger.warning("%s is given up, since the disk is full; make room", self._path)
         except OSError as error:
             logger.warning("%s: cannot be given up: %s", self._path, error)
+
+    def check_room(self, partition_count: int) -> None:
+        """Check that the disk has room for so many new partitions of a topic, beside the reserve.
+
+        On a full disk a topic could be written to the tree in part, and the tree would have no room to delete it.
+
+        :raises StorageError: the disk is full.
+        """
+        folder = self._path.parent
+        needed = _TOPIC_BYTES + partition_count * _PARTITION_BYTES
+        try:
+            free = self._filesystem.free_bytes(folder)
+        except OSError as error:
+            raise StorageError(f"cannot ask for the free room of {folder}: {error}") from error
+        if free < needed:
+            raise StorageError(
+                f"the disk is full: {folder} has {free} bytes free, and {partition_count} new partitions need {needed};"
+                " make room"
+            )
 
     def _grow(self, size: int) -> None:
         file = self._filesystem.open(self._path, create=True)

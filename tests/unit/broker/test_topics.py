@@ -17,6 +17,7 @@ from barnabas.broker.handlers.incremental_alter_configs import incremental_alter
 from barnabas.broker.log_configs import log_configs
 from barnabas.broker.settings.resources import ResourceType
 from barnabas.coordination import configs, deletion_notes, paths, registry
+from barnabas.coordination.tree import TreeUnavailableError
 from barnabas.coordination.values import Deletion, encode_partition_state
 from barnabas.errors import CoordinationError, ErrorCode, KafkaError, StorageError
 from barnabas.model import TopicPartition
@@ -302,6 +303,53 @@ def test_creation_that_fails_removes_only_what_it_made(bench: Bench) -> None:
     assert bench.folders("clicks-?") == ["clicks-2"]
     assert (bench.folder / "clicks-2" / "notes.txt").read_text() == "mine"
     assert bench.partitions_in_tree() == 0
+
+
+def test_topic_that_the_tree_cannot_store_durably_is_deleted_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise TreeUnavailableError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.tree, "flush", refuse)
+        with pytest.raises(TreeUnavailableError, match="disk is full"):
+            bench.create()
+    assert bench.topics.get("clicks") is None
+    assert registry.read_topics(bench.tree) == {}
+    bench.create()
+
+
+def test_failed_creation_reports_its_own_error_if_the_tree_refuses_the_deletion_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise TreeUnavailableError("no room for the deletion")
+
+    (bench.folder / "clicks-0").mkdir()
+    (bench.folder / "clicks-0" / "notes.txt").write_text("mine")
+    for function in (registry.take_topic_back, deletion_notes.note_deletion):
+        monkeypatch.setattr(function.__module__ + "." + function.__name__, refuse)
+    with pytest.raises(StorageError, match="clicks-0"):
+        bench.create()
+    assert "topic clicks stays" in caplog.text
+    assert "no room for the deletion" in caplog.text
+
+
+def test_neither_a_topic_nor_a_partition_is_made_without_room_on_the_disk(bench: Bench) -> None:
+    def refuse(count: int) -> None:
+        raise StorageError(f"the disk is full: no room for {count}")
+
+    bench.topics.check_disk = refuse
+    with pytest.raises(StorageError, match="no room for 3"):
+        bench.create(3)
+    assert registry.read_topics(bench.tree) == {}
+    bench.topics.check_disk = lambda _count: None
+    bench.create(3)
+    bench.topics.check_disk = refuse
+    with pytest.raises(StorageError, match="no room for 1"):
+        asyncio.run(bench.topics.grow("clicks", 4))
+    assert bench.partitions_in_tree() == 3
 
 
 def test_requests_have_their_turn_while_many_logs_are_opened(bench: Bench) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.coordination import configs, deletion_notes, large_topics, paths, registry
 from barnabas.coordination.changes import StateChange
-from barnabas.coordination.tree import BadVersionError, EventKind, NodeExistsError, NoNodeError, TreeUnavailableError
+from barnabas.coordination.tree import BadVersionError, EventKind, NodeExistsError, NoNodeError
 from barnabas.coordination.values import (
     BadNodeError,
     BrokerRegistration,
@@ -515,15 +515,3 @@ def test_ten_thousand_states_are_written_in_thirteen_steps(tree, monkeypatch):
     wanted = [StateChange(TopicPartition("clicks", number), TOPIC_ID, state, 1) for number in range(10_000)]
     assert registry.write_partition_states(tree, wanted) == wanted
     assert sizes == [803] * 12 + [403], "and one that tells the others, and two that guard the topic"
-
-
-def test_topic_that_is_not_stored_durably_is_deleted_again(tree, monkeypatch):
-    def refuse():
-        raise TreeUnavailableError("database or disk is full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(tree, "flush", refuse)
-        with pytest.raises(TreeUnavailableError, match="disk is full"):
-            registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
-    assert registry.read_topics(tree) == {}
-    assert registry.create_topic(tree, "clicks", TOPIC_ID, [[1]]).name == "clicks"
