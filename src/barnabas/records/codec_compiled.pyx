@@ -22,10 +22,13 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+from collections.abc import Sequence
+
 from barnabas.errors import CorruptBatchError
 from barnabas.model import TimestampType
 from barnabas.records import codec_pure
 from barnabas.records.columns import BinaryBuffers, ColumnBuffers, HeaderBuffers
+from barnabas.records.record_protocol import ANNOTATIONS, DATA_CLASS_FIELDS, FIELDS, record_of, timestamp_of
 
 cdef enum:
     HEADER_SIZE = 61

@@ -90,13 +90,18 @@ cdef class Body:
 @cython.final
 @cython.no_gc
 @cython.freelist(512)
+@cython.collection_type("sequence")
 cdef class Record:
     """One record of a partition; see the twin. Its attributes are made when they are asked for.
 
     It keeps the batch that it came in (decompressed) in memory.
     """
 
-    __match_args__ = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
+    __match_args__ = FIELDS
+    _fields = FIELDS
+    _field_defaults = {}
+    __annotations__ = dict(ANNOTATIONS)
+    __dataclass_fields__ = DATA_CLASS_FIELDS
 
     cdef Body body
     cdef Row row
@@ -154,43 +159,79 @@ cdef class Record:
             return self.body.headers
         return read_headers(self.body.data, self.row.headers_position, self.row.header_count)
 
-    def _fields(self):
+    @property
+    def timestamp(self):
+        """The timestamp in UTC; see the twin."""
+        return timestamp_of(self.row.timestamp_ms)
+
+    cdef tuple as_tuple(self):
+        cdef Body body = self.body
         return (
-            self.body.topic,
-            self.body.partition,
+            body.topic,
+            body.partition,
             self.row.offset,
             self.row.timestamp_ms,
-            self.body.timestamp_type,
-            self.key,
-            self.value,
+            body.timestamp_type,
+            slice_of(body.data, self.row.key_position, self.row.key_size),
+            slice_of(body.data, self.row.value_position, self.row.value_size),
             self.headers,
         )
 
     def __iter__(self):
-        return iter(self._fields())
+        return iter(self.as_tuple())
 
     def __len__(self):
         return 8
 
     def __getitem__(self, item):
-        return self._fields()[item]
+        return self.as_tuple()[item]
 
     def __richcmp__(self, other, int operation):
         if isinstance(other, Record):
-            other = (<Record>other)._fields()
+            other = (<Record>other).as_tuple()
         elif not isinstance(other, tuple):
             return NotImplemented
-        return PyObject_RichCompare(self._fields(), other, operation)
+        return PyObject_RichCompare(self.as_tuple(), other, operation)
 
     def __hash__(self):
-        return hash(self._fields())
+        return hash(self.as_tuple())
+
+    def __add__(self, other):
+        return tuple(self) + other
+
+    def __contains__(self, item):
+        return item in self.as_tuple()
 
     def __reduce__(self):
-        return Record, self._fields()
+        return record_of, self.as_tuple()
+
+    def count(self, value):
+        """Return how many fields have a value, as a tuple does."""
+        return self.as_tuple().count(value)
+
+    def index(self, value, *limits):
+        """Return the place of a field with a value, as a tuple does."""
+        return self.as_tuple().index(value, *limits)
+
+    def _asdict(self):
+        """Return the fields by their names."""
+        return dict(zip(FIELDS, self.as_tuple()))
+
+    def _replace(self, **changes):
+        """Return a record with other values in some fields."""
+        return Record(**{**self._asdict(), **changes})
+
+    @classmethod
+    def _make(cls, fields):
+        """Return a record with fields in their order."""
+        return cls(*fields)
 
     def __repr__(self):
-        fields = ", ".join(f"{name}={field!r}" for name, field in zip(self.__match_args__, self._fields()))
+        fields = ", ".join(f"{name}={field!r}" for name, field in zip(FIELDS, self.as_tuple()))
         return f"Record({fields})"
+
+
+Sequence.register(Record)
 
 
 cdef inline object slice_of(bytes data, int32_t position, int32_t size):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import partial
 from itertools import repeat
 from typing import NamedTuple, cast
@@ -25,6 +26,7 @@ from barnabas.records.codec_pure.limits import (
 from barnabas.records.codec_pure.varints import SIGNED, decode_varint
 from barnabas.records.columns import Buffer
 from barnabas.records.header import BatchHeader
+from barnabas.records.record_protocol import ANNOTATIONS, DATA_CLASS_FIELDS, record_of, timestamp_of
 
 
 class Record(NamedTuple):
@@ -44,6 +46,17 @@ class Record(NamedTuple):
     value: bytes | None
     headers: tuple[Header, ...]
 
+    @property
+    def timestamp(self) -> datetime | None:
+        """The timestamp in UTC; None where the record has none, or where the calendar ends before it."""
+        return timestamp_of(self.timestamp_ms)
+
+    def __reduce__(self) -> tuple[Callable[..., Record], tuple[object, ...]]:
+        return record_of, tuple(self)
+
+
+Record.__annotations__ = dict(ANNOTATIONS)
+Record.__dataclass_fields__ = DATA_CLASS_FIELDS  # type: ignore[attr-defined]
 
 _make_record = cast("Callable[[Iterable[object]], Record]", partial(tuple.__new__, Record))
 
