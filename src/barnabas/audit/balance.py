@@ -11,14 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from barnabas.audit.consumed import ConsumedGroup
 from barnabas.audit.differences import differences, gaps_by_log
-from barnabas.audit.events import LOADED, MonitoringEvent
+from barnabas.audit.events import MonitoringEvent
 from barnabas.audit.findings import WRONG, Finding, Kind
+from barnabas.audit.gone_records import GoneRecords, before_the_first_row, lost_with_earlier_topics
 from barnabas.audit.identities import Producer
 from barnabas.audit.loaded import LoadedTable, expired_rows
 from barnabas.audit.mirrored import MirroredTopic, SourceSide, compare_with_source
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.told import Told
-from barnabas.audit.windows import NOTHING, Tally, window_of
+from barnabas.audit.windows import Tally, window_of
 
 
 @dataclass(slots=True)
@@ -130,7 +131,8 @@ def balance(
     :param source: of a mirrored topic: what was produced there is compared with what was mirrored.
     :param since_ms: earlier windows are left out of the rest; of events they are left out here.
     """
-    told = Told(events, topic_id, stored.width_ms, since_ms)
+    everything = list(events)
+    told = Told(everything, topic_id, stored.width_ms, since_ms)
     windows = _Windows(stored)
     produced = windows.add_told(told)
     windows.add_stored(told)
@@ -138,7 +140,7 @@ def balance(
     findings = [*_repeats(told, stored), *of_log, *gaps_by_log(told, stored)]
     mirrored: MirroredTopic | None = None
     if source is not None:
-        mirrored = compare_with_source(source, told, stored)
+        mirrored = compare_with_source(source, told, stored.width_ms)
         windows.add_source(mirrored)
         findings += mirrored.findings
     if group is not None:
@@ -150,8 +152,12 @@ def balance(
     if table is not None:
         windows.add_rows(table)
         of_expired, vouched = expired_rows(table, stored)
-        findings += [_with_sender(told, each) for each in (*table.rows.findings, *of_expired)]
-        findings += _lost_before_they_were_loaded(told, produced, stored, table, vouched)
+        of_expired = [_with_sender(told, each) for each in of_expired]
+        findings += [*(_with_sender(told, each) for each in table.rows.findings), *of_expired]
+        gone = [*GoneRecords(told, produced, stored, table, taken, vouched, findings).findings()]
+        if since_ms is None:  # offsets say nothing of times
+            gone += before_the_first_row(table, [*of_expired, *gone])
+        findings += [*gone, *lost_with_earlier_topics(everything, topic_id, produced, stored, since_ms)]
     in_order = windows.closed(findings, vouched, taken)
     applications = _applications(told, produced, stored, table)
     if mirrored is not None:
@@ -269,29 +275,6 @@ class _Windows:
 def _with_sender(told: Told, finding: Finding) -> Finding:
     event = told.instance_of.get(finding.producer.producer_id)
     return finding if event is None else replace(finding, host=event.host, application=event.application)
-
-
-def _lost_before_they_were_loaded(
-    told: Told,
-    produced: dict[tuple[int, Producer], Tally],
-    stored: StoredLog,
-    table: LoadedTable,
-    vouched: set[tuple[int, int]],
-) -> Iterable[Finding]:
-    """Compare what was produced with the accounts of loads, where the log has expired."""
-    for (window_ms, producer), sent in produced.items():
-        if (window_ms, producer.partition) not in vouched:
-            continue
-        loaded = table.account_of(window_ms).counted.get(producer, NOTHING)
-        doubts = told.doubts.get((window_ms, producer), ())
-        more = loaded.records - sent.records
-        if not -1 < more <= sum(doubt.records for doubt in doubts):
-            kind = Kind.LOST if more < 0 else Kind.EXTRA if producer.producer_id in told.ended else Kind.OPEN
-        elif not doubts and loaded.fingerprint != sent.fingerprint:
-            kind, more = Kind.EXCHANGED, 1
-        else:
-            continue
-        yield _with_sender(told, Finding(kind, window_ms, producer, abs(more), tier=LOADED))
 
 
 def _place(finding: Finding) -> tuple[int, Producer, str, Kind]:

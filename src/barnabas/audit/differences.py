@@ -2,8 +2,10 @@
 
 Retention takes records from the beginning of a partition, and so from the beginning of what each producer has sent
 there: the first sequence number that is left says how many these are. As many may be missing without being lost, in
-whatever windows they were; what is missing beyond that is lost. Of a producer that has nothing left in a partition,
-windows up to that of the partition's first record may have expired.
+whatever windows they were; what is missing beyond that is lost, also in windows that have expired. Of a producer that
+has nothing left in a partition, windows up to that of the partition's first record may have expired.
+
+A table is compared with all that retention has taken (`gone_records.py`).
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ def differences(
             records -= by_retention
             if by_retention:
                 taken.add((window_ms, producer.partition))
-        if kind is None or not records or stored.is_expired(producer.partition, window_ms):
+        if kind is None or not records:
+            continue
+        is_known_beyond_retention = kind is Kind.LOST and not producer.is_mirror and stored.has_any_of(producer)
+        if stored.is_expired(producer.partition, window_ms) and not is_known_beyond_retention:
             continue
         missing = tuple(stored.gaps_of(producer)) if kind in (Kind.LOST, Kind.EXCHANGED) else ()
         findings.append(Finding(kind, window_ms, producer, records, event.host, event.application, missing=missing))
@@ -60,9 +65,10 @@ def gaps_by_log(told: Told, stored: StoredLog) -> Iterator[Finding]:
 
     A producer numbers its records without gaps, and brokers refuse a batch that does not follow on the one before it
     (KIP-98), so a number that is missing was there. What is lost at the end of what a producer has sent leaves no gap.
+    Retention takes records from the beginning of a log, so it leaves no gap either.
     """
     for window_ms, producer, first, records in stored.gaps():
-        if producer.producer_id in told.instance_of or stored.is_expired(producer.partition, window_ms):
+        if producer.producer_id in told.instance_of:
             continue
         yield Finding(Kind.LOST, window_ms, producer, records, missing=((first, records),), is_by_log=True)
 

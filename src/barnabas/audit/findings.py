@@ -62,6 +62,8 @@ class Finding:
     """Of a table: which offsets it is about, as first and count."""
     is_by_log: bool = False
     """The producer tells nothing; the log has counted in its place."""
+    earlier_topic_id: str = ""
+    """Of a deleted topic that had the same name, in hex; empty for the topic that has the name now."""
 
 
 @dataclass(slots=True)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from barnabas.audit.events import MIRRORED, MonitoringEvent
 from barnabas.audit.findings import Finding, Kind
 from barnabas.audit.identities import Producer
-from barnabas.audit.stored import StoredLog
 from barnabas.audit.told import Told
-from barnabas.audit.windows import NOTHING, Tally, window_of
+from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, Tally, window_of
 
 Place = tuple[int, Producer]
 """A window and a producer."""
@@ -64,20 +63,23 @@ def account_begins(events: Iterable[MonitoringEvent], width_ms: int) -> dict[int
     return {partition: window_ms for partition, (first, window_ms) in begins.items() if first}
 
 
-def compare_with_source(source: SourceSide, told: Told, stored: StoredLog) -> MirroredTopic:
+def compare_with_source(source: SourceSide, told: Told, width_ms: int) -> MirroredTopic:
     """Compare what was told in the source with what mirrors have told here.
 
-    :param stored: whose windows the others' fit into, and which knows of which of them nothing can be said.
+    Neither log is needed for this, so what retention takes from the target's log hides nothing.
+
+    :param width_ms: of a window, into which those of the events fit.
     """
-    upstream = Told(source.events, source.topic_id, stored.width_ms)
-    produced, mirrored = upstream.produced(), _mirrored(told, stored.width_ms)
+    upstream = Told(source.events, source.topic_id, width_ms)
+    produced, mirrored = upstream.produced(), _mirrored(told, width_ms)
+    begins = account_begins(told.events, width_ms)
     lag = _lag(source, told)
     findings: list[Finding] = []
     # What is not mirrored yet is what came last; so is its time, nearly always.
     for place in sorted(produced.keys() | mirrored.keys(), reverse=True):
         window_ms, producer = place
         event = upstream.instance_of.get(producer.producer_id)
-        if event is None or stored.is_expired(producer.partition, window_ms):
+        if event is None or window_ms <= begins.get(producer.partition, NO_WINDOW_MS - 1):
             continue
         differences = _differences(upstream, place, produced.get(place, NOTHING), mirrored.get(place, NOTHING), lag)
         findings += [

@@ -202,6 +202,10 @@ class StoredLog:
         laps = range(first, self._reached.get(producer, first) + 1, SEQUENCE_MAX + 1)
         return sum(stretches.count_in(each, records) for each in laps)
 
+    def has_any_of(self, producer: Producer) -> bool:
+        """Whether any record of a producer is there."""
+        return producer in self._stretches
+
     def taken_of(self, producer: Producer, begin: int = 0, left_out: int = 0) -> int:
         """Return how many of a producer's records retention has taken: those before the first number that is left.
 

@@ -43,13 +43,20 @@ class TableRows:
     """By window and partition: all rows, with offsets for numbers."""
     loaded: dict[Producer, int] = field(default_factory=dict)
     """By producer: rows of records that the log still has, with second copies."""
-    waiting: int = 0
-    """Records of the log that are not loaded yet."""
+    waiting_of: dict[tuple[int, Producer], int] = field(default_factory=dict)
+    """By window and producer: records of the log that are not loaded yet."""
+    first_offsets: dict[int, int] = field(default_factory=dict)
+    """By partition, the least offset of a row."""
     _copies: dict[int, OffsetCopies] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {each: max(0, end - self.begins.get(each, end)) for each, end in self.next_offsets.items()}
         self._copies = {partition: OffsetCopies(length) for partition, length in lengths.items()}
+
+    @property
+    def waiting(self) -> int:
+        """How many records of the log are not loaded yet."""
+        return sum(self.waiting_of.values())
 
     @property
     def records(self) -> int:
@@ -66,6 +73,10 @@ class TableRows:
         for window_ms, found in tallies_by_window(offsets_of(partition), offsets, windows_ms).items():
             of_window = self.tallies.setdefault(window_ms, {})
             of_window[partition] = of_window.get(partition, NOTHING).plus(found)
+        of_a_log = offsets[offsets >= 0]
+        if len(of_a_log):
+            first = int(of_a_log.min())
+            self.first_offsets[partition] = min(first, self.first_offsets.get(partition, first))
         begin = self.begins.get(partition, 0)
         foreign = (offsets >= self.next_offsets.get(partition, 0)) | (offsets < 0)
         for offset, window_ms in zip(offsets[foreign].tolist(), windows_ms[foreign].tolist(), strict=True):
@@ -117,7 +128,8 @@ class TableRows:
             )
 
     def _waits(self, producer: Producer, offset: int, records: int, window_ms: int) -> None:
-        self.waiting += records
+        place = (window_ms, producer)
+        self.waiting_of[place] = self.waiting_of.get(place, 0) + records
         until_ms = self.complete_until_ms
         is_late = until_ms is not None and window_ms + self.width_ms <= until_ms
         self.findings.note(Kind.LATE if is_late else Kind.OPEN, window_ms, producer, offset, records)

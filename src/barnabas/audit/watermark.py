@@ -31,8 +31,9 @@ class AuditState:
     """What a snapshot keeps of a table's audit.
 
     :param audit_id: under which the table's loads tell; `load_id`: the last of them.
-    :param is_whole: whether each load, from the beginning of the log on, has told.
-    :param judged_from_ms: earlier windows are not looked at: loads that did not tell may have brought of them.
+    :param is_whole: whether each load of the table has told.
+    :param judged_from_ms: the watermark leaves out earlier windows: loads that did not tell, or no load at all, may
+        have read their records. The audit does not leave them out.
     :param complete_until_ms: the watermark; None: there is none yet.
     :param marks: by topic, its id and the last window that the last load has told of.
     """

@@ -131,10 +131,13 @@ def _finding_as_json(finding: Finding) -> dict[str, Any]:
         "by_log": finding.is_by_log,
         "missing_sequences": [list(each) for each in finding.missing],
         "offsets": [list(each) for each in finding.offsets],
+        **({"earlier_topic_id": finding.earlier_topic_id} if finding.earlier_topic_id else {}),
     }
 
 
 def _where(finding: Finding) -> str | None:
+    if finding.earlier_topic_id:
+        return f"in the deleted topic of this name, id {finding.earlier_topic_id}"
     if finding.offsets:
         return f"{_PLACES.get(finding.kind, 'offsets')} {_stretches(finding.offsets)}"
     if finding.tier == STORED and finding.offset is not None:

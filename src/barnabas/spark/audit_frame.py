@@ -94,7 +94,7 @@ def audit(
     events = _events(spark, topic, bootstrap, side.topic_id, moment.told_to, from_ms, window_ms)
     told = _Told(events, side, group)
     rows = _rows(spark, side.frame(spark, span.where), topic, side.next_offsets, window_ms)
-    judged_from_ms = None if side.state is None else side.state.judged_from_ms or None
+    judged_from_ms = None if side.state is None or side.state.is_whole else side.state.judged_from_ms
     behind = _behind(spark, {**dict.fromkeys(side.next_offsets, 0), **moment.behind}, judged_from_ms)
     whole = _brought(told.sent, told.loaded, behind, LOADED, "not audited")
     if source is None:

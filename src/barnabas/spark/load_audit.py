@@ -84,8 +84,9 @@ class LoadAudit:
         if self._state is not None:
             self._state = replace(self._state, width_ms=width_ms)
             return width_ms
-        is_whole = LEDGER not in self._last_load and not any(each.start_offset for each in plan.ranges)
-        judged_from_ms = 0 if is_whole else settled_until_ms(planned_at_ms, width_ms) + width_ms
+        is_whole = LEDGER not in self._last_load
+        is_from_the_begin = is_whole and not any(each.start_offset for each in plan.ranges)
+        judged_from_ms = 0 if is_from_the_begin else settled_until_ms(planned_at_ms, width_ms) + width_ms
         self._state = AuditState(uuid.uuid4().hex, "", width_ms, is_whole, judged_from_ms)
         return width_ms
 

@@ -283,7 +283,10 @@ def test_records_without_numbers_are_not_counted_by_the_log() -> None:
     assert (window.unaudited, window.counted_by_log) == (10, 0)
 
 
-def test_gap_that_retention_may_have_made_is_not_told() -> None:
-    stored = log((0, 0, 10), (10, 13, 7))
+@pytest.mark.parametrize("tells", [True, False])
+def test_gap_between_records_that_are_left_is_lost_in_an_expired_window_too(tells: bool) -> None:
+    """Retention takes records from the beginning of the log, so it cannot have taken the three."""
+    stored = log((5, 5, 5), (10, 13, 7))
     stored.begins_late(0, 0)
-    assert findings(balance([], stored)) == []
+    told = [event({ONE: tally(ONE, 0, 20, 0)})] if tells else []
+    assert findings(balance(told, stored)) == [(Kind.LOST, 3)]

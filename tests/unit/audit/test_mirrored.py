@@ -146,6 +146,13 @@ def test_what_is_lost_of_a_source_that_begins_late_is_not_called_expired() -> No
     assert [each.status for each in whole.windows] == ["expired", "expired"]
 
 
+def test_record_that_no_mirror_brought_is_lost_though_the_log_of_the_target_has_expired() -> None:
+    stored = StoredLog(WIDTH_MS)
+    stored.is_emptied(0)
+    whole = balance([brought(18, reached=20)], stored, source=of_source(20, 20))
+    assert found(whole) == [(MIRRORED, Kind.LOST, 2)]
+
+
 def test_without_the_source_the_log_is_compared_with_what_mirrors_told() -> None:
     whole = balance([brought(20)], log((0, 19)))
     assert found(whole) == [(STORED, Kind.LOST, 1)]
