@@ -1,8 +1,14 @@
-"""Exit codes of processes in words."""
+"""Exit codes of the command, and those of any process in words."""
 
 from __future__ import annotations
 
 import signal
+
+EXIT_FAILED = 1
+EXIT_WRONG_SETTINGS = 2
+"""As wrong usage has. A supervisor does not start the command again: the result would be the same."""
+EXIT_TOO_MANY_BAD_RECORDS = 6
+"""A load has more bad records than `--max-bad-records` allows."""
 
 
 def how_it_ended(code: int) -> str:

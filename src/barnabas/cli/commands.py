@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from barnabas.cli.failures import EXIT_FAILED, exit_code_of, explain
+from barnabas.cli.failures import exit_code_of, explain
 from barnabas.cli.options import global_bootstrap_option
 from barnabas.cli.signals import EXIT_INTERRUPTED
 from barnabas.cli.standard_output import (
@@ -31,6 +31,7 @@ from barnabas.cli.standard_output import (
 )
 from barnabas.cli.version import version_line
 from barnabas.errors import BarnabasError
+from barnabas.exit_codes import EXIT_FAILED
 from barnabas.extras import missing_extra
 
 if TYPE_CHECKING:

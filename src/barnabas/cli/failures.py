@@ -16,6 +16,7 @@ from barnabas.errors import (
     KafkaError,
     TimedOutError,
 )
+from barnabas.exit_codes import EXIT_FAILED, EXIT_WRONG_SETTINGS
 
 _ADVICE = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has 1 to 249 of the characters a-z A-Z 0-9 . _ -",
@@ -30,17 +31,15 @@ SETTINGS_ALIKE = 0.75
 much in common."""
 
 
-EXIT_FAILED = 1
-EXIT_WRONG_SETTINGS = 2
-"""As wrong usage has. A supervisor does not start the command again: the result would be the same."""
-
-
 def exit_code_of(error: BarnabasError | OSError) -> int:
     """Return the exit code of a command that an error ends.
 
     >>> exit_code_of(ConfigurationError("there is no setting num.partition")), exit_code_of(TimedOutError("no answer"))
     (2, 1)
     """
+    own: object = getattr(error, "exit_code", None)
+    if isinstance(own, int):
+        return own
     is_wrong = isinstance(error, ConfigurationError) and not error.retriable
     return EXIT_WRONG_SETTINGS if is_wrong else EXIT_FAILED
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from barnabas.cli.broker_names import complete_topics
-from barnabas.cli.failures import explain
+from barnabas.cli.failures import exit_code_of, explain
 from barnabas.cli.options import bootstrap_option, connect, properties_option, require_topics
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.table_place import place_options
@@ -21,6 +21,7 @@ from barnabas.cli.terminal_text import counted
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
+from barnabas.exit_codes import EXIT_FAILED
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from barnabas.spark.table_place import TablePlace
     from barnabas.spark.table_store import Maintained
 
-EXIT_FAILED = 1
 PATTERN_NAMES = ("common", "combined", "syslog", "syslog5424", "nginx-error", "apache-error")
 """Those of line_patterns.py, which needs pyarrow; the help does not."""
 
@@ -109,8 +109,8 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
 @click.option(
     "--event-time",
     metavar="WHERE",
-    help="Where a new table's event times come from: record, line, a field, or FIELD:UNIT (s, ms, us, ns).  "
-    "[default: record; the group `time` of a pattern]",
+    help="Where a new table's event times come from: record, line, a field, a path within objects (source.ts_ms), or "
+    "FIELD:UNIT (s, ms, us, ns).  [default: record; the group `time` of a pattern]",
 )
 @click.option(
     "--timezone",
@@ -128,6 +128,12 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
     metavar="[NAMESPACE.]NAME",
     help="Put bad records into this table too, each once, with the reason; it is made where there is none.",
 )
+@click.option(
+    "--max-bad-records",
+    metavar="N|N%",
+    help="Commit nothing and exit with 6 where more records of a load are bad.  [default: any number may be]",
+)
+@click.option("--strict", is_flag=True, help="Fail where no record of a load has the field of the event time.")
 @click.option(
     "--audit/--no-audit",
     default=None,
@@ -232,7 +238,7 @@ def load(
             loads.close()
     _show(result, failures, as_json)
     if failures:
-        raise click.exceptions.Exit(EXIT_FAILED)
+        raise click.exceptions.Exit(_exit_code_of(failures))
 
 
 def _load_every(
@@ -358,10 +364,24 @@ def _remarks(table: TableLoad) -> Iterator[str]:
         yield f"sent to the dead-letter topic: {counted(table.dead_letters, 'bad record')}"
     if table.dead_letter_rows:
         yield f"put into the dead-letter table: {counted(table.dead_letter_rows, 'bad record')}"
+    if table.missing_event_field is not None:
+        yield (
+            f"warning: no record of this load has the field {table.missing_event_field!r} of the event time "
+            "(--strict makes this an error)"
+        )
     if table.without_time:
         yield f"without event time: {counted(table.without_time, 'record')}"
     if table.complete_until_ms is not None:
         yield f"all that was produced is there until {show_time_ms(table.complete_until_ms)}"
+
+
+def _exit_code_of(failures: Mapping[str, Exception]) -> int:
+    """Return the exit code that all failures have; where they have several, that of failures in general."""
+    codes = {
+        exit_code_of(error) if isinstance(error, BarnabasError | OSError) else EXIT_FAILED
+        for error in failures.values()
+    }
+    return codes.pop() if len(codes) == 1 else EXIT_FAILED
 
 
 def _told(error: Exception) -> str:
@@ -379,6 +399,7 @@ def _as_json(table: TableLoad) -> dict[str, object]:
         "dead_letters": table.dead_letters,
         "dead_letter_rows": table.dead_letter_rows,
         "without_event_time": table.without_time,
+        "missing_event_field": table.missing_event_field,
         "new_fields": dict(table.new_fields),
         "not_renamed": dict(table.not_renamed),
         "complete_until_ms": table.complete_until_ms,

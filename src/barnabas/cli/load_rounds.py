@@ -164,6 +164,8 @@ def _told(load: TableLoad) -> dict[str, object]:
         told["new_fields"] = dict(load.new_fields)
     if load.not_renamed:
         told["not_renamed"] = dict(load.not_renamed)
+    if load.missing_event_field is not None:
+        told["missing_event_field"] = load.missing_event_field
     if load.missing:
         told["missing"] = [str(gap) for gap in load.missing]
     if load.complete_until_ms is not None:

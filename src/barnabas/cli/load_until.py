@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from barnabas.cli.hopeless_loads import HopelessLoads
 from barnabas.cli.timestamps import parse_time_ms, show_time_ms
 from barnabas.clock import Clock
-from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedTopicError
+from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedTopicError, TooManyBadRecordsError
 
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult, TableLoad
@@ -22,7 +22,7 @@ DAY_MS = 86_400_000
 INTERVAL_S = 10.0
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
-_FOR_GOOD = (DataLossError, HistoryExpiredError, RecreatedTopicError)
+_FOR_GOOD = (DataLossError, HistoryExpiredError, RecreatedTopicError, TooManyBadRecordsError)
 """What no round gets past by itself, though other tables may go on."""
 
 Round = tuple["LoadResult", Mapping[str, Exception]]

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from barnabas.cli.child_process import ChildProcess, Ended, Event, Ready
-from barnabas.cli.failures import EXIT_WRONG_SETTINGS
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ConfigurationError
-from barnabas.exit_codes import how_it_ended
+from barnabas.exit_codes import EXIT_WRONG_SETTINGS, how_it_ended
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0

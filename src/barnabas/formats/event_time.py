@@ -1,15 +1,18 @@
-"""When what a record tells of happened: the record's own timestamp, a field of its value, or a time in its line.
+r"""When what a record tells of happened: the record's own timestamp, a field of its value, or a time in its line.
 
     record      the record's timestamp, as the producer set it
     line        the first time that the text has, in any form of times.py
     NAME        a field of JSON, or a group of a pattern; NAME:ms says that numbers in it are milliseconds
+    A.B         the field B of the object A, at any depth; a field of the value itself that is called `A.B` goes before
 
-Without a unit numbers tell by their size what they count (times.py).
+A backslash before a dot makes it a part of a name: `meta.sent\.at` is the field `sent.at` of the object `meta`. A
+backslash before a backslash stands for one. Without a unit, `times.py` derives the unit of a number from its size.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -18,6 +21,7 @@ import pyarrow.compute as pc
 
 from barnabas.errors import ConfigurationError
 from barnabas.formats import times
+from barnabas.formats.field_aliases import Aliases, Path
 from barnabas.formats.json_fields import SCHEMA_ID_BYTES
 from barnabas.formats.lines import as_text
 from barnabas.formats.times import FORMS, TIME_TYPE, UNITS, TimeUnit
@@ -27,6 +31,7 @@ LINE_LETTERS_MAX = 4_096
 """A time is looked for in so many letters of a line."""
 
 _GROUP_NAMES = ("year", "month", "day", "clock", "fraction", "zone", "hour", "minute", "second")
+_STEP = re.compile(r"\\[.\\]|[^.]|\.", re.DOTALL)
 _EPOCH = r"\d{10}(?:\.\d{1,9})?|\d{13}"
 
 
@@ -79,16 +84,64 @@ class EventTime:
 
     @property
     def field(self) -> str | None:
-        """The name of the field, None where it is none."""
+        """The name of the field, or the path to it; None where it is none."""
         return None if self.source in (RECORD, LINE) else self.source
 
-    def renamed(self, names: Mapping[str, str]) -> EventTime:
-        """Return where they come from once fields have other names: old ones and new.
+    @property
+    def path(self) -> Path:
+        r"""The names of the objects around the field, from the outside to the inside, and its own name.
 
-        >>> EventTime("at", "ms").renamed({"at": "happened"})
-        EventTime(source='happened', unit='ms', zone=None)
+        >>> EventTime("source.ts_ms").path, EventTime(r"meta.sent\.at").path, EventTime("at").path
+        (('source', 'ts_ms'), ('meta', 'sent.at'), ('at',))
         """
-        return self if self.field is None else replace(self, source=names.get(self.field, self.field))
+        names = [""]
+        for step in _STEP.findall(self.source):
+            if step == ".":
+                names.append("")
+            else:
+                names[-1] += step[-1]
+        return tuple(names)
+
+    def renamed(self, aliases: Aliases) -> EventTime:
+        """Return where they come from once fields have other names.
+
+        >>> EventTime("at", "ms").renamed(Aliases({"at": "happened"}))
+        EventTime(source='happened', unit='ms', zone=None)
+        >>> EventTime("m.at").renamed(Aliases({"m": "meta"}, {"meta": Aliases({"at": "sent"})})).source
+        'meta.sent'
+        """
+        if self.field is None:
+            return self
+        if self.source in aliases.names:
+            return replace(self, source=aliases.names[self.source])
+        names = []
+        for name in self.path:
+            names.append(aliases.now(name))
+            aliases = aliases.of(names[-1])
+        if tuple(names) == self.path:
+            return self
+        return replace(self, source=".".join(re.sub(r"([.\\])", r"\\\1", name) for name in names))
+
+    def in_columns(self, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
+        """Return the columns that may have the field, also within structs and maps, the one that goes before first.
+
+        :param columns: by the names of their fields.
+        """
+        first, *within = self.path
+        column = columns.get(first)
+        for name in within:
+            column = None if column is None else _within(column, name)
+        exact = columns.get(self.source) if within else None
+        return [each for each in (exact, column) if each is not None]
+
+
+def _within(column: pa.Array, name: str) -> pa.Array | None:
+    kind = column.type
+    if pa.types.is_struct(kind) and kind.get_field_index(name) >= 0:
+        return pc.struct_field(column, name)
+    if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
+        return pc.map_lookup(column, pa.scalar(name), "last")
+    return None
 
 
 def times_of_column(column: pa.Array, near: pa.Array, unit: TimeUnit | None, zone: str | None = None) -> pa.Array:
@@ -98,7 +151,7 @@ def times_of_column(column: pa.Array, near: pa.Array, unit: TimeUnit | None, zon
     :param zone: the zone of texts that name none; None is UTC.
     """
     if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
-        return column.cast(pa.timestamp("us")).cast(TIME_TYPE)
+        return times.from_dates_and_times(column)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return times.from_numbers(column, unit)
     if pa.types.is_decimal(column.type):
@@ -136,24 +189,41 @@ def _without_groups(expression: str) -> str:
     return expression
 
 
-def times_in_json(
-    values: pa.Array, field: str, near: pa.Array, unit: TimeUnit | None, zone: str | None = None
-) -> pa.Array:
-    """Return the times that a field of JSON values (binary) has, value by value; null where there are none."""
-    texts = pa.array([_text_of(value, field) for value in values.to_pylist()], pa.string())
-    return times.from_texts(texts, near, unit, zone)
+def times_in_json(values: pa.Array, event_time: EventTime, near: pa.Array) -> tuple[pa.Array, int]:
+    """Return the times that a field of JSON values (binary) has, value by value; null where there are none.
+
+    :returns: with how many values have the field at all. One that is null counts as not there.
+    """
+    items = [_item_of(value, event_time) for value in values.to_pylist()]
+    unit, zone = event_time.unit, event_time.zone
+    found = times.from_texts(pa.array([each if isinstance(each, str) else None for each in items], pa.string()),
+                             near, unit, zone)  # fmt: skip
+    for kind, column_type in ((int, pa.int64()), (float, pa.float64())):
+        numbers = pa.array([each if type(each) is kind else None for each in items], column_type)
+        if numbers.null_count < len(numbers):
+            found = pc.coalesce(found, times.from_numbers(numbers, unit))
+    return found, sum(each is not None for each in items)
 
 
-def _text_of(value: bytes | None, field: str) -> str | None:
+_OTHER = object()
+"""Anything that is no text and no number."""
+_LONG_MAX = 2**63 - 1
+
+
+def _item_of(value: bytes | None, event_time: EventTime) -> object:
+    """Return the text or the number in the field, `_OTHER` for what is neither, None where there is nothing."""
     if value and value[0] == 0:
         value = value[SCHEMA_ID_BYTES:]
     try:
-        parsed = json.loads(value.decode(), parse_float=str) if value else None
-        item = parsed.get(field) if isinstance(parsed, dict) else None
-        if isinstance(item, bool) or not isinstance(item, str | int):
+        item = json.loads(value.decode()) if value else None
+        if not isinstance(item, dict):
             return None
-        text = str(item)
-        text.encode()
+        for name in event_time.path if item.get(event_time.source) is None else (event_time.source,):
+            item = item.get(name) if isinstance(item, dict) else None
+        if isinstance(item, str):
+            item.encode()
     except (ValueError, RecursionError):
         return None
-    return text
+    if isinstance(item, bool) or not isinstance(item, str | int | float | None):
+        return _OTHER
+    return _OTHER if isinstance(item, int) and not -_LONG_MAX <= item <= _LONG_MAX else item

@@ -64,6 +64,6 @@ class LineTimes:
         if self.event_time.source == LINE:
             return times_in_lines(values, near, self.event_time.zone)
         if self.decoder is None:
-            return times_in_json(values, self.event_time.source, near, self.event_time.unit, self.event_time.zone)
+            return times_in_json(values, self.event_time, near)[0]
         column = self.decoder.decode(values, {self.event_time.source: "string"}).columns[0]
         return times_of_column(column, near, self.event_time.unit, self.event_time.zone)

@@ -8,9 +8,11 @@
                                     the record's own timestamp
     Sun, 06 Nov 1994 08:49:37 GMT   RFC 5322, HTTP
     Wed Oct 11 14:32:52.123 2000    C's asctime, Apache's error log
-    1431857103.5                    a number (see `from_numbers`)
+    1431857103.5                    a number (see `from_numbers`); without a unit only with 10, 13, 16 or 19 digits
+                                    before the point, as seconds to nanoseconds of 2001 to 2286 have
 
-Text without a zone is UTC, or of the zone that is given. Text in no form or of no time (February 30) is null, and so
+An offset from UTC has at most 23 hours and 59 minutes (RFC 3339). Text without a zone is UTC, or of the zone that is
+given. Text in no form or of no time (February 30) is null, and so
 are times outside of the years 2 to 9998, which not every reader of a table can hold. Digits below a microsecond are cut
 off.
 
@@ -48,7 +50,8 @@ LEAP_DAY_YEARS_MAX = 8
 _MONTHS = pa.array(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])
 _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
 _FRACTION = r"(?:[.,](?P<fraction>\d{1,9})\d*)?"
-_ZONE = r" ?(?P<zone>Z|z|UTC|GMT|[-+]\d{2}:?[0-5]\d|[-+]\d{2})"
+_OFFSET_HOURS = r"[-+](?:[01]\d|2[0-3])"
+_ZONE = rf" ?(?P<zone>Z|z|UTC|GMT|{_OFFSET_HOURS}:?[0-5]\d|{_OFFSET_HOURS})"
 _NAME_OF_DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _NAME_OF_MONTH = r"(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _US_IN: Mapping[TimeUnit, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -87,7 +90,13 @@ FORMS = (
 )
 """In the order in which they are tried."""
 
-_NUMBER = r"^(?P<whole>-?\d{1,18}|-?[1-8]\d{18})(?:\.(?P<fraction>\d{1,9})\d*)?$"
+_FRACTION_OF_NUMBER = r"(?:\.(?P<fraction>\d{1,9})\d*)?"
+_NUMBER = rf"^(?P<whole>-?\d{{1,18}}|-?[1-8]\d{{18}}){_FRACTION_OF_NUMBER}$"
+_NUMBER_WITHOUT_UNIT = (
+    rf"^(?P<whole>-?(?:[1-9]\d{{9}}|[1-9]\d{{12}}|[1-9]\d{{15}}|[1-8]\d{{18}})){_FRACTION_OF_NUMBER}$"
+)
+"""Dates without separators (20240630, 20240630120000) are not such numbers."""
+_BRACKETED = r"^\[([^\[\]]*)\]$"
 
 
 def from_texts(
@@ -95,10 +104,10 @@ def from_texts(
 ) -> pa.Array:
     """Return the times that texts say.
 
-    :param texts: strings; blanks and brackets around a time do not matter.
+    :param texts: strings; blanks around a time do not count, nor do brackets around one that is not a number.
     :param near: a time (`TIME_TYPE`, may be null) for each, to take the year from where the text has none; without
         one such texts are null.
-    :param unit: of texts that are numbers; None to tell by their size.
+    :param unit: of texts that are numbers; None to derive it from the count of their digits.
     :param zone: the zone of texts that name none (`checked_zone`); None is UTC.
     :returns: times of `TIME_TYPE`, null where a text is none.
 
@@ -108,10 +117,12 @@ def from_texts(
       2015-05-17 10:05:03.000000Z
     ]
     """
-    trimmed = pc.utf8_trim(texts, " \t\r\n[]")
+    trimmed = pc.utf8_trim(texts, " \t\r\n")
     if near is None:
         near = pa.nulls(len(texts), TIME_TYPE)
     times = _numbers_in(trimmed, unit)
+    # `[17/May/2015:10:05:03 +0000]` is a time of a log, `[1]` is a list.
+    trimmed = pc.replace_substring_regex(trimmed, _BRACKETED, r"\1")
     for form in FORMS:
         left = pc.and_(pc.is_null(times), pc.is_valid(trimmed))
         if not left.true_count:
@@ -138,12 +149,29 @@ def from_numbers(numbers: pa.Array, unit: TimeUnit | None = None) -> pa.Array:
     """
     if pa.types.is_floating(numbers.type):
         return _from_floats(numbers.cast(pa.float64()), unit)
+    if pa.types.is_uint64(numbers.type):
+        numbers = pc.if_else(
+            pc.less_equal(numbers, pa.scalar(2**63 - 1, numbers.type)), numbers, pa.scalar(None, numbers.type)
+        )
     whole = numbers.cast(pa.int64())
     if unit == "ns":
         return _in_calendar(_rounded_down(whole, 1_000))
     if unit is not None:
         return _scaled(whole, _US_IN[unit])
     return _told_by_size(whole)
+
+
+def from_dates_and_times(column: pa.Array) -> pa.Array:
+    """Return the times of a column of dates or timestamps, of any unit and with or without a zone.
+
+    :returns: times of `TIME_TYPE`; null where one is beyond the calendar.
+    """
+    if pa.types.is_date32(column.type):
+        return _scaled(column.cast(pa.int32()).cast(pa.int64()), 86_400_000_000)
+    whole = column.cast(pa.int64())
+    if column.type.unit == "ns":
+        return _in_calendar(_rounded_down(whole, 1_000))
+    return _scaled(whole, _US_IN[column.type.unit])
 
 
 def _told_by_size(numbers: pa.Array) -> pa.Array:
@@ -198,7 +226,7 @@ def _in_calendar(microseconds: pa.Array) -> pa.Array:
 
 
 def _numbers_in(texts: pa.Array, unit: TimeUnit | None) -> pa.Array:
-    parts = pc.extract_regex(texts, _NUMBER)
+    parts = pc.extract_regex(texts, _NUMBER_WITHOUT_UNIT if unit is None else _NUMBER)
     if parts.null_count == len(parts):
         return pa.nulls(len(texts), TIME_TYPE)
     whole, fraction = parts.field("whole"), parts.field("fraction")

@@ -13,15 +13,17 @@ load sends again; topic, partition and offset tell them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas import Producer
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
 from barnabas.model import Header
 from barnabas.spark.dead_letter_files import DeadLetterFiles
 
@@ -35,6 +37,7 @@ SEND_TIMEOUT_S = 120.0
 OWN_HEADERS = "barnabas."
 _OF_ONE_RECORD = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP})
 """Why a topic may refuse a record that another one took."""
+_LIMIT = re.compile(r"(\d{1,18})|(\d{1,3}(?:\.\d{1,9})?)%", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,40 @@ class BadRecords:
 def _count(reasons: dict[str, int], reason: str, count: int) -> None:
     known = reason if reason in reasons or len(reasons) < REASONS_MAX else OTHER_REASONS
     reasons[known] = reasons.get(known, 0) + count
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecordLimit:
+    """How many records of a load may be bad: `count` of them, or `percent` of all its records."""
+
+    count: int | None = None
+    percent: Decimal | None = None
+
+    @classmethod
+    def parse(cls, given: int | str) -> BadRecordLimit:
+        """Read a count, or a share as `0.5%`.
+
+        :raises ConfigurationError: it is neither.
+
+        >>> BadRecordLimit.parse("0.5%").is_exceeded(1, 200), BadRecordLimit.parse(0).is_exceeded(1, 200)
+        (False, True)
+        """
+        found = _LIMIT.fullmatch(str(given).strip())
+        if found is None or (found[2] and Decimal(found[2]) > 100):
+            raise ConfigurationError(
+                f"max_bad_records (--max-bad-records): {given!r} is neither a count, as 100, nor a share, as 0.5%"
+            )
+        return cls(int(found[1])) if found[1] else cls(None, Decimal(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.count}" if self.percent is None else f"{self.percent}%"
+
+    def is_exceeded(self, bad: int, records: int) -> bool:
+        """Whether a load has more bad records than it may have."""
+        if self.count is not None:
+            return bad > self.count
+        assert self.percent is not None, "one of the two is given"
+        return bad * 100 > self.percent * records
 
 
 class BadRecordBin:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from barnabas.errors import BarnabasError, ConfigurationError
+from barnabas.exit_codes import EXIT_TOO_MANY_BAD_RECORDS, EXIT_WRONG_SETTINGS
 
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult
@@ -41,6 +42,18 @@ class LoadConflictError(LoadError):
 
 class DataLossError(LoadError):
     """Records between the last commit and now are gone from the log, so the table would miss them."""
+
+
+class TooManyBadRecordsError(LoadError):
+    """More records of a load are bad than the limit allows; the table is as before."""
+
+    exit_code = EXIT_TOO_MANY_BAD_RECORDS
+
+
+class EventTimeFieldError(LoadError):
+    """No record of a load has the field of the event time; the table is as before."""
+
+    exit_code = EXIT_WRONG_SETTINGS
 
 
 class RecreatedTopicError(LoadError):

@@ -10,7 +10,7 @@ from barnabas.formats.column_types import ColumnType
 from barnabas.formats.event_time import EventTime
 from barnabas.formats.json_fields import JsonRules
 from barnabas.model import TopicPartition
-from barnabas.spark.bad_records import BadRecords
+from barnabas.spark.bad_records import BadRecordLimit, BadRecords
 from barnabas.spark.planning import OffsetRange
 
 Step = Literal["planning", "inferring", "writing", "gathering", "committing", "done"]
@@ -38,6 +38,7 @@ class TableLoad:
     `dead_letters`: how many copies of these were sent to the dead-letter topic; `dead_letter_rows`: how many rows the
     dead-letter table got.
     `without_time`: how many records have no event time.
+    `missing_event_field`: the field of the event time, where no record of the load has a value in it.
     `new_fields`: the fields that got a column with this load, or a wider one, with the types that they have now.
     `not_renamed`: where the columns changed, fields that a schema calls otherwise now, and that stay beside the new
     ones: old names and new, with a dot before what is within a field.
@@ -61,6 +62,7 @@ class TableLoad:
     new_fields: Mapping[str, ColumnType] = field(default_factory=dict)
     complete_until_ms: int | None = None
     dead_letter_rows: int = 0
+    missing_event_field: str | None = None
     not_renamed: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -96,3 +98,5 @@ class LoadSettings:
     audit: bool | None = None
     registry: str | None = None
     dead_letter_table: str | None = None
+    max_bad_records: BadRecordLimit | None = None
+    strict: bool = False

@@ -15,6 +15,7 @@ from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.times import checked_zone
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
+from barnabas.spark.bad_records import BadRecordLimit
 from barnabas.spark.errors import LoadsFailedError
 from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad
 from barnabas.spark.reading import check_reachable
@@ -49,6 +50,8 @@ def load(
     dead_letter_table: str | None = None,
     audit: bool | None = None,
     registry: str | None = None,
+    max_bad_records: int | str | None = None,
+    strict: bool = False,
     target_file_bytes: int | None = None,
     starting_offsets: Mapping[TopicPartition, int] | None = None,
     fail_on_data_loss: bool = True,
@@ -74,12 +77,17 @@ def load(
     :param fields: the fields and their types, for a table that is new; None finds out from the records.
     :param nested: for a new table: objects and arrays of JSON are structs and lists. `decimals`: numbers with a
         fraction are decimals. `new_fields`: fields that appear later get a column; None: unless `fields` are given.
-    :param event_time: for a new table, where its event times come from: `record`, `line`, a field, or `FIELD:UNIT`
-        (s, ms, us, ns). None for the group `time` of a pattern, else the record's timestamp.
+    :param event_time: for a new table, where its event times come from: `record`, `line`, a field, a path to a field
+        within objects (`source.ts_ms`), or `FIELD:UNIT` (s, ms, us, ns). None for the group `time` of a pattern, else
+        the record's timestamp.
     :param timezone: for a new table, the zone of event times that name none, `Europe/Berlin` or `+02:00`; None is UTC.
     :param dead_letter: a topic for copies of bad records, `dead_letter_table`: a table for them; made if need be.
     :param audit: whether the audit is told what is loaded (docs/audit.md); None: if anybody tells it anything.
     :param registry: url of the schema registry, for avro, protobuf, and JSON with schema ids; executors ask it too.
+    :param max_bad_records: how many records may be bad: a count, or a share as `"0.5%"`; None: any number. A load that
+        has more commits nothing.
+    :param strict: raise where no record of the load has the field of the event time. For a new table that is an error
+        in any case.
     :param target_file_bytes: about how large files become; None: as the table says.
     :param starting_offsets: where to start partitions of which the table knows nothing; else at the log's start.
         After a `HistoryExpiredError` they must name every partition of the topics.
@@ -107,6 +115,8 @@ def load(
         registry=registry,
         dead_letter_table=dead_letter_table,
         target_file_bytes=target_file_bytes,
+        max_bad_records=None if max_bad_records is None else BadRecordLimit.parse(max_bad_records),
+        strict=strict,
     )
     _check(settings, names)
     session = None if callable(spark) else spark

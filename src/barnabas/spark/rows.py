@@ -26,13 +26,15 @@ class Rows:
     """A batch with the table's columns.
 
     `kept_values`: how many values are kept beside decoded columns; `reasons`: why a record is bad, else null; `found`:
-    fields without a column that takes them.
+    fields without a column that takes them. `with_event_field`: how many values have something in the field of the
+    event time.
     """
 
     batch: pa.RecordBatch
     reasons: pa.Array
     kept_values: int = 0
     found: Fields | None = None
+    with_event_field: int = 0
 
 
 def to_rows(records: pa.RecordBatch, shape: TableShape, decoder: ValueDecoder | None) -> Rows:
@@ -42,36 +44,49 @@ def to_rows(records: pa.RecordBatch, shape: TableShape, decoder: ValueDecoder | 
     """
     arrays, names = kafka_arrow_columns(records), list(KAFKA_COLUMNS)
     values, near = arrays[VALUE], arrays[TIMESTAMP]
+    with_field = len(values)
     decoded = None if decoder is None else decoder.decode(values, shape.fields or {})
     if shape.has_event_time:
-        arrays.append(event_times(values, near, shape, decoded))
+        times, with_field = event_times(values, near, shape, decoded)
+        arrays.append(times)
         names.append(EVENT_TIME)
     if decoded is None:
-        return Rows(pa.RecordBatch.from_arrays(arrays, names=names), pa.nulls(len(values), pa.string()))
+        reasons = pa.nulls(len(values), pa.string())
+        return Rows(pa.RecordBatch.from_arrays(arrays, names=names), reasons, with_event_field=with_field)
     is_kept = pc.equal(decoded.forms, KEPT)
     arrays[VALUE] = pc.if_else(is_kept, values, pa.scalar(None, values.type))
     names += [VALUE_FORM, *(shape.columns[name] for name in shape.fields or ())]
     rows = pa.RecordBatch.from_arrays([*arrays, decoded.forms, *decoded.columns], names=names)
-    return Rows(rows, decoded.reasons, is_kept.true_count, decoded.found)
+    return Rows(rows, decoded.reasons, is_kept.true_count, decoded.found, with_field)
 
 
-def event_times(values: pa.Array, near: pa.Array, shape: TableShape, decoded: Decoded | None) -> pa.Array:
-    """Return the event times of values, null where they do not say."""
-    source, unit, zone = shape.event_time.source, shape.event_time.unit, shape.event_time.zone
-    if source == LINE:
-        return times_in_lines(values, near, zone)
-    fields = list(shape.fields or ())
-    if decoded is None or source not in fields:
-        may_be_json = shape.value_format not in (AVRO, PROTOBUF)
-        return times_in_json(values, source, near, unit, zone) if may_be_json else pa.nulls(len(values), TIME_TYPE)
-    column = decoded.columns[fields.index(source)]
-    if column.null_count == len(column):
-        times = pa.nulls(len(column), TIME_TYPE)
-    else:
-        times = times_of_column(column, near, unit, zone)
-    # The field may hold what its column does not: text in a column of numbers.
-    left = pc.and_(pc.is_null(times), pc.equal(decoded.forms, KEPT))
+def event_times(values: pa.Array, near: pa.Array, shape: TableShape, decoded: Decoded | None) -> tuple[pa.Array, int]:
+    """Return the event times of values, null where they do not say.
+
+    :returns: with how many values have something in the field of the event time; all where it is no field.
+    """
+    event_time = shape.event_time
+    if event_time.source == LINE:
+        return times_in_lines(values, near, event_time.zone), len(values)
+    columns = []
+    if decoded is not None:
+        columns = event_time.in_columns(dict(zip(shape.fields or {}, decoded.columns, strict=True)))
+    if not columns:
+        if shape.value_format in (AVRO, PROTOBUF):
+            return pa.nulls(len(values), TIME_TYPE), 0
+        return times_in_json(values, event_time, near)
+    assert decoded is not None, "it has the columns"
+    times, has_field = pa.nulls(len(values), TIME_TYPE), pa.repeat(pa.scalar(False), len(values))
+    for column in columns:
+        if column.null_count < len(column):
+            own = times_of_column(column, near, event_time.unit, event_time.zone)
+            times = pc.if_else(has_field, times, own)
+            has_field = pc.or_(has_field, column.is_valid())
+    # The field may hold what its column does not: text in a column of numbers. It may also be within an object where
+    # others have it at the top.
+    is_elsewhere = pc.invert(has_field) if len(event_time.path) > 1 else pa.repeat(pa.scalar(False), len(values))
+    left = pc.and_(pc.is_null(times), pc.or_(pc.equal(decoded.forms, KEPT), is_elsewhere))
     if shape.value_format != JSON or not left.true_count:
-        return times
-    found = times_in_json(values.filter(left), source, near.filter(left), unit, zone)
-    return pc.replace_with_mask(times, left, found)
+        return times, has_field.true_count
+    found, count = times_in_json(values.filter(left), event_time, near.filter(left))
+    return pc.replace_with_mask(times, left, found), count + pc.and_not(has_field, left).true_count

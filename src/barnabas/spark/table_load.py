@@ -55,6 +55,7 @@ from barnabas.spark.jobs import is_local, parallelism, run_here, run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
 from barnabas.spark.leftovers import claim_folder, remove_leftovers
 from barnabas.spark.load_audit import LoadAudit, wants_audit
+from barnabas.spark.load_checks import check_bad_records, check_event_field, missing_event_field
 from barnabas.spark.load_plan import (
     RECORDS_WORTH_A_TASK,
     TopicNow,
@@ -176,6 +177,7 @@ class TableLoader:
                 shape = self._shape(base, shares, guesses=False)
                 outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms, rows_to)
                 assert outcome is not None, "no guess"
+            missing_field = self._check(base, outcome)
             outcome = replace(outcome, gathered=self._gathered(self._gathering(location, outcome), outcome.files))
             folder.keep_only(file.path for file in outcome.gathered)
             advanced = (ledger or Ledger()).advanced(topic_ids, plan.ranges)
@@ -203,7 +205,16 @@ class TableLoader:
         folder.release()
         until_ms = None if audit is None else audit.committed()
         done = self._result(base, snapshot_id, plan, shape, outcome, removed, until_ms)
-        return replace(done, dead_letter_rows=dead_rows)
+        return replace(done, dead_letter_rows=dead_rows, missing_event_field=missing_field)
+
+    def _check(self, base: StoredTable, outcome: _Outcome) -> str | None:
+        """Raise what speaks against a commit; return the field of the event time where no record has it."""
+        check_bad_records(base.name, outcome.bad, outcome.records, self._settings.max_bad_records)
+        readable = sum(task.readable for task in outcome.written)
+        with_field = sum(task.with_event_field for task in outcome.written)
+        missing = missing_event_field(outcome.shape, readable, with_field)
+        check_event_field(base.name, outcome.shape, missing, is_new=not base.exists, is_strict=self._settings.strict)
+        return missing
 
     def _step(self, step: Step, done: int = 0, total: int = 0) -> None:
         self._report(LoadProgress(self._table_name, step, done, total))
@@ -228,7 +239,7 @@ class TableLoader:
                 "table"
             )
         event_time = replace(shape.event_time, zone=None)
-        if wanted.event_time is not None and wanted.event_time.renamed(shape.aliases.names) != event_time:
+        if wanted.event_time is not None and wanted.event_time.renamed(shape.aliases) != event_time:
             raise ConfigurationError(
                 f"table {base.name} has its event times from {shape.event_time}, and not from {wanted.event_time}: go "
                 "on with that, or choose another table"
@@ -313,7 +324,7 @@ class TableLoader:
         if fields is None:
             renaming, is_guess = self._infer(shares, shape, guesses=guesses and self._may_guess)
             fields = {name: settled(column_type) for name, column_type in islice(renaming.found.items(), FIELDS_MAX)}
-            event_time = shape.event_time.renamed(renaming.aliases.names)
+            event_time = shape.event_time.renamed(renaming.aliases)
             shape = replace(shape, aliases=renaming.aliases, event_time=event_time, is_guess=is_guess)
         if wanted.event_time is None and wanted.value_format.startswith(LINES) and TIME_GROUP in fields:
             shape = replace(shape, event_time=EventTime(TIME_GROUP))

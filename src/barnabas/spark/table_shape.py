@@ -131,7 +131,7 @@ class TableShape:
             others = [column for name, column in columns.items() if name != old]
             columns[new] = column_names([new], taken=(*others, *self.taken))[new]
             del columns[old]
-        event_time = self.event_time.renamed(renaming.aliases.names)
+        event_time = self.event_time.renamed(renaming.aliases)
         ordered = {name: columns[name] for name in renaming.fields}
         return replace(self, fields=renaming.fields, columns=ordered, event_time=event_time, aliases=renaming.aliases)
 
@@ -192,7 +192,7 @@ class TableShape:
             None if value_format == RAW else {name: column_type for name, (_, column_type) in decoded.items()},
             {name: column for name, (column, _) in decoded.items()},
             replace(
-                EventTime.parse(properties.get(EVENT_TIME_SOURCE, RECORD)).renamed(aliases.names),
+                EventTime.parse(properties.get(EVENT_TIME_SOURCE, RECORD)).renamed(aliases),
                 zone=properties.get(TIMEZONE),
             ),
             JsonRules(nested="nested" in rules, decimals="decimals" in rules),

@@ -66,7 +66,8 @@ class Writing:
 class Written:
     """A task that is done.
 
-    `kept_values` counts values that the decoded columns do not give back, `without_time` records without an event time.
+    `kept_values` counts values that the decoded columns do not give back, `without_time` records without an event time,
+    `readable` those that have a value which is not bad, `with_event_field` those that have the field of the event time.
     `found`: fields that need other columns than the shape has, `renames`: those that have another name by now; where
     the shape would grow by them, the task has sent no bad records, and is to be done again.
     `event_times_ms`: the latest event time of each partition.
@@ -84,6 +85,8 @@ class Written:
     account: Account = field(default_factory=Account)
     renames: Aliases = NO_ALIASES
     dead_letter_files: tuple[DataFile, ...] = ()
+    readable: int = 0
+    with_event_field: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ class _Task:
         self._decoder = decoder
         self._files = files
         self._bad = bad
-        self._records = self._kept_values = self._without_time = 0
+        self._records = self._kept_values = self._without_time = self._readable = self._with_event_field = 0
         self._found: Fields = {}
         self._renames = NO_ALIASES
         self._event_times_ms: dict[TopicPartition, int] = {}
@@ -162,6 +165,7 @@ class _Task:
                 self._renames = Aliases.together([self._renames, self._decoder.renames(batch.column("value"))])
             self._files.add(rows.batch)
             self._count(partition, rows)
+            self._readable += pc.and_(batch.column("value").is_valid(), rows.reasons.is_null()).true_count
             if rows.reasons.null_count < len(rows.reasons):
                 sent = sent_ms.slice(number * BATCH_RECORDS, batch.num_rows)
                 self._bad.add(batch.append_column("sent_ms", sent), rows.reasons)
@@ -171,6 +175,7 @@ class _Task:
     def _count(self, partition: TopicPartition, rows: Rows) -> None:
         self._records += rows.batch.num_rows
         self._kept_values += rows.kept_values
+        self._with_event_field += rows.with_event_field
         if rows.found:
             self._found = merge_fields([self._found, rows.found])
         times = rows.batch.column(self._writing.shape.time_column)
@@ -198,6 +203,8 @@ class _Task:
             self._event_times_ms,
             Account() if self._audit is None else self._audit.account,
             self._renames,
+            readable=self._readable,
+            with_event_field=self._with_event_field,
         )
 
 

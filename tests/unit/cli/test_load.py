@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 import barnabas.cli.load as command
 import barnabas.spark
+from barnabas.cli.failures import exit_code_of
 from barnabas.model import TopicPartition
-from barnabas.spark.errors import DataLossError, LoadsFailedError
+from barnabas.spark.errors import DataLossError, EventTimeFieldError, LoadsFailedError, TooManyBadRecordsError
 from barnabas.spark.load_types import LoadResult, TableLoad
 from barnabas.spark.planning import OffsetRange
 
@@ -86,6 +87,27 @@ def test_options_that_are_no_json_are_refused_by_name(monkeypatch: pytest.Monkey
     assert done.exit_code != 0
     assert option in f"{done.output}{done.exception}"
     assert not asked
+
+
+def test_exit_code_of_a_load_with_too_many_bad_records_is_6(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = TooManyBadRecordsError("2 of 5 records are bad")
+    assert exit_code_of(failure) == 6
+    done, asked = run(monkeypatch, LoadsFailedError(LoadResult(()), {"a": failure, "b": failure}), "--strict")
+    assert done.exit_code == 6
+    assert (asked["strict"], asked["max_bad_records"]) == (True, None)
+    several = LoadsFailedError(LoadResult(()), {"a": failure, "b": DataLossError("gone")})
+    done, asked = run(monkeypatch, several, "--max-bad-records", "0.5%")
+    assert done.exit_code == 1
+    assert asked["max_bad_records"] == "0.5%"
+
+
+def test_field_of_the_event_time_that_no_record_has_is_in_the_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert exit_code_of(EventTimeFieldError("no record has it")) == 2
+    done, _ = run(monkeypatch, LoadResult((replace(LOADED, missing_event_field="tiem"),)))
+    assert done.exit_code == 0
+    assert "default.clicks: warning: no record of this load has the field 'tiem' of the event time" in done.stderr
+    done, _ = run(monkeypatch, LoadResult((replace(LOADED, missing_event_field="tiem"),)), "--json")
+    assert json.loads(done.stdout)[0]["missing_event_field"] == "tiem"
 
 
 def test_a_field_that_stays_beside_its_new_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

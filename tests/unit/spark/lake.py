@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +108,21 @@ class Lake:
         *,
         on_progress: Any = lambda _progress: None,
         records_per_task: int | None = None,
+        value_format: str = "json",
+        **more: Any,
     ) -> TableLoad:
         """Load what is new.
+
+        :param more: further settings of the load.
 
         :param bad: the dead-letter table, None for none.
         :param records_per_task: None: all of it is one task's.
         """
         most = records_per_task or 100
-        settings = LoadSettings("nowhere:1", "json", None, {}, True, None, most, {}, audit=False, dead_letter_table=bad)
+        settings = LoadSettings(
+            "nowhere:1", value_format, None, {}, True, None, most, {}, audit=False, dead_letter_table=bad
+        )
+        settings = replace(settings, **more)
         sessions: Any = Here() if records_per_task is None else lambda: None
         return TableLoader(sessions, self.open(), table, settings, on_progress).run(["t"])
 

@@ -111,7 +111,7 @@ def test_a_load_that_runs_on_is_told_the_event_time_by_the_name_of_before(lake: 
 
 
 def test_event_times_follow_a_field_that_has_no_column_yet(lake: SchemaLake) -> None:
-    lake.add(record(id="long"), {"id": 1})
+    lake.values = [b"not a record, so that the load does not miss the field"]
     assert lake.load_avro("at").without_time == 1
     lake.add(HAPPENED, {"happened": NOON})
     assert lake.load_avro("at").without_time == 0

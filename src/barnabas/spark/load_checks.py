@@ -1,0 +1,56 @@
+"""The checks of a load between writing and commit: bad records, and the field of the event time. Pure.
+
+A load that fails a check commits nothing: the table, its ledger and the dead-letter table are as before, and the next
+load reads the same records again. Copies that its tasks sent to a dead-letter topic stay there.
+"""
+
+from __future__ import annotations
+
+from barnabas.spark.bad_records import BadRecordLimit, BadRecords
+from barnabas.spark.errors import EventTimeFieldError, TooManyBadRecordsError
+from barnabas.spark.table_shape import TableShape
+
+_FIELDS_SHOWN = 20
+
+
+def check_bad_records(table: str, bad: BadRecords, records: int, limit: BadRecordLimit | None) -> None:
+    """Raise where a load has more bad records than the limit.
+
+    :raises TooManyBadRecordsError: the message has the reasons and an example.
+    """
+    if limit is None or not limit.is_exceeded(bad.count, records):
+        return
+    reasons = ", ".join(f"{reason} ({count:,})" for reason, count in bad.reasons.items())
+    example = f"; for example {bad.examples[0]}" if bad.examples else ""
+    raise TooManyBadRecordsError(
+        f"table {table} is as before: {bad.count:,} of {records:,} records are bad, more than the limit {limit} "
+        f"(max_bad_records, --max-bad-records): {reasons}{example}"
+    )
+
+
+def missing_event_field(shape: TableShape, readable: int, with_field: int) -> str | None:
+    """Return the field of the event time where no record of a load has a value in it.
+
+    :param readable: how many records have a value that is not bad; where there are none, they say nothing of a field.
+    :param with_field: how many records have the field.
+    """
+    return shape.event_time.field if readable and not with_field else None
+
+
+def check_event_field(table: str, shape: TableShape, missing: str | None, *, is_new: bool, is_strict: bool) -> None:
+    """Raise where no record of a load has the field of the event time: in a table that is new, or where `is_strict`.
+
+    :raises EventTimeFieldError: the message has the field.
+    """
+    if missing is None:
+        return
+    has_column = missing in (shape.fields or {}) or shape.event_time.path[0] in (shape.fields or {})
+    is_only_null = has_column and len(shape.event_time.path) == 1
+    if not is_strict and (not is_new or is_only_null):
+        return
+    there = ", ".join(list(shape.fields or {})[:_FIELDS_SHOWN])
+    told = f"; the first fields of the records: {there}" if there else ""
+    state = "is not made" if is_new else "is as before"
+    raise EventTimeFieldError(
+        f"table {table} {state}: no record has the field {missing!r} of the event time (event_time, --event-time){told}"
+    )
