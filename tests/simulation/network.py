@@ -101,11 +101,8 @@ class Network:
                 if listener is None or not listener.host.is_alive:
                     reason = os.strerror(errno.ECONNREFUSED)
                     raise DisconnectedError(f"cannot connect to {host}:{port}: {reason}", reason)
-                ours, theirs = SimulatedStream(self, mine), SimulatedStream(self, listener.host)
-                ours.other, theirs.other = theirs, ours
+                ours = self.connect(mine, listener, host)
                 connection = Connection(loop, ours.open, f"{host}:{port}", client_id)
-                peer = Peer(mine.name, self.next_port(), host)
-                listener.host.after(self.delay_s(), listener.arrive, theirs, peer)
                 try:
                     await connection.negotiate(software_version, connect_timeout_s)
                 except BaseException:
@@ -114,6 +111,17 @@ class Network:
                 return connection
         except TimeoutError:
             raise TimedOutError(f"{host}:{port} did not answer within {connect_timeout_s:g} s") from None
+
+    def connect(self, mine: Host, listener: SimulatedListener, local_host: str) -> SimulatedStream:
+        """Open a connection from a host to a listener, and return the host's end of it.
+
+        :param local_host: the address at which the connection arrives.
+        """
+        ours, theirs = SimulatedStream(self, mine), SimulatedStream(self, listener.host)
+        ours.other, theirs.other = theirs, ours
+        peer = Peer(mine.name, self.next_port(), local_host)
+        listener.host.after(self.delay_s(), listener.arrive, theirs, peer)
+        return ours
 
 
 class SimulatedListener(Listener):

@@ -22,7 +22,7 @@ WALL_TIME = {
     ("time", "time_ns"),
     ("time", "sleep"),
 }
-BINARY = {".png"}
+BINARY = {".png", ".xz"}
 KINDS = BINARY | {
     *("", ".cfg", ".env", ".in", ".java", ".js", ".json", ".md", ".pxi", ".py", ".pyi", ".pyx", ".service", ".sh"),
     *(".toml", ".typed"),
