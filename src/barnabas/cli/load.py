@@ -129,6 +129,13 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
     help="Put bad records into this table too, each once, with the reason; it is made where there is none.",
 )
 @click.option(
+    "--keep-values",
+    type=click.Choice(["bad", "all", "none"]),
+    default="bad",
+    show_default=True,
+    help="Which values stay whole beside their columns: those that the columns do not give back, all, or none.",
+)
+@click.option(
     "--max-bad-records",
     metavar="N|N%",
     help="Commit nothing and exit with 6 where more records of a load are bad.  [default: any number may be]",
@@ -355,9 +362,13 @@ def _remarks(table: TableLoad) -> Iterator[str]:
     if table.not_renamed:
         beside = ", ".join(f"{old} stays beside {new}" for old, new in table.not_renamed.items())
         yield f"not renamed: {beside}, its new name by a schema"
+    if table.kept_values:
+        yield f"kept whole in `value`: {counted(table.kept_values, 'value')} of {table.records:,} (--keep-values)"
+    if table.lost_values:
+        yield f"not kept, and not given back by the columns: {counted(table.lost_values, 'value')} (--keep-values none)"
     if table.bad.count:
         reasons = ", ".join(f"{reason} ({count:,})" for reason, count in table.bad.reasons.items())
-        yield f"{counted(table.bad.count, 'bad record')}, kept whole in `value`: {reasons}"
+        yield f"{counted(table.bad.count, 'bad record')}: {reasons}"
         for example in table.bad.examples:
             yield f"  {example}"
     if table.dead_letters:
@@ -395,6 +406,7 @@ def _as_json(table: TableLoad) -> dict[str, object]:
         "files": table.files,
         "snapshot_id": table.snapshot_id,
         "kept_values": table.kept_values,
+        "lost_values": table.lost_values,
         "bad_records": dict(table.bad.reasons),
         "dead_letters": table.dead_letters,
         "dead_letter_rows": table.dead_letter_rows,

@@ -160,6 +160,10 @@ def _told(load: TableLoad) -> dict[str, object]:
     told: dict[str, object] = {"table": load.table, "records": load.records, "files": load.files}
     if load.bad.count:
         told["bad_records"] = dict(load.bad.reasons)
+    if load.kept_values:
+        told["kept_values"] = load.kept_values
+    if load.lost_values:
+        told["lost_values"] = load.lost_values
     if load.new_fields:
         told["new_fields"] = dict(load.new_fields)
     if load.not_renamed:

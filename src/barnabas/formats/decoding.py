@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import pyarrow as pa
 
@@ -19,7 +19,13 @@ from barnabas.formats.field_aliases import Aliases
 TOMBSTONE = "tombstone"
 """The form of a value that is null."""
 VALUE = "value"
-"""The form of a value that the columns do not give back byte for byte: it is kept as it came."""
+"""The form of a value that the columns do not give back: it is kept as it came."""
+LOST = "lost"
+"""The form of a value that the columns do not give back, and that is not kept, as a load was asked for."""
+
+KeepValues = Literal["bad", "all", "none"]
+"""Which values a load keeps whole beside their columns: those that the columns do not give back, all, or none."""
+KEEP_VALUES: tuple[KeepValues, ...] = get_args(KeepValues)
 
 
 @dataclass(frozen=True, slots=True)

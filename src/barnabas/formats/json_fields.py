@@ -54,6 +54,8 @@ NAME_LETTERS_SHOWN = 60
 SCHEMA_ID_BYTES = 5
 """So much stands before the JSON of serialisers that know a schema registry: a zero and the id."""
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
+_EXACT_MAX = 2**53
+"""Beyond it not every whole number is a double."""
 _FLOAT = struct.Struct("f")
 _USUAL_TIME = re.compile(
     r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[-+](?:[01]\d|2[0-3]):[0-5]\d)?", re.ASCII
@@ -396,6 +398,8 @@ def _convert_plain(item: object, column_type: str) -> object:
 def _convert_number(item: float, column_type: str) -> object:
     if column_type in ("int", "long"):
         greatest = _INT_MAX if column_type == "int" else _LONG_MAX
+        if isinstance(item, float) and item.is_integer() and abs(item) <= _EXACT_MAX:
+            item = int(item)  # 5.0 is the number 5
         return item if isinstance(item, int) and -greatest - 1 <= item <= greatest else None
     decimal = decimal_parts(column_type)
     if decimal is not None:
@@ -407,10 +411,17 @@ def _convert_number(item: float, column_type: str) -> object:
 
 def _exact(number: Decimal, precision: int, scale: int) -> Decimal | None:
     """Return a number where a decimal column holds it without rounding."""
-    _, digits, exponent = number.as_tuple()
+    if not number:
+        return Decimal(0)
+    sign, digits, exponent = number.as_tuple()
+    if isinstance(exponent, int) and -exponent > scale and len(digits) > -exponent - scale:
+        spare = -exponent - scale
+        if not any(digits[-spare:]):  # 20.000 is the number 20.00
+            number = Decimal((sign, digits[:-spare], -scale))
+            _, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int) or len(digits) + max(exponent, 0) > DECIMAL_DIGITS or -exponent > scale:
         return None
-    return number if number.adjusted() < precision - scale or not number else None
+    return number if number.adjusted() < precision - scale else None
 
 
 def _time(item: object) -> datetime | None:

@@ -1,18 +1,20 @@
-"""Whether decoded columns give a JSON value back as it was produced, and the value itself put together from them.
+"""Whether decoded columns give a JSON value back, and the value itself put together from them.
 
-A table has no need to keep a value that its columns give back byte for byte, apart from blanks between tokens,
-which mean nothing in JSON. `value_forms` says of each value how to get it back:
+A table does not keep a value that its columns give back. `value_forms` says of each value how to get it:
 
     tombstone    there is none: the record's value is null
     value        the column `value` has it, as it came
-    columns...   put together from the columns: an object with the fields in the columns' order
+    columns...   put together from the columns: an object with the fields in the columns' order. The bytes are those
+                 that were produced, but for blanks between tokens
+    same...      put together in the same way. The value is the one that was produced (json_values.py), but the order
+                 of its fields, escapes or numbers may be written in another way
 
 Writers of JSON differ in two habits, so `columns` comes in four styles: with `+nulls` a field whose column is null
 is there as `null`, otherwise it is absent; with `+fractions` a whole number of a column of type double is written
 as `5.0`, otherwise as `5`. So is a decimal with all digits of its column, `19.90`, and not `19.9`, and a time with
-milliseconds. Whatever is written in another way (an escape where none is needed, `1.50`, another
-order of fields, a field twice) is no loss: it is kept in `value`. `columns+nulls:7` are the table's first seven
-columns: a table may have got more since then, always behind those that it had.
+milliseconds. `columns+nulls:7` are the table's first seven
+columns: a table may have got more since then, always behind those that it had. `same:0,4.2` has the first column as
+a field that is null, and of the struct in the fifth column the third field. The others that are null are absent.
 
 The form is found by putting the value together and comparing. So nothing has to be known of how a parser reads
 large numbers, repeated fields or strings that look like numbers.
@@ -21,7 +23,7 @@ large numbers, repeated fields or strings that look like numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice, product
 from typing import Any
@@ -30,7 +32,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.formats.decoding import TOMBSTONE, VALUE
+from barnabas.formats.json_values import Path, nulls_beside
 
+SAME = "same"
+"""The form of a value that the columns give back, but not its bytes."""
 SAMPLE_ROWS = 256
 """So many values tell in which ways values are written."""
 
@@ -65,6 +70,8 @@ STYLES = (
 COMPACT, SPACED = Spacing(",", ":"), Spacing(", ", ": ")
 """JavaScript's habit, and that of Python's module json."""
 Way = tuple[Style, Spacing]
+Place = tuple[int, ...]
+"""The number of a column, and below it those of fields of structs."""
 
 
 def value_forms(values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
@@ -87,8 +94,32 @@ def value_forms(values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Arra
         likely = [] if bare.equals(written) else _likely(bare, columns, sample, ways)
         if likely:
             stripped = without_blanks(pc.if_else(left, values, pa.scalar(None, values.type)))
-            forms, _ = _search(forms, stripped, left, columns, likely)
-    return forms
+            forms, left = _search(forms, stripped, left, columns, likely)
+    return _search_same(forms, values, left, columns) if left.true_count else forms
+
+
+def _search_same(forms: pa.Array, values: pa.Array, left: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
+    """Return `forms` with those of the rows `left` whose value, but not its bytes, comes back from the columns."""
+    rows = {name: column.filter(left) for name, column in columns.items()}
+    made = compose(rows, left.true_count, STYLES[0])
+    found: list[str | None] = []
+    for original, composed in zip(values.filter(left).to_pylist(), made.to_pylist(), strict=True):
+        nulls = nulls_beside(original, composed)
+        if nulls:
+            places = sorted(_place(path, columns) for path in nulls)
+            found.append(f"{SAME}:{','.join('.'.join(map(str, place)) for place in places)}")
+        else:
+            found.append(None if nulls is None else SAME)
+    return pc.replace_with_mask(forms, left, pc.coalesce(pa.array(found, pa.string()), forms.filter(left)))
+
+
+def _place(path: Path, columns: Mapping[str, pa.Array]) -> Place:
+    first, *within = path
+    place, kind = [list(columns).index(first)], columns[first].type
+    for name in within:
+        place.append(kind.get_field_index(name))
+        kind = kind.field(place[-1]).type
+    return tuple(place)
 
 
 def _search_likely(
@@ -174,30 +205,41 @@ def _has(kind: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> bool:
     return is_wanted(kind) or any(_has(each, is_wanted) for each in inner)
 
 
-def compose(columns: Mapping[str, pa.Array], length: int, style: Style, spacing: Spacing = COMPACT) -> pa.Array:
+def compose(
+    columns: Mapping[str, pa.Array],
+    length: int,
+    style: Style,
+    spacing: Spacing = COMPACT,
+    *,
+    nulls: Collection[Place] = (),
+) -> pa.Array:
     """Return the values (binary) that columns make: JSON objects with the fields in the columns' order.
 
     :param columns: by field. A string that begins with `{` or `[` is taken for an object or array.
+    :param nulls: columns, and fields of structs in them, that are fields even where they are null, whatever the style.
     """
-    return _object_text(columns, length, style, spacing).cast(pa.binary())
+    return _object_text(columns, length, style, spacing, nulls).cast(pa.binary())
 
 
-def _object_text(columns: Mapping[str, pa.Array], length: int, style: Style, spacing: Spacing) -> pa.Array:
+def _object_text(
+    columns: Mapping[str, pa.Array], length: int, style: Style, spacing: Spacing, nulls: Collection[Place] = ()
+) -> pa.Array:
     if not columns:
         return pa.repeat(pa.scalar("{}"), length)
     pieces: list[Any] = ["{"]
     first = next(iter(columns.values()))
     # A comma stands before each field. Where the first field may be absent, it is cut off at the end; else, which
     # saves a copy of everything, the first field has none.
-    comma = spacing.comma if first.null_count and not style.nulls else ""
+    comma = spacing.comma if first.null_count and not (style.nulls or (0,) in nulls) else ""
     cut = len(comma)
-    for name, column in columns.items():
+    for number, (name, column) in enumerate(columns.items()):
         head = comma + json.dumps(name, ensure_ascii=False) + spacing.colon
         comma = spacing.comma
-        text = _text(column, style, spacing)
+        within = [place[1:] for place in nulls if place[0] == number and len(place) > 1]
+        text = _text(column, style, spacing, within)
         if not column.null_count:
             pieces += [head, *text]
-        elif style.nulls:
+        elif style.nulls or (number,) in nulls:
             pieces += [head, _joined(text).fill_null("null")]
         else:
             pieces.append(_joined([head, *text]).fill_null(""))
@@ -215,14 +257,14 @@ def _joined(pieces: Sequence[Any]) -> pa.Array:
     return pc.binary_join_element_wise(*chain.from_iterable(merged), "")
 
 
-def _text(column: pa.Array, style: Style, spacing: Spacing) -> Sequence[Any]:
+def _text(column: pa.Array, style: Style, spacing: Spacing, nulls: Collection[Place] = ()) -> Sequence[Any]:
     """Return a column as JSON text, null where it is null, in pieces that are to be joined."""
     kind = column.type
     if pa.types.is_string(kind):
         return _string_text(column)
     if pa.types.is_struct(kind):
         inner = dict(zip((field.name for field in kind), column.flatten(), strict=True))
-        text = _object_text(inner, len(column), style, spacing)
+        text = _object_text(inner, len(column), style, spacing, nulls)
         return [pc.if_else(column.is_valid(), text, pa.scalar(None, pa.string())) if column.null_count else text]
     if pa.types.is_list(kind):
         return [_list_text(column, style, spacing)]
@@ -308,16 +350,24 @@ def without_blanks(values: pa.Array) -> pa.Array:
 
 
 def restore(values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
-    """Return the values as they were produced, apart from blanks between tokens where the columns have them.
+    """Return the values that were produced: their bytes, apart from blanks, or with the form `same` equal values.
 
     :param values: the table's column `value`; `forms`: its column `value_form`.
     :param columns: the decoded columns by the names of their fields, in the table's order.
     """
     restored = values
     for form in pc.unique(forms).to_pylist():
-        name, _, count = (form or VALUE).partition(":")
-        style = next((style for style in STYLES if style.name == name), None)
-        if style is not None:
-            first = dict(islice(columns.items(), int(count))) if count else columns
-            restored = pc.if_else(pc.equal(forms, form), compose(first, len(values), style), restored)
+        name, _, rest = (form or VALUE).partition(":")
+        style = STYLES[0] if name == SAME else next((style for style in STYLES if style.name == name), None)
+        if style is None:
+            continue
+        rows = pc.equal(forms, form).fill_null(False)
+        own = {name: column.filter(rows) for name, column in columns.items()}
+        nulls: frozenset[Place] = frozenset()
+        if name == SAME and rest:
+            nulls = frozenset(tuple(map(int, place.split("."))) for place in rest.split(","))
+        elif rest:
+            own = dict(islice(own.items(), int(rest)))
+        made = compose(own, rows.true_count, style, nulls=nulls)
+        restored = pc.replace_with_mask(restored, rows, made.cast(restored.type))
     return restored

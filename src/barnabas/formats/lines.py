@@ -18,6 +18,8 @@ from barnabas.formats.usual_types import without_large_types
 
 COLUMNS = "columns"
 """The form of a line that its columns give back."""
+COLUMNS_AND_RETURN = "columns+cr"
+"""The same for a line whose carriage return CRLF has left."""
 NO_MATCH = "the line does not match the pattern"
 NOT_UTF8 = "not UTF-8"
 CARRIAGE_RETURN = r"\r"
@@ -63,7 +65,8 @@ class LineDecoder:
 
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
         texts = as_text(values)
-        parts = pc.extract_regex(self._without_line_ends(texts), self.pattern.whole_line)
+        lines = self._without_line_ends(texts)
+        parts = pc.extract_regex(lines, self.pattern.whole_line)
         rows = parts.is_valid()
         found = {field.name: _null_where_no_match(parts, rows, field.name) for field in parts.type}
         for piece in self.pattern.pieces or ():
@@ -74,8 +77,9 @@ class LineDecoder:
         forms = pc.if_else(pc.is_null(values), TOMBSTONE, VALUE)
         if self.pattern.pieces is not None and all(piece.group in columns for piece in self.pattern.pieces):
             made = compose(columns, self.pattern.pieces, len(values))
-            is_same = pc.and_(rows, pc.equal(made, texts).fill_null(False))
-            forms = pc.if_else(is_same, COLUMNS, forms)
+            is_same = pc.and_(rows, pc.equal(made, lines).fill_null(False))
+            form = pc.if_else(pc.equal(lines, texts).fill_null(False), COLUMNS, COLUMNS_AND_RETURN)
+            forms = pc.if_else(is_same, form, forms)
         return Decoded(list(columns.values()), forms, _reasons(values, texts, rows), {})
 
     def _without_line_ends(self, texts: pa.Array) -> pa.Array:
@@ -88,8 +92,10 @@ class LineDecoder:
         if self.pattern.pieces is None:
             return values
         usual = {name: without_large_types(column) for name, column in columns.items()}
-        made = compose(usual, self.pattern.pieces, len(values)).cast(values.type)
-        return pc.if_else(pc.equal(forms, COLUMNS), made, values)
+        made = compose(usual, self.pattern.pieces, len(values))
+        ended = pc.binary_join_element_wise(made, pc.if_else(pc.equal(forms, COLUMNS_AND_RETURN), "\r", ""), "")
+        comes_back = pc.is_in(forms, pa.array([COLUMNS, COLUMNS_AND_RETURN]))
+        return pc.if_else(comes_back, ended.cast(values.type), values)
 
 
 def as_text(values: pa.Array) -> pa.Array:

@@ -48,6 +48,9 @@ class AvroRecords:
             return str(error)
         return None
 
+    def usual(self, payloads: pa.Array) -> pa.Array:
+        return payloads
+
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
         return self._tree.inner[name].has_columns_for_all(column)
 

@@ -114,6 +114,11 @@ class ProtobufRecords:
             return str(error)
         return None
 
+    def usual(self, payloads: pa.Array) -> pa.Array:
+        # The order of fields and of the entries of a map has no meaning. Unknown fields stay, so that they differ.
+        messages = map(self._made.FromString, payloads.to_pylist())
+        return pa.array([each.SerializePartialToString(deterministic=True) for each in messages], pa.binary())
+
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
         return True  # nothing is renamed
 

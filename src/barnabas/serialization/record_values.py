@@ -65,6 +65,10 @@ class RecordType(Protocol):
         """Return why a record is bad; None where it is not."""
         ...
 
+    def usual(self, payloads: pa.Array) -> pa.Array:
+        """Return records that can be decoded as `encode` writes the same values; what that does not know stays."""
+        ...
+
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
         """Whether all fields within a field have columns of their own, in a column of a type."""
         ...
@@ -293,7 +297,12 @@ class _Group:
         if not self.with_forms:
             return _Columns(rows, list(columns.values()), pa.repeat(pa.scalar(VALUE), count))
         sources = {name: columns[target] for name, target in self.targets.items()}
-        is_same = pc.equal(self.record_type.encode(sources, count), payloads)
+        made = self.record_type.encode(sources, count)
+        is_same = pc.equal(made, payloads)
+        if is_same.true_count < count:
+            left = pc.invert(is_same)
+            usual = self.record_type.usual(payloads.filter(left))
+            is_same = pc.replace_with_mask(is_same, left, pc.equal(made.filter(left), usual))
         forms = pc.if_else(is_same, self.form, VALUE)
         if is_same.true_count < count:
             self._clear_damaged(columns, decoded, payloads, is_same, rows, reasons)

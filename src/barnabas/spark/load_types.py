@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from barnabas.formats.column_types import ColumnType
+from barnabas.formats.decoding import KeepValues
 from barnabas.formats.event_time import EventTime
 from barnabas.formats.json_fields import JsonRules
 from barnabas.model import TopicPartition
@@ -33,7 +34,9 @@ ProgressCallback = Callable[[LoadProgress], None]
 class TableLoad:
     """What was added to one table. `snapshot_id` is None where there was nothing new.
 
-    `kept_values`: how many values the columns do not give back; they are in `value`.
+    `kept_values`: how many values are whole in `value` beside decoded columns: as a rule those that these do not give
+    back.
+    `lost_values`: how many are nowhere, although the columns do not give them back, as the load was asked for.
     `bad`: records that could not be decoded as they should be, by reason; they are in `value` too.
     `dead_letters`: how many copies of these were sent to the dead-letter topic; `dead_letter_rows`: how many rows the
     dead-letter table got.
@@ -63,6 +66,7 @@ class TableLoad:
     complete_until_ms: int | None = None
     dead_letter_rows: int = 0
     missing_event_field: str | None = None
+    lost_values: int = 0
     not_renamed: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -100,3 +104,4 @@ class LoadSettings:
     dead_letter_table: str | None = None
     max_bad_records: BadRecordLimit | None = None
     strict: bool = False
+    keep_values: KeepValues = "bad"

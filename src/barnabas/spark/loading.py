@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from barnabas.errors import ConfigurationError
 from barnabas.formats.column_types import ColumnType, check_type
+from barnabas.formats.decoding import KEEP_VALUES, KeepValues
 from barnabas.formats.event_time import EventTime
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.times import checked_zone
@@ -50,6 +51,7 @@ def load(
     dead_letter_table: str | None = None,
     audit: bool | None = None,
     registry: str | None = None,
+    keep_values: KeepValues = "bad",
     max_bad_records: int | str | None = None,
     strict: bool = False,
     target_file_bytes: int | None = None,
@@ -84,6 +86,8 @@ def load(
     :param dead_letter: a topic for copies of bad records, `dead_letter_table`: a table for them; made if need be.
     :param audit: whether the audit is told what is loaded (docs/audit.md); None: if anybody tells it anything.
     :param registry: url of the schema registry, for avro, protobuf, and JSON with schema ids; executors ask it too.
+    :param keep_values: which values stay whole in the column `value` where they are decoded: `bad`, those that the
+        columns do not give back by value; `all`; `none`, so that what the columns do not give back is not in the table.
     :param max_bad_records: how many records may be bad: a count, or a share as `"0.5%"`; None: any number. A load that
         has more commits nothing.
     :param strict: raise where no record of the load has the field of the event time. For a new table that is an error
@@ -117,6 +121,7 @@ def load(
         target_file_bytes=target_file_bytes,
         max_bad_records=None if max_bad_records is None else BadRecordLimit.parse(max_bad_records),
         strict=strict,
+        keep_values=keep_values,
     )
     _check(settings, names)
     session = None if callable(spark) else spark
@@ -188,6 +193,12 @@ def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
     value_decoder(settings.value_format, settings.rules, settings.registry)
     for name, column_type in (settings.fields or {}).items():
         check_type(name, column_type)
+    if settings.keep_values not in KEEP_VALUES:
+        raise ConfigurationError(
+            f"keep_values (--keep-values): {settings.keep_values!r} is not there: give {', '.join(KEEP_VALUES)}"
+        )
+    if settings.keep_values == "none" and settings.value_format == RAW:
+        raise ConfigurationError("keep_values none (--keep-values none) is for values that are decoded; these are raw")
     if settings.fields is not None and settings.value_format == RAW:
         raise ConfigurationError("fields (--fields) are for values that are decoded: format json (--format json)")
     for partition, offset in settings.starting_offsets.items():

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.formats.column_types import Fields
+from barnabas.formats.decoding import LOST, TOMBSTONE, Decoded, KeepValues, ValueDecoder
 from barnabas.formats.decoding import VALUE as KEPT
-from barnabas.formats.decoding import Decoded, ValueDecoder
 from barnabas.formats.event_time import LINE, times_in_json, times_in_lines, times_of_column
 from barnabas.formats.times import TIME_TYPE
 from barnabas.formats.value_format import JSON
@@ -25,7 +25,8 @@ TIMESTAMP = KAFKA_COLUMNS.index("timestamp")
 class Rows:
     """A batch with the table's columns.
 
-    `kept_values`: how many values are kept beside decoded columns; `reasons`: why a record is bad, else null; `found`:
+    `kept_values`: how many values are kept beside decoded columns; `lost_values`: how many are not kept although the
+    columns do not give them back; `reasons`: why a record is bad, else null; `found`:
     fields without a column that takes them. `with_event_field`: how many values have something in the field of the
     event time.
     """
@@ -35,12 +36,16 @@ class Rows:
     kept_values: int = 0
     found: Fields | None = None
     with_event_field: int = 0
+    lost_values: int = 0
 
 
-def to_rows(records: pa.RecordBatch, shape: TableShape, decoder: ValueDecoder | None) -> Rows:
+def to_rows(
+    records: pa.RecordBatch, shape: TableShape, decoder: ValueDecoder | None, keep_values: KeepValues = "bad"
+) -> Rows:
     """Return records (in Spark's columns) as rows of a table.
 
     :param decoder: that of the shape.
+    :param keep_values: which values of decoded records stay whole in the column `value`.
     """
     arrays, names = kafka_arrow_columns(records), list(KAFKA_COLUMNS)
     values, near = arrays[VALUE], arrays[TIMESTAMP]
@@ -53,11 +58,16 @@ def to_rows(records: pa.RecordBatch, shape: TableShape, decoder: ValueDecoder | 
     if decoded is None:
         reasons = pa.nulls(len(values), pa.string())
         return Rows(pa.RecordBatch.from_arrays(arrays, names=names), reasons, with_event_field=with_field)
-    is_kept = pc.equal(decoded.forms, KEPT)
+    forms = decoded.forms
+    if keep_values == "all":
+        forms = pc.if_else(pc.equal(forms, TOMBSTONE), forms, KEPT)
+    elif keep_values == "none":
+        forms = pc.if_else(pc.equal(forms, KEPT), LOST, forms)
+    is_kept = pc.equal(forms, KEPT)
     arrays[VALUE] = pc.if_else(is_kept, values, pa.scalar(None, values.type))
     names += [VALUE_FORM, *(shape.columns[name] for name in shape.fields or ())]
-    rows = pa.RecordBatch.from_arrays([*arrays, decoded.forms, *decoded.columns], names=names)
-    return Rows(rows, decoded.reasons, is_kept.true_count, decoded.found, with_field)
+    rows = pa.RecordBatch.from_arrays([*arrays, forms, *decoded.columns], names=names)
+    return Rows(rows, decoded.reasons, is_kept.true_count, decoded.found, with_field, pc.equal(forms, LOST).true_count)
 
 
 def event_times(values: pa.Array, near: pa.Array, shape: TableShape, decoded: Decoded | None) -> tuple[pa.Array, int]:

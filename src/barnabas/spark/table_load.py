@@ -383,6 +383,7 @@ class TableLoader:
             audit_width_ms,
             rows_to,
             self._target_file_bytes,
+            self._settings.keep_values,
         )
         written = self._run("writing", shares, partial(_write, self._reading, writing), _count)
         if shape.is_guess and not all(shape.has_room_for(task.found, task.renames) for task in written):
@@ -483,6 +484,7 @@ class TableLoader:
             ranges=tuple(wanted for wanted in plan.ranges if wanted.count),
             files=len(outcome.gathered),
             kept_values=sum(task.kept_values for task in outcome.written),
+            lost_values=sum(task.lost_values for task in outcome.written),
             missing=plan.missing,
             leftovers_removed=removed,
             bad=outcome.bad,

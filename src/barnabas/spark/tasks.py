@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from barnabas.audit.account import Account
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.formats.column_types import Fields, merge_fields
-from barnabas.formats.decoding import ValueDecoder
+from barnabas.formats.decoding import KeepValues, ValueDecoder
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecordBin, BadRecords
@@ -60,13 +60,15 @@ class Writing:
     audit_width_ms: int | None = None
     dead_letter_table: DeadLetterWriting | None = None
     target_file_bytes: int = TARGET_BYTES
+    keep_values: KeepValues = "bad"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     """A task that is done.
 
-    `kept_values` counts values that the decoded columns do not give back, `without_time` records without an event time,
+    `kept_values` counts values that are whole in `value` beside decoded columns, `lost_values` those that are not and
+    that the columns do not give back, `without_time` records without an event time,
     `readable` those that have a value which is not bad, `with_event_field` those that have the field of the event time.
     `found`: fields that need other columns than the shape has, `renames`: those that have another name by now; where
     the shape would grow by them, the task has sent no bad records, and is to be done again.
@@ -87,6 +89,7 @@ class Written:
     dead_letter_files: tuple[DataFile, ...] = ()
     readable: int = 0
     with_event_field: int = 0
+    lost_values: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,7 @@ class _Task:
         self._files = files
         self._bad = bad
         self._records = self._kept_values = self._without_time = self._readable = self._with_event_field = 0
+        self._lost_values = 0
         self._found: Fields = {}
         self._renames = NO_ALIASES
         self._event_times_ms: dict[TopicPartition, int] = {}
@@ -160,7 +164,7 @@ class _Task:
         """Write what a broker answered."""
         sent_ms = part.column("timestamp").cast(pa.int64())
         for number, batch in enumerate(_batches(part)):
-            rows = to_rows(batch, self._writing.shape, self._decoder)
+            rows = to_rows(batch, self._writing.shape, self._decoder, self._writing.keep_values)
             if (rows.found or self._writing.shape.is_guess) and self._decoder is not None:
                 self._renames = Aliases.together([self._renames, self._decoder.renames(batch.column("value"))])
             self._files.add(rows.batch)
@@ -175,6 +179,7 @@ class _Task:
     def _count(self, partition: TopicPartition, rows: Rows) -> None:
         self._records += rows.batch.num_rows
         self._kept_values += rows.kept_values
+        self._lost_values += rows.lost_values
         self._with_event_field += rows.with_event_field
         if rows.found:
             self._found = merge_fields([self._found, rows.found])
@@ -205,6 +210,7 @@ class _Task:
             self._renames,
             readable=self._readable,
             with_event_field=self._with_event_field,
+            lost_values=self._lost_values,
         )
 
 

@@ -101,6 +101,18 @@ def test_exit_code_of_a_load_with_too_many_bad_records_is_6(monkeypatch: pytest.
     assert asked["max_bad_records"] == "0.5%"
 
 
+def test_kept_and_lost_values_are_in_the_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = LoadResult((replace(LOADED, kept_values=12, lost_values=1),))
+    done, asked = run(monkeypatch, outcome)
+    assert asked["keep_values"] == "bad"
+    assert "default.clicks: kept whole in `value`: 12 values of 50 (--keep-values)" in done.stderr
+    assert "default.clicks: not kept, and not given back by the columns: 1 value (--keep-values none)" in done.stderr
+    done, asked = run(monkeypatch, outcome, "--json", "--keep-values", "none")
+    (told,) = json.loads(done.stdout)
+    assert (told["kept_values"], told["lost_values"], asked["keep_values"]) == (12, 1, "none")
+    assert run(monkeypatch, outcome, "--keep-values", "some")[0].exit_code == 2
+
+
 def test_field_of_the_event_time_that_no_record_has_is_in_the_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exit_code_of(EventTimeFieldError("no record has it")) == 2
     done, _ = run(monkeypatch, LoadResult((replace(LOADED, missing_event_field="tiem"),)))

@@ -144,6 +144,7 @@ def test_carriage_return_of_a_line_end_is_in_no_column_and_is_given_back(name: s
     decoded, columns, given_back = decode(name, [line + b"\r", line])
     assert columns["message"].to_pylist() in (["failed"] * 2, ["17 10:05:03 host su: failed"] * 2)
     assert decoded.reasons.null_count == 2
+    assert decoded.forms.to_pylist() == ["columns+cr", "columns"]
     assert given_back == [line + b"\r", line]
 
 

@@ -1,0 +1,103 @@
+"""Which texts of JSON say the same value, though their bytes differ. Pure.
+
+Two texts have the same value if nothing but these differ: blanks between tokens, the order of an object's fields,
+escapes within strings, and the spelling of numbers (`1.50`, `15e-1`). Everything else counts:
+
+- A field that is null is not a field that is absent.
+- Numbers are compared exactly, with all their digits. 9007199254740993 is not the double next to it.
+- Minus zero is not zero, as a reader of doubles tells them apart.
+- An object that has one name twice has no value: readers differ in which of them they take.
+- A string of digits is no number, and `true` is not 1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+Path = tuple[str, ...]
+
+
+class _NoValueError(ValueError):
+    """A text has no value that all readers agree on."""
+
+
+class _OtherValueError(ValueError):
+    """The texts have different values."""
+
+
+def nulls_beside(original: bytes, composed: bytes) -> frozenset[Path] | None:
+    """Return the fields that an object has as null and another one lacks; None where more than that differs.
+
+    :param original: and `composed`: JSON objects.
+    :returns: the paths to these fields, within objects that are not in arrays.
+
+    >>> nulls_beside(b'{"b": {"c": null}, "a": 1.50}', b'{"a":1.5,"b":{}}'), nulls_beside(b'{"a": 1}', b'{"a":2}')
+    (frozenset({('b', 'c')}), None)
+    """
+    try:
+        one, other = _parsed(original), _parsed(composed)
+        if not isinstance(one, dict) or not isinstance(other, dict):
+            return None
+        return frozenset(_nulls_beside(one, other, ()))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _nulls_beside(one: dict[str, Any], other: dict[str, Any], path: Path) -> Iterator[Path]:
+    """Yield the fields that `one` has as null and `other` lacks.
+
+    :raises ValueError: more than that differs.
+    """
+    if not other.keys() <= one.keys():
+        raise _OtherValueError
+    for name, value in one.items():
+        if name not in other:
+            if value is not None:
+                raise _OtherValueError
+            yield (*path, name)
+        elif isinstance(value, dict) and isinstance(other[name], dict):
+            yield from _nulls_beside(value, other[name], (*path, name))
+        elif value != other[name]:
+            raise _OtherValueError
+
+
+def _parsed(text: bytes) -> object:
+    return json.loads(
+        text.decode(),
+        parse_int=_exact_number,
+        parse_float=_exact_number,
+        parse_constant=_refuse,
+        object_pairs_hook=_members,
+    )
+
+
+def _refuse(name: str) -> None:
+    raise _NoValueError(f"{name} is not JSON")
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise _NoValueError("an object has a name twice")
+    return members
+
+
+def _exact_number(text: str) -> tuple[bool, str, int]:
+    """Return a number's sign, its digits without zeros at the ends, and the power of ten of the last one.
+
+    A tuple is equal to no boolean, as a number would be.
+
+    >>> _exact_number("-1.50"), _exact_number("15E-1"), _exact_number("100"), _exact_number("-0.0e7")
+    ((True, '15', -1), (False, '15', -1), (False, '1', 2), (True, '0', 0))
+    """
+    is_negative = text[0] == "-"
+    mantissa, _, power = text.lower().partition("e")
+    whole, _, fraction = mantissa.removeprefix("-").partition(".")
+    digits = (whole + fraction).lstrip("0")
+    if not digits:
+        return is_negative, "0", 0
+    stripped = digits.rstrip("0")
+    exponent = (int(power) if power else 0) - len(fraction) + len(digits) - len(stripped)
+    return is_negative, stripped, exponent
