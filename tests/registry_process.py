@@ -19,14 +19,14 @@ _numbers = itertools.count(1)
 
 
 class RegistryProcess:
-    """A registry; all with the same number share a topic and an election."""
+    """A registry; all with the same number share a topic."""
 
     def __init__(self, bootstrap: str, log: Path, number: int | None = None) -> None:
         self.number = next(_numbers) if number is None else number
         self.topic = f"_schemas-{self.number}"
         self.log = log
         command = [sys.executable, "-m", "barnabas.cli.main", "registry", "--port", "0", "--bootstrap", bootstrap]
-        command += ["--topic", self.topic, "--group", f"registries-{self.number}"]
+        command += ["--topic", self.topic]
         with log.open("ab") as lines:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=lines, text=True)
         assert self.process.stdout

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import socket
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
 
 import barnabas
+from barnabas.registry import operations
+from barnabas.registry.requests import SchemaRequest
+from barnabas.registry.state import AVRO, Content, RegistryState
+from barnabas.registry.topic import OvertakenError, SchemaTopic
 from tests.conftest import BrokerProcess
 from tests.interop.reading import wait_until
 from tests.registry_process import RegistryProcess
@@ -163,7 +171,7 @@ def test_a_new_registry_knows_all(start: Start) -> None:
     assert second.register("subject-9", {**CLICK, "name": "Click9"}) == 6
 
 
-def test_one_writes_and_others_pass_on(start: Start, bootstrap: str) -> None:
+def test_registries_of_one_topic_write_and_outlive_each_other(start: Start, bootstrap: str) -> None:
     registries = [start()]
     registries += [start(registries[0].number) for _ in range(2)]
     ids = []
@@ -171,22 +179,93 @@ def test_one_writes_and_others_pass_on(start: Start, bootstrap: str) -> None:
         registry = registries[number % 3]
         subject = f"subject-{number}"
         ids.append(registry.register(subject, {**CLICK, "name": f"Click{number}"}))
-        # Whoever was asked knows what it has answered.
+        # A registry knows what it has answered, and the others know it before they change anything.
         assert registry.get(f"/subjects/{subject}/versions/1")["id"] == ids[-1]
     assert ids == list(range(1, 10))
     for registry in registries:
         wait_until(lambda registry=registry: len(registry.get("/subjects")) == 9, "all know all")  # type: ignore[misc]
     registries[0].kill()
-
-    def register_at(registry: RegistryProcess) -> bool:
-        status, _ = registry.call("POST", "/subjects/after/versions", {"schema": json.dumps(CLICK)})
-        return status == 200
-
-    wait_until(lambda: register_at(registries[1]), "another one writes")
-    wait_until(lambda: register_at(registries[2]), "the third passes on to it")
+    assert registries[1].register("after", CLICK) == registries[2].register("after", CLICK) == 10
     assert registries[2].get("/subjects/after/versions") == [1]
     with barnabas.Admin(bootstrap) as admin:
         assert admin.describe_config(topic=registries[0].topic)["cleanup.policy"].value == "compact"
+
+
+def test_client_in_the_group_of_earlier_releases_gets_no_request_of_the_registries_and_stops_none(
+    start: Start, bootstrap: str
+) -> None:
+    """It has the client id of a registry that writes, and the partition."""
+    first = start()
+    with (
+        listening() as (stranger, received),
+        barnabas.Consumer(
+            bootstrap, group="barnabas-schema-registry", client_id=f"schema-registry {stranger}"
+        ) as consumer,
+    ):
+        consumer.subscribe(first.topic)
+        wait_until(lambda: (consumer.poll(timeout_s=0.1), consumer.assignment())[1], "the partition")
+        second = start(first.number)
+        assert [each.register(f"s{each.url}", CLICK) for each in (first, second)] == [1, 1]
+        assert second.call("PUT", "/config", {"compatibility": "FULL"})[0] == 200
+        first.kill()
+        assert second.register("after", WIDER) == 2
+        assert received == []
+
+
+@contextmanager
+def listening() -> Iterator[tuple[str, list[object]]]:
+    """Listen as a registry does; yields its address and who has connected."""
+    received: list[object] = []
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+
+        def take() -> None:
+            while not stop.is_set():
+                with suppress(TimeoutError):
+                    connection, address = server.accept()
+                    connection.close()
+                    received.append(address)
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}", received
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_registry_that_slept_while_another_one_wrote_writes_no_id_a_second_time(bootstrap: str) -> None:
+    """It has planned a change, and wakes up when the other one has registered another schema."""
+
+    async def run() -> None:
+        states = [RegistryState(), RegistryState()]
+        awake, sleeping = (SchemaTopic(bootstrap, "_schemas-of-two", state, {}) for state in states)
+        await awake.start()
+        await sleeping.start()
+        reading = sleeping._reading
+        assert reading is not None
+        reading.cancel()
+        planned = operations.register(states[1], "a", SchemaRequest(Content(AVRO, '"int"')))
+        await awake.append(operations.register(states[0], "b", SchemaRequest(Content(AVRO, '"long"'))).records)
+        late = asyncio.create_task(sleeping.append(planned.records))
+        await asyncio.sleep(0)  # it has begun to write before it reads on
+        sleeping._reading = asyncio.create_task(sleeping._read())
+        with pytest.raises(OvertakenError):
+            await late
+        await sleeping.repair()
+        await awake.catch_up()
+        for state in states:
+            assert state.subjects() == ["b"]
+            assert [each.subject for each in state.homes(".", 1)] == ["b"]
+        again = operations.register(states[1], "a", SchemaRequest(Content(AVRO, '"int"')))
+        await sleeping.append(again.records)
+        assert again.answer == {"id": 2}
+        await awake.stop()
+        await sleeping.stop()
+
+    asyncio.run(run())
 
 
 def test_a_strange_record_in_the_topic_is_left_out(start: Start, bootstrap: str) -> None:

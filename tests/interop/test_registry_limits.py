@@ -35,7 +35,7 @@ def test_client_does_not_wait_for_the_slow_schema_of_another_one(
 
     async def check() -> None:
         name = "_schemas-slow"
-        registry = Registry(RegistryConfig(shared_broker.bootstrap, port=0, topic=name, group=name))
+        registry = Registry(RegistryConfig(shared_broker.bootstrap, port=0, topic=name))
         await registry.start()
 
         async def post(subject: str, **body: str) -> tuple[int, Any]:

@@ -19,14 +19,14 @@ NEEDED = ("uvicorn", "httptools", "starlette", "avro", "jsonschema", "google")
 @click.command()
 @click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="The port; 0: a free one.")
-@click.option("--url", metavar="URL", help="Where other registries reach this one.  [default: http://HOST:PORT]")
+@click.option("--url", metavar="URL", help="The address that `ready` names.  [default: http://HOST:PORT]")
 @click.option("--topic", metavar="TOPIC", default="_schemas", show_default=True, help="Where schemas are kept.")
 @click.option(
     "--group",
     metavar="GROUP",
-    default="barnabas-schema-registry",
-    show_default=True,
-    help="The group that elects which of several registries writes.",
+    hidden=True,
+    expose_value=False,
+    help="Without effect.",
 )
 @log_format_option
 @properties_option
@@ -36,15 +36,14 @@ def registry(
     port: int,
     url: str | None,
     topic: str,
-    group: str,
     log_format: LogFormat,
     properties: dict[str, str],
     bootstrap: str,
 ) -> int:
     """Start a schema registry in the foreground, with Confluent's REST interface.
 
-    Prints `ready URL` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it. Several may run for one topic: one of
-    them writes, the others pass on to it what changes something.
+    Prints `ready URL` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it. Several may run for one topic, and each of
+    them answers all requests.
     """
     for package in NEEDED:
         require_installed(package, "registry")
@@ -52,4 +51,4 @@ def registry(
     from barnabas.registry.main import RegistryConfig, run
 
     with telling_errors(log_format):
-        return run(RegistryConfig(bootstrap, host, port, url, topic, group, properties))
+        return run(RegistryConfig(bootstrap, host, port, url, topic, properties))

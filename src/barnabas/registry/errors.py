@@ -161,13 +161,3 @@ class RegistryError(BarnabasError):
     def timed_out(cls, reason: str) -> RegistryError:
         """It took too long; it may have been done or not."""
         return cls(50002, f"Operation timed out: {reason}")
-
-    @classmethod
-    def forwarding(cls, reason: str) -> RegistryError:
-        """The registry that writes could not be asked."""
-        return cls(50003, f"Error while forwarding the request to the registry that writes: {reason}")
-
-    @classmethod
-    def unknown_leader(cls) -> RegistryError:
-        """No registry writes at the moment."""
-        return cls(50004, "No registry writes at the moment; try again")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from barnabas.addresses import bare_host, host_port
 from barnabas.errors import ConfigurationError, UnavailableError
-from barnabas.registry.election import Election
 from barnabas.registry.http_server import HttpServer, Request, Response
 from barnabas.registry.routes import Rest, refusal
 from barnabas.registry.service import Service
@@ -19,15 +18,14 @@ from barnabas.registry.work import WorkPool
 from barnabas.stop_signals import stop_on_signals
 
 ANSWER_S = 45.0
-FIRST_LEADER_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryConfig:
-    """What a registry needs to know.
+    """The settings of a registry.
 
-    `url` is where other registries reach this one, by default its host and port; `topic` holds the schemas, `group`
-    elects the registry that writes; `settings` are of its clients, by Kafka's names.
+    `url` is printed when the registry is ready, by default its host and port; `topic` holds the schemas; `settings` are
+    of the registry's clients, by Kafka's names.
     """
 
     bootstrap: str
@@ -35,7 +33,6 @@ class RegistryConfig:
     port: int = 8081
     url: str | None = None
     topic: str = "_schemas"
-    group: str = "barnabas-schema-registry"
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -53,14 +50,13 @@ class Registry:
         self._state = RegistryState()
         self._topic = SchemaTopic(config.bootstrap, config.topic, self._state, config.settings)
         self._work = WorkPool()
-        self._election: Election | None = None
         self._server: HttpServer | None = None
         self._rest: Rest | None = None
         self.url = ""
-        """Where it is reached, once it has started."""
+        """Where clients reach it, once it has started."""
 
     async def start(self) -> None:
-        """Read all schemas, listen, take part in the election; returns when there is a registry that writes.
+        """Read all schemas and listen.
 
         :raises BarnabasError: no broker answers, or the address cannot be listened on.
         """
@@ -74,10 +70,7 @@ class Registry:
                 f"cannot listen on {host_port(config.host, config.port)}: {error.strerror}"
             ) from error
         self.url = config.url or f"http://{host_port(config.host, port)}"
-        self._election = Election(config.bootstrap, config.group, self.url, self._topic, config.settings)
-        self._rest = Rest(Service(self._state, self._topic, self._work), self._topic, self._election)
-        await self._election.start()
-        await self._election.leader_url(FIRST_LEADER_S)
+        self._rest = Rest(Service(self._state, self._topic, self._work))
 
     async def _answer(self, request: Request) -> Response:
         if self._rest is None:
@@ -85,11 +78,9 @@ class Registry:
         return await self._rest.answer(request)
 
     async def stop(self) -> None:
-        """Answer what was asked, and let another registry write."""
+        """Answer the requests that have begun, and end."""
         if self._server is not None:
             await self._server.stop()
-        if self._election is not None:
-            await self._election.stop()
         await self._topic.stop()
         await self._work.stop()
 

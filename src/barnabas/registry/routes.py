@@ -8,32 +8,19 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import unquote
 
 from barnabas import __version__
 from barnabas.registry import contexts, negotiation, operations
-from barnabas.registry.election import Election
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.http_server import Request, Response
 from barnabas.registry.records import decode_json
 from barnabas.registry.requests import parse_config, parse_id, parse_mode, parse_subject, parse_version
 from barnabas.registry.service import Service
-from barnabas.registry.settings import shortened
 from barnabas.registry.state import AVRO, Content, Version
-from barnabas.registry.topic import SchemaTopic
-from barnabas.serialization import http_calls
 
-FORWARDED = "x-forward"
-"""The header of a request that another registry passed on: it is passed on no further. Confluent's has the same."""
-OFFSET = "X-Barnabas-Offset"
-"""The header of an answer to one that was passed on: up to where the topic must be read to know what was done."""
-OFFSET_DIGITS = re.compile(r"[0-9]{1,19}")
-FORWARD_TIMEOUT_S = 30.0
-LEADER_TIMEOUT_S = 30.0
-AGAIN_S = 0.1
 BYTES_AT_ONCE = 1_000_000
 """So much of an answer is encoded before other requests go on."""
-UNKNOWN_LEADER = 50004
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,35 +75,32 @@ Handler = Callable[[Call], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path and method, and what answers it; `writes`: the registry that writes must do it."""
+    """A path and method, and what answers it."""
 
     method: str
     pattern: re.Pattern[str]
     handler: Handler
-    writes: bool
 
 
 ROUTES: list[Route] = []
 
 
-def route(method: str, path: str, *, writes: bool = False) -> Callable[[Handler], Handler]:
+def route(method: str, path: str) -> Callable[[Handler], Handler]:
     """Register a handler for a path, in which `{name}` stands for one part."""
     pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path))
 
     def register(handler: Handler) -> Handler:
-        ROUTES.append(Route(method, pattern, handler, writes))
+        ROUTES.append(Route(method, pattern, handler))
         return handler
 
     return register
 
 
 class Rest:
-    """Answers requests; passes those on that change something, where another registry writes."""
+    """Answers requests."""
 
-    def __init__(self, service: Service, topic: SchemaTopic, election: Election) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._topic = topic
-        self._election = election
 
     async def answer(self, request: Request) -> Response:
         """Return the answer to a request; errors are answers too."""
@@ -132,19 +116,12 @@ class Rest:
 
     async def _answer(self, request: Request, content_type: str) -> Response:
         found, call = self._found(request)
-        if found.writes and not self._election.leads:
-            if found.handler is register and (known := await _known(call)) is not None:
-                return _response(200, known, content_type)
-            passed_on = await self._pass_on(request, content_type)
-            if passed_on is not None:
-                return passed_on
         answer = await found.handler(call)
-        headers = {OFFSET: str(self._topic.offset)} if found.writes and FORWARDED in request.headers else {}
         if isinstance(answer, Text):
-            return Response(200, answer.encode(), content_type, headers)
+            return Response(200, answer.encode(), content_type, {})
         if isinstance(answer, list):
-            return Response(200, await _encoded_list(answer), content_type, headers)
-        return _response(200, answer, content_type, headers)
+            return Response(200, await _encoded_list(answer), content_type, {})
+        return _response(200, answer, content_type)
 
     def _found(self, request: Request) -> tuple[Route, Call]:
         path, context = request.path.rstrip("/") or "/", contexts.DEFAULT
@@ -161,51 +138,6 @@ class Rest:
         names = {name: unquote(value) for name, value in chosen[1].groupdict().items()}
         return chosen[0], Call(self._service, request, names, context)
 
-    async def _pass_on(self, request: Request, content_type: str) -> Response | None:
-        """Return the answer of the registry that writes; None if that is this one by now.
-
-        While registries come and go, another may write soon: what was certainly not done is tried again.
-        """
-        try:
-            async with asyncio.timeout(LEADER_TIMEOUT_S):
-                while not self._election.leads:
-                    if FORWARDED not in request.headers:
-                        answer = await self._passed_on(request, content_type)
-                        if answer is not None:
-                            return answer
-                    await asyncio.sleep(AGAIN_S)
-        except TimeoutError:
-            raise RegistryError.unknown_leader() from None
-        return None
-
-    async def _passed_on(self, request: Request, content_type: str) -> Response | None:
-        """Return the answer of the registry that writes; None if it does not answer, or does not write any more."""
-        leader = await self._election.leader_url(LEADER_TIMEOUT_S)
-        if leader == self._election.url:
-            return None
-        query = f"?{urlencode(request.query)}" if request.query else ""
-        headers = {"Content-Type": negotiation.V1, "Accept": negotiation.V1, FORWARDED: "true"}
-        url = f"{leader}{quote(request.path, safe='/%')}{query}"
-        try:
-            status, body, answered = await asyncio.to_thread(
-                http_calls.call, url, request.method, request.body or None, headers, FORWARD_TIMEOUT_S
-            )
-        except ConnectionRefusedError:
-            return None
-        except OSError as error:
-            raise RegistryError.forwarding(str(error)) from error
-        offset = answered.get(OFFSET.lower(), "0")
-        try:
-            answer = decode_json(body)
-        except ValueError as error:
-            raise RegistryError.forwarding(f"{leader} does not answer as a registry: {error}") from error
-        if status == 500 and isinstance(answer, dict) and answer.get("error_code") == UNKNOWN_LEADER:
-            return None
-        if not OFFSET_DIGITS.fullmatch(offset):
-            raise RegistryError.forwarding(f"{leader} does not answer as a registry: {OFFSET} is {shortened(offset)}")
-        await self._topic.wait_until_read(int(offset))
-        return Response(status, body, content_type)
-
 
 class Text(str):
     """An answer that is text already."""
@@ -219,8 +151,8 @@ def refusal(code: int, message: str, content_type: str = negotiation.V1) -> Resp
     return _response(status, {"error_code": code, "message": message}, content_type)
 
 
-def _response(status: int, answer: Any, content_type: str, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(status, json.dumps(answer, separators=(",", ":")).encode(), content_type, headers or {})
+def _response(status: int, answer: Any, content_type: str) -> Response:
+    return Response(status, json.dumps(answer, separators=(",", ":")).encode(), content_type, {})
 
 
 async def _encoded_list(answer: list[Any]) -> bytes:
@@ -265,10 +197,6 @@ def _page(call: Call, found: list[Any]) -> list[Any]:
     return found[start:] if limit < 0 else found[start : start + limit]
 
 
-async def _known(call: Call) -> Any | None:
-    return await call.service.known_id(call.subject, call.body(), normalize=call.flag("normalize"))
-
-
 @route("GET", "/subjects")
 async def list_subjects(call: Call) -> Any:
     """The subjects, by prefix."""
@@ -286,7 +214,7 @@ async def look_up(call: Call) -> Any:
     return await _shown(call, found)
 
 
-@route("DELETE", "/subjects/{subject}", writes=True)
+@route("DELETE", "/subjects/{subject}")
 async def delete_subject(call: Call) -> Any:
     """Delete all versions of a subject."""
     return await call.service.change(
@@ -304,7 +232,7 @@ async def list_versions(call: Call) -> Any:
     return _page(call, [each.version for each in found if each.deleted or not deleted_only])
 
 
-@route("POST", "/subjects/{subject}/versions", writes=True)
+@route("POST", "/subjects/{subject}/versions")
 async def register(call: Call) -> Any:
     """Register a schema as the next version of a subject."""
     return await call.service.register(call.subject, call.body(), normalize=call.flag("normalize"))
@@ -329,7 +257,7 @@ async def show_version_with_metadata(call: Call) -> Any:
     raise RegistryError.schema_not_found()
 
 
-@route("DELETE", "/subjects/{subject}/versions/{version}", writes=True)
+@route("DELETE", "/subjects/{subject}/versions/{version}")
 async def delete_version(call: Call) -> Any:
     """Delete a version of a subject."""
     number = call.version
@@ -443,14 +371,14 @@ async def show_config(call: Call) -> Any:
     return {"compatibilityLevel": "BACKWARD", **_shown_config(call.service.state.configs.get(None, {}))}
 
 
-@route("PUT", "/config", writes=True)
+@route("PUT", "/config")
 async def set_config(call: Call) -> Any:
     """Change settings of all."""
     config = parse_config(call.body())
     return await call.service.change(lambda state: operations.set_config(state, None, config))
 
 
-@route("DELETE", "/config", writes=True)
+@route("DELETE", "/config")
 async def delete_config(call: Call) -> Any:
     """Go back to the defaults."""
     deleted = await call.service.change(lambda state: operations.delete_config(state, None))
@@ -467,14 +395,14 @@ async def show_config_of_subject(call: Call) -> Any:
     return {"compatibilityLevel": level, **_shown_config(own or call.service.state.configs.get(None, {}))}
 
 
-@route("PUT", "/config/{subject}", writes=True)
+@route("PUT", "/config/{subject}")
 async def set_config_of_subject(call: Call) -> Any:
     """Change settings of a subject."""
     config, subject = parse_config(call.body()), parse_subject(call.subject)
     return await call.service.change(lambda state: operations.set_config(state, subject, config))
 
 
-@route("DELETE", "/config/{subject}", writes=True)
+@route("DELETE", "/config/{subject}")
 async def delete_config_of_subject(call: Call) -> Any:
     """Let a subject have the settings of all."""
     return await call.service.change(lambda state: operations.delete_config(state, call.subject))
@@ -486,7 +414,7 @@ async def show_mode(call: Call) -> Any:
     return {"mode": call.service.state.modes.get(None, "READWRITE")}
 
 
-@route("PUT", "/mode", writes=True)
+@route("PUT", "/mode")
 async def set_mode(call: Call) -> Any:
     """Change the mode of all."""
     mode = parse_mode(call.body())
@@ -502,14 +430,14 @@ async def show_mode_of_subject(call: Call) -> Any:
     return {"mode": own or call.service.state.mode(call.subject)}
 
 
-@route("PUT", "/mode/{subject}", writes=True)
+@route("PUT", "/mode/{subject}")
 async def set_mode_of_subject(call: Call) -> Any:
     """Change the mode of a subject."""
     mode, subject = parse_mode(call.body()), parse_subject(call.subject)
     return await call.service.change(lambda state: operations.set_mode(state, subject, mode, force=call.flag("force")))
 
 
-@route("DELETE", "/mode/{subject}", writes=True)
+@route("DELETE", "/mode/{subject}")
 async def delete_mode_of_subject(call: Call) -> Any:
     """Let a subject have the mode of all."""
     return await call.service.change(lambda state: operations.delete_mode(state, call.subject))

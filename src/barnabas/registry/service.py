@@ -14,7 +14,7 @@ from barnabas.registry.operations import Change
 from barnabas.registry.requests import SchemaRequest, parse_subject
 from barnabas.registry.settings import IMPORT, Level
 from barnabas.registry.state import JSON, Content, RegistryState, Version
-from barnabas.registry.topic import SchemaTopic
+from barnabas.registry.topic import OvertakenError, SchemaTopic
 from barnabas.registry.work import SLOW_CPU_S, InvalidSchemaError, WorkEndedError, WorkPool
 
 DEFAULT_LEVEL = Level.BACKWARD
@@ -37,7 +37,7 @@ class _Basis:
 
 
 class Service:
-    """The registry's calls; those that change something are for the registry that writes."""
+    """The registry's calls."""
 
     def __init__(self, state: RegistryState, topic: SchemaTopic, work: WorkPool) -> None:
         self.state = state
@@ -54,7 +54,7 @@ class Service:
         """
         parse_subject(subject)
         request = SchemaRequest.of(body)
-        return await _to_its_end(self._register(subject, request, normalize=normalize))
+        return await _to_its_end(self._repaired(self._register(subject, request, normalize=normalize)))
 
     async def _register(self, subject: str, given: SchemaRequest, *, normalize: bool) -> Any:
         """Register a schema: check it without the lock, then take the lock and append, if nothing has changed.
@@ -63,6 +63,7 @@ class Service:
         """
         ends = asyncio.get_running_loop().time() + CHECK_S
         while True:
+            await self._topic.catch_up()
             basis = self._basis(subject, given, normalize=normalize)
             async with _deadline(ends):
                 request = await self._understood(given, basis)
@@ -76,7 +77,10 @@ class Service:
                     continue
                 if reasons:
                     raise RegistryError.incompatible(subject, reasons)
-                return await self._carry_out(operations.register(self.state, subject, request))
+                change = operations.register(self.state, subject, request)
+                with contextlib.suppress(OvertakenError):
+                    await self._topic.append(change.records)
+                    return change.answer
 
     def _basis(self, subject: str, request: SchemaRequest, *, normalize: bool) -> _Basis:
         """Return everything in the state that the check of a schema depends on."""
@@ -87,15 +91,6 @@ class Service:
             tuple(self.state.versions(subject)),
             operations.dependencies(self.state, subject, request.content),
         )
-
-    async def known_id(self, subject: str, body: Any, *, normalize: bool) -> Any | None:
-        """Return what `register` would answer, if the subject has the schema already; any registry can tell that."""
-        request = SchemaRequest.of(body)
-        basis = self._basis(subject, request, normalize=normalize)
-        async with _deadline():
-            request = await self._understood(request, basis)
-            known = await self._find(basis.versions, request.content)
-        return {"id": known.id} if known is not None and request.id in (None, known.id) else None
 
     async def look_up(self, subject: str, body: Any, *, normalize: bool, deleted: bool) -> Version:
         """Return the version of a subject that is a schema.
@@ -202,15 +197,26 @@ class Service:
 
     async def change(self, plan: Callable[[RegistryState], Change]) -> Any:
         """Carry out what a function of the state wants to be changed."""
-        return await _to_its_end(self._change(plan))
+        return await _to_its_end(self._repaired(self._change(plan)))
+
+    async def _repaired(self, change: Coroutine[Any, Any, T]) -> T:
+        """Await a change that may write records without effect; leave none of them as the last record of its key."""
+        try:
+            return await change
+        finally:
+            await self._topic.repair()
 
     async def _change(self, plan: Callable[[RegistryState], Change]) -> Any:
+        ends = asyncio.get_running_loop().time() + CHECK_S
         async with self._writing:
-            return await self._carry_out(plan(self.state))
-
-    async def _carry_out(self, change: Change) -> Any:
-        await self._topic.append(change.records)
-        return change.answer
+            await self._topic.catch_up()
+            while True:
+                change = plan(self.state)
+                with contextlib.suppress(OvertakenError):
+                    await self._topic.append(change.records)
+                    return change.answer
+                if asyncio.get_running_loop().time() > ends:
+                    raise RegistryError.timed_out(f"other registries changed the topic all the time for {CHECK_S:g} s")
 
 
 async def _to_its_end(change: Coroutine[Any, Any, T]) -> T:

@@ -1,9 +1,7 @@
-"""The topic that holds what the registry knows: read by all registries, written by one of them.
+"""The topic that holds what the registry knows: read and written by all registries.
 
-A record counts once it was read back, so that all that a registry answers is in the log, in the order of the log. That
-one writes alone is settled by the group protocol, which cannot know of a writer that slept through the loss of its
-place. So each write says where in the log it expects to land: if others have written there meanwhile, what was written
-is taken back, and who asked is told to try again.
+A record counts once it was read back, so that all that a registry answers is in the log, in the order of the log. Of
+changes that registries write at the same time the first one in the log has its effect (`log_order.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,12 +18,14 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.config import AdminConfig, make_config
 from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.client.dialing import dial_with
+from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError
 from barnabas.model import TopicPartition
-from barnabas.registry import records
+from barnabas.records import Record as ReadRecord
 from barnabas.registry.errors import RegistryError
+from barnabas.registry.log_order import Claim, Effect, Entry, SchemaLog
 from barnabas.registry.records import Record, UnknownRecordError
 from barnabas.registry.state import RegistryState
 
@@ -35,10 +34,16 @@ WRITE_TIMEOUT_S = 10.0
 """How long a write may take until it was read back."""
 AGAIN_S = 1.0
 """So long after an error the topic is read again."""
-REMEMBERED_MAX = 1_000
-"""Records read last, to know what others wrote where a write was expected."""
+BATCH_BYTES = 1_000_000
+"""So the records of one change are in one batch, and no other change comes between them."""
+REPAIR_ATTEMPTS = 10
+"""After so many, the next change of any registry repairs the rest."""
 
 log = logging.getLogger(__name__)
+
+
+class OvertakenError(Exception):
+    """Another registry has changed the topic at the same time; the change has no effect and must be planned again."""
 
 
 class SchemaTopic:
@@ -50,9 +55,7 @@ class SchemaTopic:
 
     def __init__(self, bootstrap: str, name: str, state: RegistryState, settings: Mapping[str, str]) -> None:
         self.name = name
-        self.state = state
-        self.offset = 0
-        """That of the next record to be read."""
+        self._log = SchemaLog(state)
         given = {**settings, "bootstrap.servers": bootstrap}
         config = make_config(AdminConfig, given, {})
         self.cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
@@ -62,13 +65,13 @@ class SchemaTopic:
             given,
             acks="all",
             linger_ms=0,
+            batch_size=BATCH_BYTES,
             delivery_timeout_ms=timeout_ms,
             allow_auto_create_topics=False,  # `start` creates the topic, compacted
         )
         self._consumer = AsyncConsumer(given, auto_offset_reset="earliest", fetch_max_wait_ms=500)
-        self._values: dict[bytes, bytes | None] = {}
-        self._keys = KeyEncodings()
-        self._last: deque[tuple[int, bytes, bytes | None]] = deque(maxlen=REMEMBERED_MAX)
+        self._awaited: dict[str, dict[int, Effect]] = {}
+        """By change that is written: what its records do, by their offsets."""
         self._progress = asyncio.Condition()
         self._reading: asyncio.Task[None] | None = None
 
@@ -96,9 +99,10 @@ class SchemaTopic:
         end = (await self._consumer.end_offsets([self._tp]))[self._tp]
         self._reading = asyncio.create_task(self._read())
         async with self._progress:
-            await self._progress.wait_for(lambda: self.offset >= end or self._has_ended)
+            await self._progress.wait_for(lambda: self._log.next_offset >= end or self._has_ended)
         if self._has_ended:
             await self._reading
+        await self.repair()
 
     async def stop(self) -> None:
         """Stop reading and writing."""
@@ -126,28 +130,21 @@ class SchemaTopic:
                 await asyncio.sleep(AGAIN_S)
                 continue
             for record in read:
-                self._take(record.offset, record.key, record.value)
+                self._take(record)
+            # The position goes past what compaction has taken away.
+            self._log.next_offset = max(self._log.next_offset, position)
             async with self._progress:
-                # The position goes past what compaction has taken away.
-                self.offset = max(self.offset, position)
                 self._progress.notify_all()
 
-    def _take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+    def _take(self, record: ReadRecord) -> None:
+        claim = Claim.of(record.headers)
         try:
-            record = Record.decode(key, value)
-            self.state.apply(record)
+            effect = self._log.take(record.offset, record.key, record.value, claim)
         except UnknownRecordError as error:
-            log.warning("%s: skipped the unknown record at offset %d: %s", self._tp, offset, error)
-        else:
-            assert key is not None
-            self._keys.note(record, key, value)
-            if record.key["keytype"] != records.NOOP:
-                self._last.append((offset, key, value))
-        if key is not None:
-            if value is None:
-                self._values.pop(key, None)
-            else:
-                self._values[key] = value
+            log.warning("%s: skipped the unknown record at offset %d: %s", self._tp, record.offset, error)
+            return
+        if claim is not None and claim.change in self._awaited:
+            self._awaited[claim.change][record.offset] = effect
 
     async def wait_until_read(self, offset: int, timeout_s: float = WRITE_TIMEOUT_S) -> None:
         """Wait until all before an offset was read.
@@ -156,91 +153,71 @@ class SchemaTopic:
         """
         try:
             async with asyncio.timeout(timeout_s), self._progress:
-                await self._progress.wait_for(lambda: self.offset >= offset)
+                await self._progress.wait_for(lambda: self._log.next_offset >= offset)
         except TimeoutError:
             raise RegistryError.timed_out(f"{self.name} was not read up to offset {offset}") from None
 
     # --- writing ----------------------------------------------------------------------------------------
 
     async def catch_up(self) -> None:
-        """Read all that was written before now, by writing a record and waiting for it.
+        """Read all that was acknowledged to any registry before now.
 
         :raises RegistryError: 50001, 50002.
         """
-        first, count = await self._send([records.noop()])
-        await self.wait_until_read(first + count)
-
-    async def append(self, change: Sequence[Record]) -> None:
-        """Write records, and wait until they were read.
-
-        :raises RegistryError: 50001, 50002; 50004: somebody else has written at the same time, and this was undone.
-        """
-        if not change:
-            return
-        expected = self.offset
-        encoded = self._keys.encoded(change)
-        before = {key: self._values.get(key) for key, _ in encoded}
-        first, count = await self._send_bytes(encoded)
-        await self.wait_until_read(first + count)
-        others = [entry for entry in self._last if expected <= entry[0] < first]
-        if others:
-            log.warning("%s: another registry has written as well; what was written here is taken back", self._tp)
-            for _, key, value in others:
-                if key in before:
-                    before[key] = value
-            await self._send_bytes(list(before.items()))
-            raise RegistryError.unknown_leader()
-
-    async def _send(self, change: Sequence[Record]) -> tuple[int, int]:
-        return await self._send_bytes([record.encoded() for record in change])
-
-    async def _send_bytes(self, encoded: list[tuple[bytes, bytes | None]]) -> tuple[int, int]:
         try:
-            sent = await self._producer.send_many(
-                self.name, [value for _, value in encoded], keys=[key for key, _ in encoded], partition=0
-            )
-            outcomes: list[Any] = [await delivery for delivery in sent]
+            end = (await list_offsets(self.cluster, {self._tp: LATEST_TIMESTAMP}))[self._tp]
         except TimedOutError as error:
             raise RegistryError.timed_out(str(error)) from error
         except BarnabasError as error:
             raise RegistryError.store(str(error)) from error
-        return outcomes[0].offset, len(outcomes)
+        if end is not None:
+            await self.wait_until_read(end.offset)
 
+    async def append(self, change: Sequence[Record]) -> None:
+        """Write a change that was planned from the state as it is now, and wait until it was read.
 
-class KeyEncodings:
-    """The encodings of keys of which the topic holds a value, apart from the canonical ones.
-
-    A change must replace all encodings of its key: compaction keeps the others, and the old value returns.
-    """
-
-    def __init__(self) -> None:
-        self._of: dict[bytes, set[bytes]] = {}
-        self._left_over: set[bytes] = set()
-
-    def note(self, record: Record, key: bytes, value: bytes | None) -> None:
-        """Note a record of the topic."""
-        canonical = records.canonical_key(record.key)
-        if canonical is None:
-            return
-        known = self._of.setdefault(canonical, set())
-        if value is None:
-            known.discard(key)
-            self._left_over.discard(key)
-            self._left_over |= known
-        else:
-            known.add(key)
-            self._left_over -= known
-        if not known:
-            del self._of[canonical]
-
-    def encoded(self, change: Sequence[Record]) -> list[tuple[bytes, bytes | None]]:
-        """Return the bytes of a change, with the same value for all other encodings of its keys.
-
-        Another registry may have deleted one encoding of a key: deletions of the encodings that are left come first.
+        :raises OvertakenError: it has no effect.
+        :raises RegistryError: 50001, 50002.
         """
-        sent: list[tuple[bytes, bytes | None]] = [(key, None) for key in sorted(self._left_over)]
-        for record in change:
-            key, value = record.encoded()
-            sent += [(other, value) for other in sorted(self._of.get(key, set()) - {key})]
-            sent.append((key, value))
-        return sent
+        if change:
+            await self._append(change)
+
+    async def repair(self) -> None:
+        """Write the values of keys whose last record has no effect. If that fails, the next change does it."""
+        for _attempt in range(REPAIR_ATTEMPTS):
+            if not self._log.needs_repairs:
+                return
+            try:
+                await self._append([])
+            except OvertakenError:
+                continue
+            except RegistryError as error:
+                log.warning("%s: cannot repeat values that another change overtook: %s", self._tp, error.message)
+                return
+
+    async def _append(self, change: Sequence[Record]) -> None:
+        name = f"{random.getrandbits(64):016x}"
+        entries = self._log.entries(name, change)
+        effects: dict[int, Effect] = {}
+        self._awaited[name] = effects
+        try:
+            first, end = await self._send(entries)
+            await self.wait_until_read(end)
+        finally:
+            del self._awaited[name]
+        if any(effects.get(offset) is Effect.NOTHING for offset in range(first, end)):
+            log.info("%s: another registry wrote at the same time; the change is planned again", self._tp)
+            raise OvertakenError
+
+    async def _send(self, entries: Sequence[Entry]) -> tuple[int, int]:
+        """Write entries in one batch; return the offsets of the first one and after the last one."""
+        values, keys = [entry.value for entry in entries], [entry.key for entry in entries]
+        headers = [[entry.header] for entry in entries]
+        try:
+            deliveries = await self._producer.send_many(self.name, values, keys=keys, headers=headers, partition=0)
+            outcomes: list[Any] = [await delivery for delivery in deliveries]
+        except TimedOutError as error:
+            raise RegistryError.timed_out(str(error)) from error
+        except BarnabasError as error:
+            raise RegistryError.store(str(error)) from error
+        return outcomes[0].offset, outcomes[-1].offset + 1

@@ -6,11 +6,11 @@ import pytest
 
 from barnabas.registry import operations, records
 from barnabas.registry.errors import RegistryError
+from barnabas.registry.key_encodings import KeyEncodings
 from barnabas.registry.operations import Change
 from barnabas.registry.records import Record, UnknownRecordError
 from barnabas.registry.requests import SchemaRequest, parse_id
 from barnabas.registry.state import AVRO, JSON, Content, Reference, RegistryState, Version
-from barnabas.registry.topic import KeyEncodings
 
 SUBJECT = "clicks-value"
 SCHEMA_KEY = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'

@@ -1,0 +1,150 @@
+"""The order of the topic decides between registries that change it at the same time. Pure; one thread at a time.
+
+Every registry writes, and none is elected: nothing that another client says gives or takes the right to write. A
+registry plans a change from what it has read, and each record of the change says up to which offset that was (`Claim`).
+A change that another one has overtaken, in front of it in the log and behind that offset, has no effect. All registries
+read the same log, so all find the same changes without effect, and the registry that wrote one plans it again.
+
+Records without a claim always have their effect: Confluent's registry and earlier releases write them.
+
+Compaction keeps the last record of each key, whether it had an effect or not. So the next change of any registry
+repeats the effective value of a key whose last record has none (`SchemaLog.entries`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import Enum, auto
+from typing import NamedTuple, Self
+
+from barnabas.registry import records
+from barnabas.registry.key_encodings import KeyEncodings
+from barnabas.registry.records import Record
+from barnabas.registry.state import RegistryState
+
+HEADER = "barnabas-change"
+"""The name of the record header that has the claim."""
+_FORM = re.compile(rb"([0-9]{1,19}) ([0-9a-f]{16})( repair)?")
+
+
+class Claim(NamedTuple):
+    """What a record says about the change that it belongs to.
+
+    :param change: a random name in hex, the same for all records of one change.
+    :param after: the change was planned with all records before this offset.
+    :param is_repair: the record repeats the effective value of its key, and changes nothing.
+    """
+
+    change: str
+    after: int
+    is_repair: bool = False
+
+    @property
+    def header(self) -> tuple[str, bytes]:
+        """The record header.
+
+        >>> Claim.of([Claim("9f86d081884c7d65", 17).header])
+        Claim(change='9f86d081884c7d65', after=17, is_repair=False)
+        """
+        return HEADER, f"{self.after} {self.change}{' repair' if self.is_repair else ''}".encode()
+
+    @classmethod
+    def of(cls, headers: Iterable[tuple[str, bytes | None]]) -> Self | None:
+        """Return the claim of a record; None for a record without one, or with a broken one."""
+        given = [value for name, value in headers if name == HEADER]
+        form = _FORM.fullmatch(given[0] or b"") if len(given) == 1 else None
+        return None if form is None else cls(form[2].decode(), int(form[1]), form[3] is not None)
+
+
+class Effect(Enum):
+    """What a record of the topic does."""
+
+    CHANGES = auto()
+    REPEATS = auto()
+    """It repeats what the key has anyway."""
+    NOTHING = auto()
+    """Another change has overtaken it."""
+
+
+class Entry(NamedTuple):
+    """A record to write."""
+
+    key: bytes
+    value: bytes | None
+    header: tuple[str, bytes]
+
+
+REPAIRS_MAX = 100
+"""So many keys are repaired with one change."""
+
+
+class SchemaLog:
+    """The topic as one registry has read it, record by record, into a state."""
+
+    def __init__(self, state: RegistryState) -> None:
+        self._state = state
+        self.next_offset = 0
+        """That of the next record to be read. It changes together with the state."""
+        self._keys = KeyEncodings()
+        self._last_offset = -1
+        """That of the last record that changed the state; -1: there was none."""
+        self._last_change: str | None = None
+        self._values: dict[bytes, bytes | None] = {}
+        self._ineffective: set[bytes] = set()
+        """The keys whose last record in the topic has no effect."""
+
+    @property
+    def needs_repairs(self) -> bool:
+        """Whether the last record of a key has no effect."""
+        return bool(self._ineffective)
+
+    def take(self, offset: int, key: bytes | None, value: bytes | None, claim: Claim | None) -> Effect:
+        """Read the next record, and return what it does.
+
+        :raises UnknownRecordError: no registry writes such a record; it does nothing.
+        """
+        self.next_offset = offset + 1
+        record = Record.decode(key, value)
+        assert key is not None, "a record without a key is unknown"
+        effect = self._effect_of(claim, key, value)
+        if effect is Effect.CHANGES:
+            self._state.apply(record)
+            self._keys.note(record, key, value)
+            if record.key["keytype"] != records.NOOP:
+                self._changed(offset, claim, key, value)
+        elif self._values.get(key) == value:
+            self._ineffective.discard(key)
+        else:
+            self._ineffective.add(key)
+        return effect
+
+    def _effect_of(self, claim: Claim | None, key: bytes, value: bytes | None) -> Effect:
+        if claim is None:
+            return Effect.CHANGES
+        if self._last_offset >= claim.after and self._last_change != claim.change:
+            return Effect.NOTHING
+        is_repeated = claim.is_repair and self._values.get(key) == value
+        return Effect.REPEATS if is_repeated else Effect.CHANGES
+
+    def _changed(self, offset: int, claim: Claim | None, key: bytes, value: bytes | None) -> None:
+        # A repair overtakes nothing: to who has read the whole log it is no change.
+        if claim is None or not claim.is_repair:
+            self._last_offset, self._last_change = offset, None if claim is None else claim.change
+        if value is None:
+            self._values.pop(key, None)
+        else:
+            self._values[key] = value
+        self._ineffective.discard(key)
+
+    def entries(self, name: str, change: Sequence[Record]) -> list[Entry]:
+        """Return what to write for a change that was planned from the state as it is now: first the repairs.
+
+        :param name: of the change: 16 random digits in hex.
+        """
+        claim = Claim(name, self.next_offset)
+        encoded = self._keys.encoded(change)
+        to_repair = sorted(self._ineffective - {key for key, _value in encoded})[:REPAIRS_MAX]
+        repair = claim._replace(is_repair=True).header
+        repairs = [Entry(key, self._values.get(key), repair) for key in to_repair]
+        return [*repairs, *(Entry(key, value, claim.header) for key, value in encoded)]
