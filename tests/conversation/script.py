@@ -7,6 +7,7 @@ bytes as long as the broker gives the same answers.
 from __future__ import annotations
 
 import random
+import resource
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
@@ -36,18 +37,23 @@ TOPICS: dict[str, tuple[list[list[int]], dict[str, str]]] = {
 
 DISK_USAGE = SimpleNamespace(total=1 << 40, used=1 << 38, free=3 << 38)
 """Of the disk, in bytes."""
+OPEN_FILES_MAX = 65_536
 INTER_BROKER_APIS = ("Fetch", "Metadata", "ApiVersions", "OffsetForLeaderEpoch", "ElectLeaders")
 
 
 class Play:
     """A broker with topics, and what a scene knows of it."""
 
-    def __init__(self, seed: str, **settings: Any) -> None:
+    def __init__(self, seed: str, *, alone: bool = False, **settings: Any) -> None:
         self.random = random.Random(seed)
-        self.stage = Stage(**settings)
+        self.stage = Stage(alone=alone, **settings)
         self.names = Names()
         self.admin = self.stage.line("admin", "admin")
-        topics = [s.new_topic(name, assignments, configs=configs) for name, (assignments, configs) in TOPICS.items()]
+        topics = [
+            s.new_topic(name, assignments, configs=configs)
+            for name, (assignments, configs) in TOPICS.items()
+            if not alone or assignments[0] == [1]
+        ]
         self.admin.ask(s.create_topics(7, *topics), 7)
         self.learn_ids()
 
@@ -239,6 +245,33 @@ def malformed(play: Play) -> None:
                 line.send(line.exchange(s.metadata(play.names, 12, []), 12))
             line.send_bytes(data)
             play.stage.pass_time(0.05)
+    damaged_within_runs(play)
+
+
+def damaged_within_runs(play: Play) -> None:
+    """Produce requests of which one in the middle ends too early, names another version, or is none."""
+    names = play.names
+    for acks in (1, -1, 0):
+        for what in ("short", "version", "key", "large"):
+            line = play.line(f"{what} in a run acks={acks}", "damaged")
+            run = [line.exchange(s.produce(names, 9, [("plain", 0, batch(b"%d" % n))], acks), 9) for n in range(9)]
+            bad = run[5]
+            if what == "short":
+                bad.frame = sized(bad.frame[4:40])
+            elif what == "version":
+                bad.version = 99
+                bad.frame = bad.frame[:6] + b"\0\x63" + bad.frame[8:]
+            elif what == "key":
+                bad.key = 99
+                bad.frame = bad.frame[:4] + b"\0\x63" + bad.frame[6:]
+            else:
+                parts = [("plain", 0, batch(b"x" * 3_000))] * 12
+                run[5] = bad = line.exchange(s.produce(names, 9, parts, acks), 9)
+            bad.closes = what != "large"
+            play.stage.beat()
+            line.send(*run)
+            play.stage.wait_for([line])
+            play.stage.pass_time(0.02)
 
 
 # --- produce ----------------------------------------------------------------------------------------------
@@ -364,6 +397,74 @@ def idempotent(play: Play) -> None:
         parts: list[tuple[str, int, bytes | None]] = [("plain", n, one(0, epoch=2)) for n in range(4)]
         line.ask_all([(s.produce(names, version, parts, -1), version)] * 3)
     play.ask_each("who", [(each, 0) for each in s.samples(names, "DescribeProducers", 0)])
+
+
+def refused_for_now(play: Play) -> None:
+    """Batches refused because too few replicas are in sync, and what an idempotent producer sent behind them."""
+    names, line = play.names, play.line("refused for now", "idempotent")
+    configs = {"min.insync.replicas": "2"}
+    play.admin.ask(s.create_topics(7, s.new_topic("needs-two", [[1, 2]] * 3, configs=configs)), 7)
+    play.learn_ids()
+    play.stage.pass_time(40)
+    for version in (9, 13):
+        producer = play.new_producer(line)
+        for topic, epoch in (("needs-two", 0), ("plain", 1)):
+            for sequences in ((0, 1, 2), (0, 1, 5, 2), (3, 4, 3)):
+                batches = [batch(b"%d" % n, producer=(producer, epoch, n)) for n in sequences]
+                line.ask_all([(s.produce(names, version, [(topic, 0, each)], -1), version) for each in batches])
+        several: list[tuple[str, int, bytes | None]]
+        for first in (0, 1):
+            several = [(t, 1, batch(b"x", producer=(producer, 0, first))) for t in ("needs-two", "plain")]
+            line.ask_all([(s.produce(names, version, several, acks), version) for acks in (-1, -1, 1)])
+    line.ask(s.produce(names, 9, [("needs-two", 2, batch(b"acks=1"))], 1), 9)
+
+
+def rolls(play: Play) -> None:
+    """Appends that begin segments, so that a thread works while the requests wait in line."""
+    names = play.names
+    for version in (7, 9, 13):
+        for acks in (1, -1, 0):
+            line, other = play.line(f"rolls {version} acks={acks}", "rolls"), play.line("other", "other")
+            for partitions in (1, 3):
+                run = [
+                    (s.produce(names, version, [("plain", n % partitions, batch(b"%03d" % n * 100))], acks), version)
+                    for n in range(120)
+                ]
+                several = [("plain", n, batch(b"v" * 3_000)) for n in range(4)]
+                run[60:60] = [
+                    (s.produce(names, version, several, acks), version),
+                    (s.metadata(names, 12, ["plain"]), 12),
+                ]
+                play.stage.beat()
+                line.send_all(run)
+                other.send_all([(s.produce(names, 9, [("plain", 0, batch(b"other" * 100))], acks), 9)] * 30)
+                play.stage.wait_for([line, other])
+            line.ask(s.list_offsets(5, [("plain", n, -1) for n in range(4)]), 5)
+        line = play.line("bad batches among rolls", "rolls")
+        bad = bytearray(batch(b"bad" * 100))
+        bad[-1] ^= 1
+        line.ask_all(
+            [
+                (
+                    s.produce(
+                        names, 9, [("plain", 3, bytes(bad))] if n % 9 == 4 else [("plain", 3, batch(b"%03d" % n * 100))]
+                    ),
+                    9,
+                )
+                for n in range(90)
+            ]
+        )
+        producer = play.new_producer(line)
+        sequences = [*range(40), 39, 50, *range(40, 80)]
+        batches = [batch(b"%03d" % n * 100, producer=(producer, 0, n)) for n in sequences]
+        line.ask_all([(s.produce(names, version, [("plain", 2, each)], -1), version) for each in batches])
+    reader = play.line("reader", "rolls")
+    for offset in (0, 57, 300, 700):
+        reader.ask(s.fetch(names, 12, [("plain", n, offset) for n in range(4)], max_bytes=30_000), 12)
+    reader.ask(s.list_offsets(7, [("plain", 0, when) for when in (-1, -2, -3, s.TIME_MS)]), 7)
+    for version in (0, 2):
+        for each in s.samples(names, "DeleteRecords", version):
+            reader.ask(each, version)
 
 
 def acknowledgements(play: Play) -> None:
@@ -610,6 +711,31 @@ def evicted(play: Play) -> None:
         late.ask(s.fetch(names, 12, [("plain", n, 0) for n in range(4)], session_id=0, session_epoch=0), 12)
 
 
+def nearest_replicas(play: Play) -> None:
+    """Fetches that name a rack, of leaders and followers, and fetches that name the epoch that was read last."""
+    names, writer = play.names, play.line("writer")
+    for n in range(5):
+        writer.ask(s.produce(names, 9, [("plain", 0, batch(b"%d" % n)), ("pair", 0, batch(b"%d" % n))], 1), 9)
+    follower = play.line("follower", "broker-2", BROKERS)
+    replica = ReplicaState(replica_id=2, replica_epoch=OTHER_EPOCH)
+    opened = follower.ask(s.fetch(names, 17, [("pair", 0, 0)], replica_state=replica, session_epoch=0), 17)
+    session = {"replica_state": replica, "session_id": opened.session_id}
+    follower.ask(s.fetch(names, 17, [("pair", 0, 5)], session_epoch=1, **session), 17)
+    for version in range(4, 19):
+        line = play.line(f"reads {version}", "reader")
+        for rack in ("", "rack-1", "rack-2", "rack-9"):
+            line.ask(s.fetch(names, version, [("pair", 0, 1), ("plain", 0, 2)], rack_id=rack), version)
+            line.ask(s.fetch(names, version, [("led-by-2", 0, 0)], rack_id=rack), version)
+        line.ask(s.fetch(names, version, [("led-by-2", 0, 9)], rack_id="rack-1", max_wait_ms=100), version)
+        for epoch, offset in ((0, 3), (0, 99), (7, 3), (-1, 3)):
+            request = s.fetch(names, version, [("plain", 0, offset)])
+            for each in request.topics[0].partitions if version >= 12 else ():
+                each.last_fetched_epoch = epoch
+            for each in request.topics[0].partitions:
+                each.current_leader_epoch = epoch
+            line.ask(request, version)
+
+
 # --- groups -----------------------------------------------------------------------------------------------
 
 
@@ -723,9 +849,12 @@ def silent(play: Play, join_version: int, sync_version: int) -> None:
 
 def slices(play: Play) -> None:
     """Requests and answers so long that the broker handles them in slices, with short ones in between."""
-    names, count = play.names, 1_500
+    names, count = play.names, 1_000
     play.create("wide", count)
+    play.admin.ask(s.create_topics(7, s.new_topic("wide-pair", [[1, 2]] * 250)), 7)
+    play.learn_ids()
     places = [("wide", n) for n in range(count)]
+    pairs = [("wide-pair", n) for n in range(250)]
     long: list[tuple[str, Callable[[int], Any], range]] = [
         (
             "produce",
@@ -734,6 +863,16 @@ def slices(play: Play) -> None:
         ),
         ("acks=all", lambda v: s.produce(names, v, [(*each, batch(b"a")) for each in places], -1), range(9, 10)),
         ("acks=0", lambda v: s.produce(names, v, [(*each, batch(b"0")) for each in places], 0), range(9, 10)),
+        (
+            "acks=all that waits",
+            lambda v: s.produce(names, v, [(*each, batch(b"w" * 40)) for each in pairs], -1, timeout_ms=300),
+            range(8, 14, 5),
+        ),
+        (
+            "large batches that wait",
+            lambda v: s.produce(names, v, [(*each, batch(b"w" * 5_000)) for each in pairs[:40]], -1, timeout_ms=300),
+            range(9, 10),
+        ),
         ("fetch", lambda v: s.fetch(names, v, [(*each, 0) for each in places]), range(6, 19, 4)),
         ("poll", lambda v: s.fetch(names, v, [(*each, 99) for each in places], max_wait_ms=50), range(12, 13)),
         ("offsets", lambda v: s.list_offsets(v, [(*each, -1) for each in places]), range(1, 12, 3)),
@@ -743,7 +882,10 @@ def slices(play: Play) -> None:
         ("metadata", lambda v: s.metadata(names, v, ["wide"]), range(1, 14, 6)),
         ("named often", lambda v: s.metadata(names, v, [f"missing-{n}" for n in range(900)]), range(9, 13, 3)),
     ]
+    failing = [(*each, batch(b"0")) for each in places[:800]] + [("missing", n, batch(b"0")) for n in range(3)]
     with play.stage.busy():
+        line = play.line("acks=0 that fails", "slices")
+        line.ask_all([(s.produce(names, 9, failing, 0), 9), (s.metadata(names, 12, []), 12)])
         for name, make, versions in long:
             line, short = play.line(name, f"slices-{name}"), play.line(f"beside {name}", "short")
             for version in versions:
@@ -780,6 +922,8 @@ def too_much(play: Play) -> None:
         "members": (s.leave(4, "group", *[("m", None)] * 20_000), 4),
         "protocols": (s.join(9, "group", protocols=[(f"p{n}", b"") for n in range(3_000)]), 9),
         "metadata of a member": (s.join(9, "group", protocols=[("p", bytes(5 << 20))]), 9),
+        "long names": (s.metadata(names, 12, ["x" * 30_000] * 150), 12),
+        "produce with long names": (s.produce(names, 9, [(f"{n:030000}", 0, None) for n in range(150)]), 9),
         "client id": (s.metadata(names, 12, []), 12),
     }
     for name, (request, version) in too_long.items():
@@ -829,7 +973,203 @@ def synced_crowd(play: Play) -> None:
         play.stage.wait_for(lines)
 
 
+def in_turns(play: Play) -> None:
+    """So many short requests in one segment that a connection lets others have their turn."""
+    names = play.names
+    line, other = play.line("many"), play.line("other")
+    with play.stage.busy():
+        for version in (5, 12):
+            play.stage.beat()
+            line.send_all([(s.metadata(names, version, ["plain"]), version)] * 700)
+            other.send_all([(s.heartbeat(4, "nobody", 1, "x"), 4)] * 3)
+            play.stage.wait_for([line, other])
+        asked = [(s.produce(names, 9, [("plain", 0, batch(b"%d" % n))]), 9) for n in range(700)]
+        for n in range(10, 700, 70):
+            asked[n] = s.heartbeat(4, "nobody", 1, "x"), 4
+        line.ask_all(asked)
+
+
+def held_up(play: Play) -> None:
+    """Clients that read no answers, send half a request, send too much at once, or nothing at all."""
+    names = play.names
+    writer = play.line("writer")
+    for _ in range(4):
+        writer.ask(s.produce(names, 9, [("plain", n, batch(b"x" * 40_000)) for n in range(4)]), 9)
+    everything = s.fetch(names, 12, [("plain", n, 0) for n in range(4)])
+    slow = play.line("reads late", "slow")
+    slow.pause_reading()
+    play.stage.beat()
+    slow.send_all([(everything, 12), (s.metadata(names, 12, ["plain"]), 12)] * 10)
+    play.stage.pass_time(0.5)
+    slow.send_all([(s.metadata(names, 12, ["plain"]), 12)] * 5)
+    play.stage.pass_time(0.5)
+    slow.resume_reading()
+    play.stage.wait_for([slow])
+    behind_a_poll(play)
+    half = play.line("half a request", "half")
+    frame = half.exchange(s.metadata(names, 12, ["plain"]), 12).frame
+    half.send_bytes(frame[:20])
+    silent_line = play.line("silent", "silent")
+    play.stage.pass_time(1)
+    writer.ask(s.metadata(names, 12, ["plain"]), 12)
+    play.stage.pass_time(8)
+    assert not half.is_open, "half a request keeps its connection"
+    waiting_for_memory(play)
+    play.stage.pass_time(40)
+    assert not silent_line.is_open, "a silent connection lasts"
+    stuck = [play.line(f"reads nothing {n}", "stuck") for n in range(6)]
+    play.stage.beat()
+    for number, line in enumerate(stuck):  # each with another amount: those with the most unread bytes end first
+        line.pause_reading()
+        line.send_all([(s.metadata(names, 12, ["plain"]), 12)] * (10 * number))
+        line.send_all([(everything, 12)] * 8)
+    play.stage.pass_time(20)
+    for line in stuck:
+        line.resume_reading()
+    play.stage.wait_for(stuck)
+    too_many_connections(play)
+
+
+def behind_a_poll(play: Play) -> None:
+    """More requests behind a long poll than the broker reads."""
+    names = play.names
+    line = play.line("behind a poll", "behind")
+    play.stage.beat()
+    line.send_all([(s.fetch(names, 12, [("stamped", 0, 0)], max_wait_ms=700), 12)])
+    for n in range(20):
+        line.send_all([(s.produce(names, 9, [("plain", 0, batch(b"%d" % n))]), 9), (s.metadata(names, 12, []), 12)] * 5)
+    play.stage.wait_for([line])
+    # Waiting requests keep as much as they may: the later polls are answered at once.
+    lines = [play.line(f"poll {n}", "polls") for n in range(30)]
+    play.stage.beat()
+    for line in lines:
+        parts = [("plain", n % 4, 1_000) for n in range(3)] + [(f"missing-{n}", 0, 0) for n in range(20)]
+        line.send_all([(s.fetch(names, 12, [("plain", n, 60) for n in range(4)], max_wait_ms=400), 12)])
+        line.send_all([(s.fetch(names, 4, parts[:3], max_wait_ms=100), 4)])
+    play.stage.wait_for(lines)
+
+
+def waiting_for_memory(play: Play) -> None:
+    """Large requests that arrive in halves, more of them than there is memory for."""
+    names = play.names
+    lines = [play.line(f"large {n}", "large") for n in range(8)]
+    play.stage.beat()
+    halves = []
+    for number, line in enumerate(lines):
+        exchange = line.exchange(s.produce(names, 9, [("plain", number % 4, batch(bytes([number]) * 700_000))]), 9)
+        cut = 400_000
+        line.send(exchange, cuts=(100, cut, cut + 150_000))
+        halves.append(exchange)
+        play.stage.pass_time(0.01)
+    play.stage.wait_for(lines)
+    # One that sends nothing more, while others stand in line.
+    stalled = play.line("stalled", "large")
+    stalled.send_bytes(halves[0].frame[:500_000])
+    in_the_way = play.line("in the way", "large")
+    poll = s.fetch(names, 12, [("stamped", 0, 50)], max_wait_ms=20_000)
+    in_the_way.send_all([(poll, 12)])
+    play.stage.pass_time(0.01)
+    in_the_way.send_all([(s.produce(names, 9, [("plain", 0, batch(b"y" * 300_000))]), 9)])
+    play.stage.pass_time(0.01)
+    others = [play.line(f"others {n}", "large") for n in range(4)]
+    for line in others:
+        line.send_all([(s.produce(names, 9, [("plain", 1, batch(b"z" * 800_000))]), 9)])
+    play.stage.wait_for([*others, in_the_way])
+    play.stage.pass_time(10)
+
+
+def too_many_connections(play: Play) -> None:
+    """More connections than the broker accepts."""
+    lines = [play.line(f"one of many {n}", "many") for n in range(20)]
+    play.stage.pass_time(0.1)
+    for line in lines:
+        if line.is_open:
+            line.ask(s.metadata(play.names, 12, []), 12)
+            line.leave()
+
+
+def left_alone(play: Play) -> None:
+    """Clients that leave while their requests wait: the broker carries out what was received whole."""
+    names, reader = play.names, play.line("reader")
+    for version in (9, 13):
+        line = play.line(f"leaves behind an acknowledgement {version}", "leaver")
+        play.stage.beat()
+        line.send_all(
+            [
+                (s.produce(names, version, [("pair", 0, batch(b"waits"))], -1, timeout_ms=400), version),
+                (s.metadata(names, 12, ["plain"]), 12),
+                (s.produce(names, version, [("plain", 0, batch(b"behind"))]), version),
+                (s.commit(names, 8, "left", [("plain", 0, version)]), 8),
+                (s.join(5, "left"), 5),
+                (s.create_topics(5, s.new_topic(f"left-{version}", [[1]])), 5),
+            ]
+        )
+        play.stage.pass_time(0.1)
+        line.leave()
+        play.stage.pass_time(1)
+        reader.ask(s.list_offsets(5, [("plain", 0, -1), ("pair", 0, -1)]), 5)
+        reader.ask(s.offset_fetch(names, 7, "left", None), 7)
+        reader.ask(s.metadata(names, 9, [f"left-{version}"]), 9)
+    for request, version in (
+        (s.join(9, "left", instance_id="a"), 9),
+        (s.fetch(names, 12, [("plain", 0, 99)], max_wait_ms=5_000), 12),
+        (s.fetch(names, 12, [("plain", 0, 99)], max_wait_ms=5_000, session_epoch=0), 12),
+        (s.create_topics(7, s.new_topic("left-at-once", [[1]])), 7),
+        (s.delete_topics(names, 5, ["compact"]), 5),
+    ):
+        line = play.line("leaves at once", "leaver")
+        play.stage.beat()
+        line.send_all([(request, version)] * 2)
+        play.stage.pass_time(0.000_5)
+        line.leave()
+        play.stage.pass_time(0.5)
+        reader.ask(s.metadata(names, 9, ["left-at-once", "compact"]), 9)
+    for each in s.samples(names, "ListGroups", 4):
+        reader.ask(each, 4)
+
+
+def stops(play: Play) -> None:
+    """A broker that stops while requests wait, and with connections that are silent."""
+    names = play.names
+    lines = {name: play.line(name, "stops") for name in ("silent", "poll", "acks", "join", "behind", "half", "group")}
+    play.join_alone("members", lines["group"])
+    play.stage.beat()
+    poll = s.fetch(names, 12, [("plain", 0, 9)], max_wait_ms=60_000)
+    lines["poll"].send_all([(poll, 12)])
+    lines["acks"].send_all([(s.produce(names, 9, [("pair", 0, batch(b"x"))], -1, timeout_ms=1_500), 9)])
+    lines["join"].send_all([(s.join(5, "members"), 5)])
+    lines["behind"].send_all([(poll, 12), (s.produce(names, 9, [("plain", 0, batch(b"never"))]), 9)])
+    lines["half"].send_bytes(b"\0\0\0\x40\0\3")
+    play.stage.pass_time(0.2)
+    play.stage.stop_broker()
+
+
 # --- administration ---------------------------------------------------------------------------------------
+
+
+def first_requests(play: Play) -> None:
+    """What is asked of a broker that has no internal topic yet."""
+    names = play.names
+    line = play.line("first", "first")
+    for name in ("ListGroups", "DescribeGroups", "DeleteGroups", "OffsetDelete", "OffsetFetch", "Heartbeat"):
+        api = next(each for each in APIS.values() if each.name == name)
+        for each in s.samples(names, name, api.versions[-1])[:2]:
+            line.ask(each, api.versions[-1])
+    lines = [play.line(f"first {n}", "first") for n in range(4)]
+    play.stage.beat()
+    lines[0].send_all([(s.commit(names, 8, "one", [("plain", 0, 1)]), 8)] * 2)
+    lines[1].send_all([(s.join(5, "two"), 5)])
+    lines[2].send_all([(s.samples(names, "FindCoordinator", 4)[0], 4)])
+    lines[3].send_all([(s.offset_fetch(names, 7, "one", None), 7)])
+    play.stage.wait_for(lines)
+    play.stage.pass_time(2)
+    lines[3].ask_all([(s.commit(names, 8, "one", [("plain", 0, n)]), 8) for n in range(3)])
+    lines[3].ask(s.offset_fetch(names, 7, "one", None), 7)
+    for name in ("Metadata", "DeleteTopics", "CreateTopics", "ElectLeaders", "AlterPartitionReassignments"):
+        api = next(each for each in APIS.values() if each.name == name)
+        for version in api.versions:
+            for each in s.samples(names, name, version):
+                line.ask(each, version)
 
 
 def administration(play: Play) -> None:
@@ -875,15 +1215,35 @@ SCENES: dict[str, tuple[Scene, dict[str, Any]]] = {
     "malformed": (malformed, {}),
     "produce": (produce, {}),
     "idempotent": (idempotent, {}),
+    "refused_for_now": (refused_for_now, {}),
+    "rolls": (rolls, {"log_segment_bytes": 20_000}),
     "acknowledgements": (acknowledgements, {}),
     "follower_fetches": (follower_fetches, {}),
     "repeated": (repeated, {}),
     "commits": (commits, {}),
     "fetches": (fetches, {"max_incremental_fetch_session_cache_slots": 4}),
+    "nearest_replicas": (nearest_replicas, {"replica_selector_class": "RackAwareReplicaSelector"}),
     "groups": (groups, {}),
     "slices": (slices, {}),
     "crowds": (crowds, {}),
+    "in_turns": (in_turns, {}),
+    "held_up": (
+        held_up,
+        {
+            "queued_max_request_bytes": 2 << 20,
+            "socket_request_max_bytes": 3 << 19,
+            "socket_partial_request_timeout_ms": 3_000,
+            "connections_max_idle_ms": 30_000,
+            "max_connections": 60,
+        },
+    ),
+    "left_alone": (left_alone, {}),
+    "stops": (stops, {}),
     "administration": (administration, {}),
+    "first_requests": (
+        first_requests,
+        {"alone": True, "delete_topic_enable": False, "auto_create_topics_enable": False},
+    ),
 }
 """Each scene, and the settings of its broker."""
 
@@ -891,8 +1251,11 @@ SCENES: dict[str, tuple[Scene, dict[str, Any]]] = {
 def perform(name: str) -> list[LineRecord]:
     """Perform a scene, and return what each connection sent and received."""
     scene, settings = SCENES[name]
-    # DescribeLogDirs asks the operating system, not the broker's file system.
-    with mock.patch.object(shutil, "disk_usage", return_value=DISK_USAGE):
+    # These two are not injected: the broker asks the operating system.
+    with (
+        mock.patch.object(shutil, "disk_usage", return_value=DISK_USAGE),
+        mock.patch.object(resource, "getrlimit", return_value=(OPEN_FILES_MAX, OPEN_FILES_MAX)),
+    ):
         play = Play(name, **settings)
         scene(play)
         return play.stage.end()

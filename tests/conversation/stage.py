@@ -7,9 +7,10 @@ passes only when nothing is left to do. So the same bytes come back from two run
 
 from __future__ import annotations
 
+import heapq
 import random
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,8 +28,8 @@ from tests.conversation.transcript import Exchange, LineRecord, decode_answer
 from tests.simulation.cluster import InlineExecutor, SimulatedThreads, SlowExecutor
 from tests.simulation.disk import Disk, SimulatedFileSystem
 from tests.simulation.ensemble import Ensemble
-from tests.simulation.loop import SimulatedLoop
-from tests.simulation.network import Network
+from tests.simulation.loop import Due, SimulatedLoop
+from tests.simulation.network import Network, SimulatedStream
 from tests.simulation.world import Host, HostClock, World
 
 CLIENTS, BROKERS = "clients", "brokers"
@@ -38,6 +39,8 @@ PORTS = {CLIENTS: 9092, BROKERS: 9093}
 OTHER_EPOCH = 0x1122334455667788
 """The broker epoch with which broker 2 is registered."""
 
+SOCKET_BYTES = 64 * 1024
+"""So much the network takes of what the other end does not read."""
 NETWORK_S = 0.000_13
 DISK_S = 0.000_31
 BEAT_S = 0.01
@@ -54,6 +57,40 @@ class SteadyNetwork(Network):
 
     def delay_s(self) -> float:
         return NETWORK_S
+
+    def new_stream(self, host: Host) -> SimulatedStream:
+        return FlowingStream(self, host)
+
+
+class FlowingStream(SimulatedStream):
+    """An end of a connection that knows how much the other end has not read."""
+
+    def open(
+        self,
+        on_bytes: Callable[[memoryview], None],
+        on_drained: Callable[[], None],
+        on_closed: Callable[[Exception | None], None],
+    ) -> SimulatedStream:
+        self._on_drained = on_drained
+        return super().open(on_bytes, on_drained, on_closed)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return 0 if self.other.is_reading else max(0, self._waiting_bytes() - SOCKET_BYTES)
+
+    @property
+    def unsent_memory_bytes(self) -> int:
+        return self.unsent_bytes
+
+    def _waiting_bytes(self) -> int:
+        return sum(len(data or b"") for data in (*self._under_way, *self.other._arrived))
+
+    def resume_reading(self) -> None:
+        other = self.other
+        had_to_wait = isinstance(other, FlowingStream) and other.unsent_bytes > 0
+        super().resume_reading()
+        if had_to_wait and other.is_open:
+            other._host.after(NETWORK_S, other._on_drained)
 
 
 class SteadyThreads(SimulatedThreads):
@@ -72,14 +109,22 @@ class WorkingLoop(SimulatedLoop):
         self._now_s += self.work_s
         return self._now_s
 
+    def _next_later(self) -> Due:
+        """As asyncio does: all timers that are due are called in the same round."""
+        due = super()._next_later()
+        while self._due_later and self._due_later[0][0] <= self._now_s:
+            self._due_now.append(heapq.heappop(self._due_later)[2])
+        return due
+
 
 class Stage:
     """A broker and what a script needs to talk to it.
 
     :param settings: of the broker, besides the usual ones.
+    :param alone: whether broker 2 is not there; then there is no internal topic yet either.
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, alone: bool = False, **settings: Any) -> None:
         self.world = World(1)
         self.world.loop.close()
         self.loop = self.world.loop = WorkingLoop()
@@ -88,7 +133,7 @@ class Stage:
         self.lines: list[Line] = []
         self.client = self._host("client-host")
         self.last_correlation_id = 1_000
-        host = self._host(BROKER)
+        host = self.host = self._host(BROKER)
         config = {
             "broker_id": 1,
             "host": BROKER,
@@ -109,10 +154,11 @@ class Stage:
         with self.loop.found_quickly():
             start = host.task(self.broker.start())
             self.loop.run_until_complete(start)
-        # The internal topic is made while broker 1 is alone, so that it coordinates all groups.
-        self.line("stage").ask(FindCoordinatorRequest(key="any"), 0)
-        self.pass_time(0.5)
-        self._register_other()
+        if not alone:
+            # The internal topic is made while broker 1 is alone, so that it coordinates all groups.
+            self.line("stage").ask(FindCoordinatorRequest(key="any"), 0)
+            self.pass_time(0.5)
+            self._register_other()
         self.pass_time(0.5)
 
     def _host(self, name: str) -> Host:
@@ -198,6 +244,13 @@ class Stage:
         timer.cancel()
         if line is not None:
             line.on_settled = None
+
+    def stop_broker(self) -> None:
+        """Stop the broker as an operator does, and wait until it has stopped."""
+        stopping = self.host.task(self.broker.stop())
+        stopping.add_done_callback(lambda _task: self.loop.stop())
+        self._run_until(self.loop._now_s + PATIENCE_S)
+        assert stopping.done(), "the broker does not stop"
 
     def end(self) -> list[LineRecord]:
         """End the broker, and return what each connection sent and received.
@@ -328,6 +381,13 @@ class Line:
         if frame is None:
             return None
         return decode_answer(exchange, frame)
+
+    def pause_reading(self) -> None:
+        """Take no answers, until `resume_reading`."""
+        self._stream.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._stream.resume_reading()
 
     def leave(self) -> None:
         """Close the connection from the client's side."""

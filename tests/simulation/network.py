@@ -78,6 +78,10 @@ class Network:
         """Return what makes listeners on a host."""
         return lambda limits: SimulatedListener(self, host, limits)
 
+    def new_stream(self, host: Host) -> SimulatedStream:
+        """Return one end of a connection, for a host."""
+        return SimulatedStream(self, host)
+
     async def dial(
         self,
         host: str,
@@ -117,7 +121,7 @@ class Network:
 
         :param local_host: the address at which the connection arrives.
         """
-        ours, theirs = SimulatedStream(self, mine), SimulatedStream(self, listener.host)
+        ours, theirs = self.new_stream(mine), self.new_stream(listener.host)
         ours.other, theirs.other = theirs, ours
         peer = Peer(mine.name, self.next_port(), local_host)
         listener.host.after(self.delay_s(), listener.arrive, theirs, peer)
