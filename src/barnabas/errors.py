@@ -347,6 +347,14 @@ class SchemaRegistryError(BarnabasError):
         super().__init__(code, message)
         self.code, self.message = code, message
 
+    @property
+    def is_about_schema(self) -> bool:
+        """Whether the registry lacks the schema, or one that it refers to, or cannot hand it out in the asked form.
+
+        Other errors, a plain 404 among them, are about the registry.
+        """
+        return 40401 <= self.code <= 40407 or self.code == 42201
+
     def __str__(self) -> str:
         return f"{self.message} ({self.code})" if self.code else self.message
 

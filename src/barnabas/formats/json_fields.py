@@ -185,19 +185,7 @@ def _decode_at_once(values: pa.Array, fields: Mapping[str, ColumnType]) -> list[
     """Decode with Arrow's parser, None where a value does not fit."""
     schema = pa.schema([(name, arrow_type(column_type)) for name, column_type in fields.items()])
     table = _parse_lines(values, pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"))
-    if table is None:
-        return None
-    columns = [_one_chunk(table.column(name)) for name in fields]
-    return columns if all(map(_is_in_calendar, columns)) else None
-
-
-def _is_in_calendar(column: pa.Array) -> bool:
-    """Whether all times of a column are some for `times`: Arrow's parser takes those of the year 0."""
-    if pa.types.is_timestamp(column.type):
-        return bool(times.from_dates_and_times(column).null_count == column.null_count)
-    if pa.types.is_nested(column.type):
-        return all(map(_is_in_calendar, column.flatten() if pa.types.is_struct(column.type) else [column.flatten()]))
-    return True
+    return None if table is None else [_one_chunk(table.column(name)) for name in fields]
 
 
 def _parse_lines(values: pa.Array, options: pajson.ParseOptions) -> pa.Table | None:
@@ -216,7 +204,29 @@ def _parse_lines(values: pa.Array, options: pajson.ParseOptions) -> pa.Table | N
         table = pajson.read_json(pa.BufferReader(lines), read_options=read_options, parse_options=options)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
-    return table if table.num_rows == len(values) else None
+    return table if table.num_rows == len(values) and all(map(_holds_json, map(_one_chunk, table.columns))) else None
+
+
+def _holds_json(column: pa.Array) -> bool:
+    """Whether all cells are what `_convert` makes of JSON.
+
+    Arrow's parser takes NaN and Infinity for numbers, takes times of any year, and gives a cell more digits than its
+    decimal has.
+    """
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return all(map(_holds_json, column.flatten()))
+    if pa.types.is_list(kind):
+        return _holds_json(column.flatten())
+    if pa.types.is_floating(kind):
+        return bool(pc.all(pc.is_finite(column)).as_py() is not False)
+    if pa.types.is_timestamp(kind):
+        return bool(times.from_dates_and_times(column).null_count == column.null_count)
+    try:
+        column.validate(full=pa.types.is_decimal(kind))
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _texts(values: pa.Array) -> pa.Array | None:

@@ -7,10 +7,6 @@ without a column is null, or its default; other columns are left out.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,8 +31,10 @@ class AvroBatches:
 
     def __init__(self, registry: SchemaRegistry, schema: Schema) -> None:
         self._tree = avro_type(registry, schema)
+        if self._tree.kind != "record":
+            raise SerializationError(f"a table needs the schema of a record, not one of type {self._tree.kind}")
         self._codec = codec_of(self._tree)
-        self._defaults = _defaults(schema)
+        self._defaults = self._tree.defaults or {}
 
     def encode(self, table: pa.Table, schema_id: int) -> pa.ChunkedArray:
         """Return a record (binary) for each row.
@@ -88,13 +86,6 @@ def _shown(value: pa.Scalar) -> str:
         return repr(value.as_py())
     except (ValueError, OverflowError):
         return "a time that Python has not"
-
-
-def _defaults(schema: Schema) -> Mapping[str, Any]:
-    """Return the defaults of a record's fields."""
-    found = json.loads(schema.text)
-    fields = found.get("fields", ()) if isinstance(found, dict) else ()
-    return {str(each["name"]): each["default"] for each in fields if "default" in each}
 
 
 def first_misfit(tree: AvroType, given: pa.Array | None, made: pa.Array) -> int | None:

@@ -26,7 +26,10 @@ _BITS = {"int": 32, "long": 64}
 
 
 class PythonCodec:
-    """Reads and writes records of one schema, an object for each."""
+    """Reads and writes values of one schema, an object for each: records, records or null, unions.
+
+    A column is null where the value is null, and where another branch of a union is there.
+    """
 
     def __init__(self, tree: AvroType) -> None:
         self._types = {name: each.physical() for name, each in tree.inner.items()}
@@ -38,8 +41,8 @@ class PythonCodec:
 
         :raises SerializationError: one of the records is damaged.
         """
-        rows = [self._record(each) for each in payloads]
-        return [pa.array([row[name] for row in rows], kind) for name, kind in self._types.items()]
+        rows = [self._record(each) or {} for each in payloads]
+        return [pa.array([row.get(name) for row in rows], kind) for name, kind in self._types.items()]
 
     def _record(self, payload: bytes) -> Any:
         try:

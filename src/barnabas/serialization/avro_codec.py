@@ -1,4 +1,4 @@
-"""Records of one Avro schema as Arrow columns and back: by compiled code (pyruhvro) where it can, else in Python.
+"""Values of one Avro schema as Arrow columns and back: by compiled code (pyruhvro) where it can, else in Python.
 
 Columns have the physical types of avro_types.py. What compiled code is not made for (fixed, unions of several types,
 null, records within themselves, records without fields) goes the way of avro_bytes.py. Bytes it does not know either;
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -38,8 +39,15 @@ class Codec(Protocol):
 
 
 def codec_of(tree: AvroType) -> Codec:
-    """Return the fastest codec for a record's schema."""
-    return CompiledCodec(tree) if _is_compiled(tree) else PythonCodec(tree)
+    """Return the fastest codec for a schema of records, of records or null, or of a union."""
+    if tree.kind == "record" and isinstance(tree.written, list):
+        return BranchCodec(tree)
+    if not _is_compiled(tree):
+        return PythonCodec(tree)
+    try:
+        return CompiledCodec(tree)
+    except SerializationError:  # the compiled parser of schemas has limits of its own: it nests 128 levels of JSON
+        return PythonCodec(tree)
 
 
 def _is_compiled(tree: AvroType) -> bool:
@@ -59,8 +67,11 @@ class CompiledCodec:
         self._decode, self._encode = compiled.deserialize_array, compiled.serialize_record_batch
         self._fields = list(tree.inner.values())
         self._types = [each.physical() for each in self._fields]
-        self._text = json.dumps(_bytes_as_strings(tree.written))
-        self._arrow = compiled.avro_to_arrow_schema(self._text)
+        try:
+            self._text = json.dumps(_bytes_as_strings(tree.written))
+        except RecursionError as error:
+            raise SerializationError("the schema is nested too deep") from error
+        self._arrow = self._called(compiled.avro_to_arrow_schema, self._text)
 
     def decode(self, payloads: Sequence[bytes]) -> list[pa.Array]:
         batch = self._called(self._decode, list(payloads), self._text)
@@ -92,6 +103,33 @@ class CompiledCodec:
             if not is_panic(error):
                 raise
             raise SerializationError(f"the decoder gave up: {error}") from error
+
+
+class BranchCodec:
+    """Reads and writes values whose schema is a union of one record, with null or alone.
+
+    A null is a row of nulls. It does not come back from that, so that who compares keeps it.
+    """
+
+    def __init__(self, tree: AvroType) -> None:
+        own = 1 if tree.null_at == 0 else 0
+        self._head = bytes([2 * own])
+        self._codec = codec_of(replace(tree, written=tree.written[own], null_at=None))
+        self._others = PythonCodec(tree)
+
+    def decode(self, payloads: Sequence[bytes]) -> list[pa.Array]:
+        size = len(self._head)
+        places = [place for place, each in enumerate(payloads) if each.startswith(self._head)]
+        columns = self._codec.decode([payloads[place][size:] for place in places])
+        if len(places) == len(payloads):
+            return columns
+        other_places = sorted(set(range(len(payloads))).difference(places))
+        others = self._others.decode([payloads[place] for place in other_places])
+        order = pc.sort_indices(pa.array([*places, *other_places], pa.int64()))
+        return [pa.concat_arrays(parts).take(order) for parts in zip(columns, others, strict=True)]
+
+    def encode(self, columns: Sequence[pa.Array], count: int) -> pa.Array:
+        return pc.binary_join_element_wise(pa.scalar(self._head), self._codec.encode(columns, count), b"")
 
 
 def is_panic(error: BaseException) -> bool:

@@ -1,38 +1,34 @@
-"""Whole columns of Avro records as Arrow columns: one pass by compiled code for each schema they were written with.
+"""A column of Avro values as Arrow columns of one schema: what `poll_arrow` hands out.
 
-This is what loads use, on executors too: a pure function of Arrow arrays that asks the registry once for each id. What
-`pyruhvro` (Rust) decodes is checked, because records come from strangers: strings must be UTF-8. A batch in which
-something is wrong is halved until the bad records are found; all others are decoded.
+Values are decoded as loads decode them (`record_values.py`), and brought to the reader's schema by Avro's rules: new
+fields get their defaults, fields that are gone are left out, numbers are widened, aliases name what was renamed. The
+columns are those that a table has for the reader's schema (`avro_types.py`).
 """
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.errors import SchemaRegistryError, SerializationError
-from barnabas.serialization import wire_format
-from barnabas.serialization.avro import parse
-from barnabas.serialization.avro_codec import is_panic
-from barnabas.serialization.extras import need
-from barnabas.serialization.registry_client import AVRO, Schema, SchemaRegistry
+from barnabas.formats.column_types import ColumnType, arrow_type
+from barnabas.formats.decoding import GuardedDecoder
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases
+from barnabas.serialization.avro_cells import to_cells
+from barnabas.serialization.avro_defaults import as_written
+from barnabas.serialization.avro_types import AvroType, avro_type
+from barnabas.serialization.avro_values import AvroKind, AvroRecords, with_columns
+from barnabas.serialization.column_casts import with_items
+from barnabas.serialization.record_values import RecordDecoder, writers_by_id
+from barnabas.serialization.registry_client import Schema, SchemaRegistry
+from barnabas.serialization.wire_format import Writer
 
 ROWS_AT_ONCE = 50_000
-"""Records that become one batch of compiled code: bounds the list of bytes objects that it wants."""
-
-_WIDENED = {
-    "int": {"long", "float", "double"},
-    "long": {"float", "double"},
-    "float": {"double"},
-    "string": {"bytes"},
-    "bytes": {"string"},
-}
+"""Records that are decoded together: bounds the list of bytes objects that compiled code takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,263 +48,181 @@ class DecodedRecords:
 def decode_avro(
     column: pa.Array | pa.ChunkedArray, registry: SchemaRegistry, reader: Schema | None = None
 ) -> DecodedRecords:
-    """Decode records with schema ids, by the schemas that they were written with, into columns of one schema.
+    """Decode values with schema ids, by the schemas that they were written with, into columns of one schema.
 
     :param column: binary, null for tombstones.
-    :param reader: the schema whose fields are wanted: records of earlier and later versions are brought to it, by
-        Avro's rules. None: that of the largest id in the column.
-    :raises SerializationError: the reader's schema has no columns: it is no record, refers to itself, or has unions
-        of several types.
+    :param reader: the schema whose fields are wanted. None: that of the largest id in the column that is known.
+    :raises SerializationError: the reader's schema is no Avro schema.
     :raises TimedOutError: no registry answers.
     """
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     values = values.cast(pa.binary())
-    reasons: dict[int, str] = {}
-    groups, ids = _by_id(values, reasons)
-    writers = _writers(registry, groups, reasons)
-    if reader is None:
-        if not writers:
-            return _no_columns(values, reasons, ids)
-        reader = registry.schema(max(writers))
-    target = _Target.of(registry, reader)
-    pieces: list[pa.RecordBatch] = []
-    placed: list[pa.Array] = []
-    for schema_id, writer in writers.items():
-        decoding = _Decoding(target, writer)
-        for rows in _chunks(groups[schema_id]):
-            # Not by Arrow's binary_slice: without an end it reserves a negative number of bytes (Arrow 26).
-            payloads = [each[wire_format.HEADER_BYTES :] for each in values.take(rows).to_pylist()]
-            for start, piece, reason in decoding.pieces(payloads, 0):
-                if piece is None:
-                    reasons[rows[start].as_py()] = reason
-                    continue
-                placed.append(rows.slice(start, piece.num_rows))
-                pieces.append(piece)
-    batch = pa.concat_batches(pieces) if pieces else pa.RecordBatch.from_pylist([], schema=target.arrow)
-    return DecodedRecords(_in_place(batch, placed, len(values)), _reasons(reasons, len(values)), ids)
+    groups = writers_by_id(values, {})
+    tree = _newest(registry, groups) if reader is None else with_columns(avro_type(registry, reader))
+    kind = ResolvedAvroKind(tree)
+    decoder = GuardedDecoder(RecordDecoder(kind, registry, with_forms=False, may_rename=False))
+    chunks = [values.slice(start, ROWS_AT_ONCE) for start in range(0, max(len(values), 1), ROWS_AT_ONCE)]
+    decoded = [decoder.decode(chunk, kind.fields) for chunk in chunks]
+    columns = [pa.concat_arrays(parts) for parts in zip(*(each.columns for each in decoded), strict=True)]
+    reasons = pa.concat_arrays([each.reasons.cast(pa.string()) for each in decoded])
+    schema = pa.schema([(name, arrow_type(each)) for name, each in kind.fields.items()])
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema) if columns else _no_columns(len(values))
+    return DecodedRecords(batch, _with_forbidden_nulls(tree, batch, values, reasons), _schema_ids(groups, len(values)))
 
 
-def _in_place(batch: pa.RecordBatch, placed: Sequence[pa.Array], count: int) -> pa.RecordBatch:
-    """Return a batch whose rows are where their records were; rows of nulls where no record was decoded."""
-    rows = pa.concat_arrays(placed) if placed else pa.array([], pa.uint64())
-    in_order = pa.array(range(count), rows.type)
-    return batch if rows.equals(in_order) else batch.take(pc.index_in(in_order, value_set=rows))
-
-
-def _by_id(values: pa.Array, reasons: dict[int, str]) -> tuple[dict[int, pa.Array], pa.Array]:
-    """Return the rows of each schema id, and the id of each row; note why others have none."""
-    heads = pc.binary_slice(values, 0, wire_format.HEADER_BYTES).dictionary_encode()
-    groups = {}
-    ids: list[int | None] = []
-    for code, head in enumerate(heads.dictionary.to_pylist()):
-        rows = pc.indices_nonzero(pc.equal(heads.indices, code))
+def _newest(registry: SchemaRegistry, ids: Mapping[int, pa.Array]) -> AvroType:
+    """Return the Avro schema with the largest id that the registry knows; an empty one where it knows none."""
+    for schema_id in sorted(ids, reverse=True):
         try:
-            schema_id = wire_format.schema_id(head)
-        except SerializationError as error:
-            reasons.update(dict.fromkeys(rows.to_pylist(), str(error)))
-            ids.append(None)
+            return with_columns(avro_type(registry, registry.schema(schema_id)))
+        except SchemaRegistryError as error:
+            if not error.is_about_schema:
+                raise
+        except SerializationError:
             continue
-        groups[schema_id] = rows
-        ids.append(schema_id)
-    return groups, pa.array(ids, pa.int64()).take(heads.indices)
+    return AvroType("record", {"type": "record", "name": "None", "fields": []})
 
 
-def _writers(registry: SchemaRegistry, groups: Mapping[int, pa.Array], reasons: dict[int, str]) -> dict[int, _Shape]:
-    """Return the schemas of ids; note why records have none that is known."""
-    writers = {}
+def _schema_ids(groups: Mapping[int, pa.Array], count: int) -> pa.Array:
+    ids = pa.nulls(count, pa.int64())
     for schema_id, rows in groups.items():
-        try:
-            writers[schema_id] = _Shape.of(registry, registry.schema(schema_id))
-        except (SchemaRegistryError, SerializationError) as error:
-            reasons.update(dict.fromkeys(rows.to_pylist(), f"schema {schema_id}: {error}"))
-    return writers
+        own = pc.is_in(pa.array(range(count), rows.type), rows)
+        ids = pc.if_else(own, pa.scalar(schema_id, pa.int64()), ids)
+    return ids
 
 
-def _chunks(rows: pa.Array) -> Iterator[pa.Array]:
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        yield rows.slice(start, ROWS_AT_ONCE)
+def _with_forbidden_nulls(tree: AvroType, batch: pa.RecordBatch, values: pa.Array, reasons: pa.Array) -> pa.Array:
+    """Return the reasons, with those of records that lack what the reader's schema does not allow to be null."""
+    for name in batch.schema.names:
+        field = tree.inner[name]
+        if field.is_nullable or tree.kind == "union" or tree.is_nullable or not batch.column(name).null_count:
+            continue
+        is_new = pc.and_(pc.and_(values.is_valid(), reasons.is_null()), batch.column(name).is_null())
+        told = f"field {name!r} is null, which the reader's schema does not allow"
+        reasons = pc.if_else(is_new, told, reasons)
+    return reasons
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A schema: as fastavro has parsed it, and as text with all types in it."""
-
-    parsed: Any
-    text: str
-    fields: Mapping[str, Mapping[str, Any]]
-
-    @classmethod
-    def of(cls, registry: SchemaRegistry, schema: Schema) -> _Shape:
-        if schema.kind != AVRO:
-            raise SerializationError(f"it is of type {schema.kind}, not AVRO")
-        parsed = parse(registry, schema, for_reading=True)
-        if not isinstance(parsed, dict) or parsed.get("type") != "record":
-            raise SerializationError("only records have columns")
-        whole = _expanded(registry, schema)
-        return cls(parsed, json.dumps(whole), {field["name"]: field for field in whole["fields"]})
+def _no_columns(count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """The reader's schema, and its columns, all of which may be null."""
+class ResolvedAvroKind:
+    """Avro values of any schema as the fields of a reader's schema: a `RecordKind`."""
 
-    shape: _Shape
-    arrow: pa.Schema
+    name = "avro"
 
-    @classmethod
-    def of(cls, registry: SchemaRegistry, schema: Schema) -> _Target:
-        shape = _Shape.of(registry, schema)
-        try:
-            arrow = need("pyruhvro").avro_to_arrow_schema(shape.text)
-        except BaseException as error:
-            if not isinstance(error, ValueError) and not is_panic(error):
-                raise
-            raise SerializationError(f"the schema has no columns: {error}") from error
-        if any("union" in str(field.type) for field in arrow):
-            raise SerializationError("the schema has no columns: it has unions of several types")
-        return cls(shape, pa.schema([field.with_nullable(True) for field in arrow]))
+    def __init__(self, reader: AvroType) -> None:
+        self._reader = reader
+        columns = {name: each.column() for name, each in reader.inner.items()}
+        self.fields: Mapping[str, ColumnType] = {name: kind for name, kind in columns.items() if kind is not None}
+
+    def writers(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
+        return AvroKind().writers(values, reasons)
+
+    def record_type(self, registry: SchemaRegistry, writer: Writer, known: Aliases) -> ResolvedRecords:
+        tree = avro_type(registry, registry.schema(writer.schema_id))
+        return ResolvedRecords(AvroRecords(tree, known), with_columns(tree), self._reader, self.fields)
 
 
-class _Decoding:
-    """Decodes records of one writer's schema into the columns of the reader's."""
+class ResolvedRecords:
+    """The values of one Avro schema as the fields of a reader's schema: a `RecordType`."""
 
-    def __init__(self, target: _Target, writer: _Shape) -> None:
-        self._target = target
+    def __init__(self, own: AvroRecords, writer: AvroType, reader: AvroType, fields: Mapping[str, ColumnType]) -> None:
+        self._own = own
         self._writer = writer
-        self._decode = need("pyruhvro").deserialize_array
-        self._sources = _sources(target, writer)
+        self._reader = reader
+        self.fields = fields
+        self.aliases = NO_ALIASES
+        self.is_strict = True
 
-    def pieces(self, payloads: Sequence[bytes], first: int) -> Iterator[tuple[int, pa.RecordBatch | None, str]]:
-        """Yield batches with the index of their first record, or in place of one record None and why it is bad."""
-        try:
-            yield first, self._batch(payloads), ""
-        except Exception as error:  # noqa: BLE001 - of decoders that were given a stranger's bytes
-            if len(payloads) == 1:
-                yield first, None, f"not decoded: {error}"
-                return
-            half = len(payloads) // 2
-            yield from self.pieces(payloads[:half], first)
-            yield from self.pieces(payloads[half:], first + half)
+    def decode(self, payloads: Sequence[bytes]) -> Mapping[str, pa.Array]:
+        decoded = self._own.decode(payloads)
+        if not self._own.is_strict:
+            for place in self._own.suspects(decoded, pa.array(payloads, pa.binary())):
+                if self._own.damage(payloads[place]) is not None:
+                    raise SerializationError("a record is damaged")
+        return {
+            name: _field(self._writer, decoded, self._reader, name, kind, len(payloads))
+            for name, kind in self.fields.items()
+        }
 
-    def _batch(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
-        if self._sources is None:
-            return self._batch_of_objects(payloads)
-        try:
-            batch = self._decode(list(payloads), self._writer.text)
-        except BaseException as error:
-            if not is_panic(error):
-                raise
-            return self._batch_of_objects(payloads)  # bytes and fixed it does not know
-        batch.validate(full=True)  # that strings are UTF-8, among others
-        columns = []
-        for field, source in zip(self._target.arrow, self._sources, strict=True):
-            if isinstance(source, pa.Scalar):
-                columns.append(pa.repeat(source, len(payloads)))
-                continue
-            column = batch.column(source)
-            if column.null_count and not _takes_null(self._target.shape.fields[field.name]["type"]):
-                raise SerializationError(f"field {field.name!r} is null, which the reader's schema does not allow")
-            columns.append(column if column.type == field.type else column.cast(field.type, safe=False))
-        return pa.RecordBatch.from_arrays(columns, schema=self._target.arrow)
+    def suspects(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
+        return ()  # asked only where records are written again
 
-    def _batch_of_objects(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
-        """The long way, for all that Avro's schema resolution can do: an object for each record."""
-        read = need("fastavro").schemaless_reader
-        rows = [read(io.BytesIO(each), self._writer.parsed, self._target.shape.parsed) for each in payloads]
-        return pa.RecordBatch.from_pylist(rows, schema=self._target.arrow)
+    def damage(self, payload: bytes) -> str | None:
+        return self._own.damage(payload)
+
+    def usual(self, payloads: pa.Array) -> pa.Array:
+        return payloads
+
+    def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
+        return True  # nothing is renamed
+
+    def cells(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
+        return values
+
+    def encode(self, columns: Mapping[str, pa.Array], count: int) -> pa.Array:
+        raise AssertionError("what was brought to another schema is not written again")
 
 
-def _sources(target: _Target, writer: _Shape) -> list[str | pa.Scalar] | None:
-    """Return for each column the writer's field or the default value; None where that is not all there is to it."""
-    if target.shape.text == writer.text:
-        return list(target.arrow.names)
-    sources: list[str | pa.Scalar] = []
-    for column in target.arrow:
-        field = target.shape.fields[column.name]
-        names = [name for name in (column.name, *field.get("aliases", ())) if name in writer.fields]
-        if names:
-            if not _is_plain(field["type"], writer.fields[names[0]]["type"]):
-                return None
-            sources.append(names[0])
-        elif "default" in field and (field["default"] is None or _bare(field["type"]) in _PLAIN_DEFAULTS):
-            sources.append(pa.scalar(field["default"], column.type))
-        else:
-            return None
-    return sources
+def _field(
+    writer: AvroType, parts: Mapping[str, pa.Array], reader: AvroType, name: str, wanted: ColumnType, count: int
+) -> pa.Array:
+    """Return a field of the reader's record: the writer's of its name, or of an alias, or else the default."""
+    aliases = [old for old, new in (reader.aliases or {}).items() if new == name]
+    source = next((each for each in (name, *aliases) if each in writer.inner), None)
+    if source is not None:
+        return resolved(writer.inner[source], parts[source], reader.inner[name], wanted)
+    default = (reader.defaults or {}).get(name)
+    try:
+        plain = pa.array([as_written(reader.inner[name], default)], reader.inner[name].physical())
+    except (ValueError, TypeError, pa.ArrowException):  # there is none, or none of the type
+        return pa.nulls(count, arrow_type(wanted))
+    return to_cells(reader.inner[name], plain, wanted).take(pa.array([0] * count, pa.int64()))
 
 
-_PLAIN_DEFAULTS = frozenset({"int", "long", "float", "double", "boolean", "string"})
+def resolved(writer: AvroType, array: pa.Array, reader: AvroType, wanted: ColumnType) -> pa.Array:
+    """Return a column of the reader's type, null where that does not take a value.
+
+    :param array: of the writer's physical type.
+    """
+    kinds = (writer.kind, reader.kind)
+    if kinds == ("record", "record") and isinstance(wanted, dict):
+        parts = {field.name: array.field(number) for number, field in enumerate(array.type)}
+        kind = cast("pa.StructType", arrow_type(wanted))
+        children = [_field(writer, parts, reader, name, each, len(array)) for name, each in wanted.items()]
+        return pa.StructArray.from_arrays(
+            children, fields=list(kind), mask=array.is_null() if array.null_count else None
+        )
+    if kinds in (("array", "array"), ("map", "map")) and isinstance(wanted, list):
+        items = array.items if writer.kind == "map" else array.values
+        inner = [next(iter(each.inner.values())) for each in (writer, reader)]
+        return with_items(array, resolved(inner[0], items, inner[1], wanted[-1]), arrow_type(wanted))
+    if writer.kind == "union" and reader.kind != "union":
+        branches = [resolved(each, array.field(name), reader, wanted) for name, each in writer.inner.items()]
+        return pc.coalesce(*branches) if not isinstance(wanted, dict | list) else _first_valid(branches)
+    if reader.kind == "union" and writer.kind != "union" and isinstance(wanted, dict):
+        return _in_branch(writer, array, reader, wanted)
+    return to_cells(writer, array, wanted)
 
 
-def _is_plain(now: Any, before: Any) -> bool:
-    """Whether columns of one type become those of another by a cast, or are the same."""
-    bare_now, bare_before = _bare(now), _bare(before)
-    if bare_now == bare_before:
-        return True
-    if not isinstance(bare_now, str) or not isinstance(bare_before, str):
-        return False
-    return bare_now in _WIDENED.get(bare_before, ())
+def _first_valid(branches: Sequence[pa.Array]) -> pa.Array:
+    found = branches[0]
+    for each in branches[1:]:
+        found = pc.if_else(found.is_valid(), found, each)
+    return found
 
 
-def _bare(kind: Any) -> Any:
-    """Return the type within a union with null."""
-    if isinstance(kind, list) and len(kind) == 2 and "null" in kind:
-        return next(each for each in kind if each != "null")
-    return kind
-
-
-def _takes_null(kind: Any) -> bool:
-    return kind == "null" or (isinstance(kind, list) and "null" in kind)
-
-
-def _expanded(registry: SchemaRegistry, schema: Schema) -> Any:
-    """Return a schema as JSON, with the types that it refers to in place of their names."""
-    if not schema.references:
-        return json.loads(schema.text)
-    known: dict[str, Any] = {}
-    for _, text in registry.dependencies(schema):
-        _note_names(json.loads(text), "", known)
-    return _with_names(json.loads(schema.text), "", known, set())
-
-
-def _note_names(data: Any, space: str, known: dict[str, Any]) -> None:
-    if isinstance(data, dict) and data.get("type") in ("record", "enum", "fixed", "error"):
-        known[_full_name(data, space)] = data
-
-
-def _full_name(data: Mapping[str, Any], space: str) -> str:
-    name = str(data["name"])
-    own = data.get("namespace", space)
-    return name if "." in name or not own else f"{own}.{name}"
-
-
-def _with_names(data: Any, space: str, known: Mapping[str, Any], used: set[str]) -> Any:
-    if isinstance(data, str):
-        name = data if data in known else f"{space}.{data}"
-        if name not in known or name in used:
-            return data
-        used.add(name)
-        return _with_names(known[name], name.rpartition(".")[0], known, used)
-    if isinstance(data, list):
-        return [_with_names(each, space, known, used) for each in data]
-    if not isinstance(data, dict):
-        return data
-    if data.get("type") in ("record", "error"):
-        inner = _full_name(data, space).rpartition(".")[0]
-        fields = [{**each, "type": _with_names(each["type"], inner, known, used)} for each in data["fields"]]
-        return {**data, "namespace": inner, "fields": fields} if inner else {**data, "fields": fields}
-    changed = {name: _with_names(data[name], space, known, used) for name in ("items", "values") if name in data}
-    if isinstance(data.get("type"), (dict, list)):
-        changed["type"] = _with_names(data["type"], space, known, used)
-    return {**data, **changed}
-
-
-def _reasons(reasons: Mapping[int, str], count: int) -> pa.Array:
-    return (
-        pa.array([reasons.get(row) for row in range(count)], pa.string()) if reasons else pa.nulls(count, pa.string())
-    )
-
-
-def _no_columns(values: pa.Array, reasons: Mapping[int, str], ids: pa.Array) -> DecodedRecords:
-    empty = pa.RecordBatch.from_struct_array(pa.array([{}] * len(values), pa.struct([])))
-    return DecodedRecords(empty, _reasons(reasons, len(values)), ids)
+def _in_branch(writer: AvroType, array: pa.Array, reader: AvroType, wanted: dict[str, ColumnType]) -> pa.Array:
+    """Return a column of the reader's union: the writer's values in the first branch that takes them."""
+    kind = cast("pa.StructType", arrow_type(wanted))
+    children = {name: pa.nulls(len(array), arrow_type(each)) for name, each in wanted.items()}
+    alike = sorted(wanted, key=lambda name: reader.inner[name].kind != writer.kind)
+    for name in alike:
+        made = resolved(writer, array, reader.inner[name], wanted[name])
+        if made.null_count == array.null_count:
+            children[name] = made
+            break
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays([children[name] for name in wanted], fields=list(kind), mask=mask)

@@ -62,6 +62,7 @@ class AvroType:
     :param symbols: of an enum. `size`: of a fixed. `decimal`: digits of a decimal, and how many behind the point.
     :param written: the JSON of the type without logical types and defaults, for codecs.
     :param is_hidden: whether the field that is of this type has no column, as its name is one that another field had.
+    :param defaults: of a record's fields, as the schema's JSON has them.
     """
 
     kind: str
@@ -75,6 +76,7 @@ class AvroType:
     size: int = 0
     decimal: tuple[int, int] | None = None
     is_hidden: bool = False
+    defaults: Mapping[str, Any] | None = None
 
     @property
     def inner(self) -> Mapping[str, AvroType]:
@@ -169,9 +171,9 @@ class AvroType:
 
 
 def avro_type(registry: SchemaRegistry, schema: Schema) -> AvroType:
-    """Return the tree of a record's schema, with all types that it refers to in place.
+    """Return the tree of a schema, with all types that it refers to in place.
 
-    :raises SerializationError: it is no schema of a record, or one that has no end.
+    :raises SerializationError: it is no Avro schema, or one that has no end.
     :raises TimedOutError: no registry answers.
     """
     if schema.kind != AVRO:
@@ -183,11 +185,11 @@ def avro_type(registry: SchemaRegistry, schema: Schema) -> AvroType:
         parsed = _parsed(schema.text)
         reading.note(parsed, "")
         tree = reading.tree(parsed, "", ())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        _check_sizes(tree)
+    except RecursionError as error:
+        raise SerializationError("the schema is nested too deep") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SerializationError(f"no Avro schema: {error!r}") from error
-    if tree.kind != "record":
-        raise SerializationError("only records have columns")
-    _check_sizes(tree)
     return tree
 
 
@@ -279,7 +281,9 @@ class _Reading:
             raise ValueError(f"{name} has a field twice")
         plain_fields = [{"name": field, "type": each.written} for field, each in fields.items()]
         written = {"type": "record", "name": name, "fields": plain_fields}
-        return _as_reference(AvroType("record", written, name, fields=fields, aliases=aliases), is_first)
+        defaults = {str(each["name"]): each["default"] for each in data["fields"] if "default" in each}
+        record = AvroType("record", written, name, fields=fields, aliases=aliases, defaults=defaults)
+        return _as_reference(record, is_first)
 
     def _union(self, branches: list[Any], space: str, within: tuple[str, ...]) -> AvroType:
         trees = [self.tree(each, space, within) for each in branches]

@@ -1,4 +1,9 @@
-"""Avro records as columns of a table: what `record_values.py` wants to know of them."""
+"""Avro values as columns of a table: what `record_values.py` wants to know of them.
+
+record, [null, record]       a column for each field; a null is kept whole, and its columns are null
+a union of several types     a column for each type, named after it
+any other type               one column, named after the type: `string`, `array`, the name of an enum
+"""
 
 from __future__ import annotations
 
@@ -21,13 +26,15 @@ from barnabas.serialization.wire_format import Writer
 
 
 class AvroRecords:
-    """The records of one Avro schema: a `RecordType`."""
+    """The values of one Avro schema: a `RecordType`."""
 
-    def __init__(self, written: AvroType, known: Aliases) -> None:
+    def __init__(self, schema: AvroType, known: Aliases) -> None:
+        written = with_columns(schema)
         inner = {name: each.under_names(known.of(known.now(name))) for name, each in written.inner.items()}
         self._tree = tree = replace(written, fields=inner)
         self._codec = codec_of(tree)
         self._strict = PythonCodec(tree)
+        self.is_strict = isinstance(self._codec, PythonCodec)
         columns = {name: each.column() for name, each in tree.inner.items()}
         self.fields: Mapping[str, ColumnType] = {name: kind for name, kind in columns.items() if kind is not None}
         self.aliases = written.told()
@@ -61,6 +68,18 @@ class AvroRecords:
         return self._codec.encode(
             [of_cells(each, columns.get(name), count) for name, each in self._tree.inner.items()], count
         )
+
+
+def with_columns(tree: AvroType) -> AvroType:
+    """Return a schema whose `inner` types are columns: records and unions as they are, others within a record.
+
+    A record of one field has the same bytes as the field.
+    """
+    if tree.kind in ("record", "union"):
+        return tree
+    name = tree.name.rpartition(".")[2] or tree.kind
+    written = {"type": "record", "name": "Value", "fields": [{"name": name, "type": tree.written}]}
+    return AvroType("record", written, fields={name: tree})
 
 
 class AvroKind:

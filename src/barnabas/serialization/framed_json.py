@@ -36,13 +36,13 @@ class FramedJsonDecoder:
     _known: set[int] = field(default_factory=set)
 
     def infer(self, values: pa.Array) -> Fields:
-        return self.json.infer(_bare(values))
+        return self.json.infer(without_schema_ids(values))
 
     def renames(self, values: pa.Array) -> Aliases:
         return NO_ALIASES
 
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
-        decoded = self.json.decode(_bare(values), fields)
+        decoded = self.json.decode(without_schema_ids(values), fields)
         is_framed = _is_framed(values)
         if not is_framed.true_count:
             return decoded
@@ -88,9 +88,10 @@ class FramedJsonDecoder:
         try:
             kind = self.registry.schema(schema_id).kind
         except SchemaRegistryError as error:
-            if error.code != NO_SUCH_SCHEMA:
+            if not error.is_about_schema:
                 raise
-            reason = f"schema {schema_id} is not known to the registry"
+            told = " is not known to the registry" if error.code == NO_SUCH_SCHEMA else f": {error}"
+            reason = f"schema {schema_id}{told}"
         else:
             if kind == JSON:
                 self._known.add(schema_id)
@@ -106,7 +107,7 @@ def _is_framed(values: pa.Array) -> pa.Array:
     return pc.and_(starts, pc.greater_equal(pc.binary_length(values), wire_format.HEADER_BYTES)).fill_null(False)
 
 
-def _bare(values: pa.Array) -> pa.Array:
+def without_schema_ids(values: pa.Array) -> pa.Array:
     """Return values without schema ids."""
     is_framed = _is_framed(values)
     if not is_framed.true_count:

@@ -94,6 +94,7 @@ class ProtobufRecords:
         self._fields = _fields_of(made.DESCRIPTOR, ())
         self.fields: Mapping[str, ColumnType] = {each.name: each.column for each in self._fields}
         self.aliases = NO_ALIASES
+        self.is_strict = True
 
     def decode(self, payloads: Sequence[bytes]) -> Mapping[str, pa.Array]:
         try:

@@ -24,12 +24,13 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.errors import SchemaRegistryError, SerializationError
+from barnabas.errors import BarnabasError, SchemaRegistryError, SerializationError
 from barnabas.formats.column_types import ColumnType, Fields, arrow_type, merge_fields, wider
-from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
+from barnabas.formats.decoding import REASON_LETTERS_MAX, TOMBSTONE, VALUE, Decoded
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.usual_types import without_large_types
 from barnabas.serialization import wire_format
+from barnabas.serialization.map_keys import with_distinct_keys
 from barnabas.serialization.registry_client import NO_SUCH_SCHEMA, SchemaRegistry
 from barnabas.serialization.unknown_ids import UnknownIds, most_frequent_first
 from barnabas.serialization.wire_format import Writer
@@ -45,10 +46,12 @@ class RecordType(Protocol):
 
     `fields`: those that have a column, with its type; within structs under the names that the table has.
     `aliases`: names that fields had before, with those they have, as the schema tells.
+    `is_strict`: whether `decode` raises for each damaged record; otherwise there may be `suspects`.
     """
 
     fields: Mapping[str, ColumnType]
     aliases: Aliases
+    is_strict: bool
 
     def decode(self, payloads: Sequence[bytes]) -> Mapping[str, pa.Array]:
         """Return the fields of records (without what stands before them) as they are written.
@@ -115,8 +118,7 @@ class RecordDecoder:
 
     :param known: names that fields had before, with the names that they have in the table.
     :param may_rename: whether the table's fields may get other names later.
-    :param with_forms: whether it is found out if values come back from their columns. Who keeps the values saves that,
-        which is half of the work.
+    :param with_forms: whether it is found out if values come back from their columns. Who keeps the values saves that.
     """
 
     kind: RecordKind
@@ -235,9 +237,15 @@ class RecordDecoder:
         except SerializationError as error:
             return f"schema {writer.schema_id}: {error}"
         except SchemaRegistryError as error:
-            if error.code != NO_SUCH_SCHEMA:
+            if not error.is_about_schema:
                 raise
-            return f"schema {writer.schema_id} is not known to the registry"
+            if error.code == NO_SUCH_SCHEMA:
+                return f"schema {writer.schema_id} is not known to the registry"
+            return f"schema {writer.schema_id}: {error}"
+        except BarnabasError:  # no registry answers
+            raise
+        except Exception as error:  # noqa: BLE001 - libraries parse a stranger's schema
+            return f"schema {writer.schema_id}: not read: {type(error).__name__}: {error}"[:REASON_LETTERS_MAX]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +300,11 @@ class _Group:
         count = len(rows)
         columns = {name: pa.nulls(count, arrow_type(kind)) for name, kind in self.fields.items()}
         for name, target in self.targets.items():
-            columns[target] = self.record_type.cells(name, decoded[name], self.fields[target])
+            columns[target] = with_distinct_keys(self.record_type.cells(name, decoded[name], self.fields[target]))
             self._note_misfits(name, decoded[name], columns[target], rows, reasons)
         if not self.with_forms:
+            if not self.record_type.is_strict:
+                self._clear_damaged(columns, decoded, payloads, pa.array(range(count), pa.int64()), rows, reasons)
             return _Columns(rows, list(columns.values()), pa.repeat(pa.scalar(VALUE), count))
         sources = {name: columns[target] for name, target in self.targets.items()}
         made = self.record_type.encode(sources, count)
@@ -305,7 +315,8 @@ class _Group:
             is_same = pc.replace_with_mask(is_same, left, pc.equal(made.filter(left), usual))
         forms = pc.if_else(is_same, self.form, VALUE)
         if is_same.true_count < count:
-            self._clear_damaged(columns, decoded, payloads, is_same, rows, reasons)
+            places = pc.indices_nonzero(pc.invert(is_same))
+            self._clear_damaged(columns, decoded, payloads, places, rows, reasons)
         return _Columns(rows, list(columns.values()), forms)
 
     def _note_misfits(
@@ -324,14 +335,19 @@ class _Group:
         columns: dict[str, pa.Array],
         decoded: Mapping[str, pa.Array],
         payloads: pa.Array,
-        is_same: pa.Array,
+        places: pa.Array,
         rows: pa.Array,
         reasons: dict[int, str],
     ) -> None:
-        """Find the damaged among the records that do not come back, and leave nothing of them in the columns."""
-        places = pc.indices_nonzero(pc.invert(is_same))
-        left = {name: values.take(places) for name, values in decoded.items()}
-        suspects = [places[number].as_py() for number in self.record_type.suspects(left, payloads.take(places))]
+        """Find the damaged among some records, and leave nothing of them in the columns.
+
+        :param places: of the records that may be damaged.
+        """
+        own = payloads
+        if len(places) < len(rows):
+            own = payloads.take(places)
+            decoded = {name: values.take(places) for name, values in decoded.items()}
+        suspects = [places[number].as_py() for number in self.record_type.suspects(decoded, own)]
         damaged = {place: why for place in suspects if (why := self.record_type.damage(payloads[place].as_py()))}
         if not damaged:
             return

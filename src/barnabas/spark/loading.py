@@ -16,6 +16,7 @@ from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.times import checked_zone
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
+from barnabas.serialization.value_decoders import value_decoder
 from barnabas.spark.bad_records import BadRecordLimit
 from barnabas.spark.errors import LoadsFailedError
 from barnabas.spark.load_types import LoadResult, LoadSettings, ProgressCallback, TableLoad
@@ -27,7 +28,6 @@ from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_names import tables_of_topics
 from barnabas.spark.table_place import ICEBERG
 from barnabas.spark.table_store import TableStore
-from barnabas.spark.value_decoders import value_decoder
 
 
 def load(

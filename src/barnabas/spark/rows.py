@@ -13,9 +13,9 @@ from barnabas.formats.decoding import VALUE as KEPT
 from barnabas.formats.event_time import LINE, times_in_json, times_in_lines, times_of_column
 from barnabas.formats.times import TIME_TYPE
 from barnabas.formats.value_format import JSON
+from barnabas.serialization.value_decoders import AVRO, PROTOBUF
 from barnabas.spark.table_schema import EVENT_TIME, KAFKA_COLUMNS, VALUE_FORM, kafka_arrow_columns
 from barnabas.spark.table_shape import TableShape
-from barnabas.spark.value_decoders import AVRO, PROTOBUF
 
 VALUE = KAFKA_COLUMNS.index("value")
 TIMESTAMP = KAFKA_COLUMNS.index("timestamp")

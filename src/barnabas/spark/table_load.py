@@ -39,17 +39,18 @@ from barnabas.formats.column_names import column_names
 from barnabas.formats.column_types import merge_fields, settled
 from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases, kept_beside
+from barnabas.formats.field_renames import Renaming
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.line_patterns import TIME_GROUP
 from barnabas.formats.value_format import JSON, LINES, RAW
 from barnabas.model import TopicPartition
+from barnabas.serialization.value_decoders import AVRO, PROTOBUF
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Completeness
 from barnabas.spark.day_files import TARGET_BYTES, DataFile
 from barnabas.spark.dead_letter_files import DeadLetterWriting
 from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, LoadError, UnknownTopicError, WarehouseError
-from barnabas.spark.field_names import Renaming
 from barnabas.spark.gathering import Bundle, Gathering, bundles_of, gather
 from barnabas.spark.jobs import is_local, parallelism, run_here, run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
@@ -77,7 +78,6 @@ from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import Location, StoredTable, TableStore
 from barnabas.spark.tasks import Failed, Inferred, Reading, Writing, Written, infer_ranges, write_ranges
-from barnabas.spark.value_decoders import AVRO, PROTOBUF
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")

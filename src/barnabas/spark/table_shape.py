@@ -23,11 +23,11 @@ from barnabas.formats.column_types import ColumnType, Fields, grown, merge_field
 from barnabas.formats.decoding import ValueDecoder
 from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases, Path, renamed_within
+from barnabas.formats.field_renames import Renaming
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.value_format import RAW
-from barnabas.spark.field_names import Renaming
+from barnabas.serialization.value_decoders import value_decoder
 from barnabas.spark.table_schema import EVENT_TIME, FIELDS_MAX, OWN_COLUMNS, WITHOUT_VALUE_FORM, renamed_fields
-from barnabas.spark.value_decoders import value_decoder
 
 FORMAT = "barnabas.format"
 RENAMED_FIELDS = "barnabas.fields"

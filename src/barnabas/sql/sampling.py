@@ -7,7 +7,7 @@ has gets no column; it is in `value` all the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mode
 
 import pyarrow as pa
@@ -15,31 +15,32 @@ import pyarrow.compute as pc
 
 from barnabas.errors import ConfigurationError, SchemaRegistryError
 from barnabas.formats.column_types import ColumnType, Fields, settled
-from barnabas.formats.decoding import ValueDecoder
+from barnabas.formats.decoding import GuardedDecoder, ValueDecoder
+from barnabas.formats.field_aliases import NO_ALIASES
+from barnabas.formats.field_renames import Renaming
 from barnabas.formats.json_fields import PLAIN, JsonRules
 from barnabas.formats.line_patterns import NAMED_PATTERNS
 from barnabas.formats.lines import LineDecoder, as_text
 from barnabas.formats.value_format import JSON, LINES, decoder_of
 from barnabas.model import TopicPartition
 from barnabas.serialization import registry_client
-from barnabas.serialization.avro_columns import decode_avro
-from barnabas.serialization.registry_client import NO_SUCH_SCHEMA, Schema, SchemaRegistry
+from barnabas.serialization.framed_json import without_schema_ids
+from barnabas.serialization.registry_client import Schema, SchemaRegistry
+from barnabas.serialization.value_decoders import AVRO, PROTOBUF, registry_at
 from barnabas.serialization.wire_format import HEADER_BYTES, schema_id
 from barnabas.sql.value_columns import (
-    AvroColumns,
     JsonColumns,
     LineColumns,
-    ProtobufColumns,
     RawValues,
+    RecordColumns,
     ValueColumns,
     has_schema_ids,
-    protobuf_decoder,
-    registry_at,
+    record_decoder,
 )
 
 AUTO = "auto"
-AVRO, PROTOBUF = "avro", "protobuf"
 WITH_SCHEMAS = (AVRO, PROTOBUF)
+_FORMATS = {registry_client.AVRO: AVRO, registry_client.PROTOBUF: PROTOBUF}
 PARTITIONS_LOOKED_AT = 4
 RECORDS_AT_EACH_END = 250
 UNKNOWN_IDS_MAX = 10
@@ -96,7 +97,6 @@ def columns_of_values(values: pa.Array, options: ValueOptions) -> ValueColumns:
     """Return what values are, by some of them (binary, null for tombstones).
 
     :raises TimedOutError: no registry answers.
-    :raises SerializationError: the schema of Avro records has no columns.
     """
     if options.format in WITH_SCHEMAS or (
         options.format == AUTO and options.registry_url is not None and has_schema_ids(values)
@@ -113,22 +113,18 @@ def columns_of_values(values: pa.Array, options: ValueOptions) -> ValueColumns:
 
 
 def _columns_by_registry(values: pa.Array, url: str, rules: JsonRules) -> ValueColumns:
-    registry = registry_at(url)
     ids = [schema_id(head) for head in _framed(values)]
-    if not ids:
-        return RawValues()
-    schema = _newest_schema(registry, ids)
+    schema = _newest_schema(registry_at(url), ids) if ids else None
     if schema is None:
         return RawValues()
     if schema.kind == registry_client.JSON:
-        texts = pa.array([value[HEADER_BYTES:] for value in _framed(values)], pa.binary())
-        return JsonColumns(_json_columns(texts, rules).fields, rules, HEADER_BYTES)
-    if schema.kind == registry_client.AVRO:
-        fields = decode_avro(values.slice(0, 0), registry, schema).batch.schema
-        return AvroColumns(url, schema, fields)
-    if schema.kind == registry_client.PROTOBUF:
-        return ProtobufColumns(url, _settled(protobuf_decoder(url).infer(values.drop_null())))
-    return RawValues(f"{schema.kind.lower()}, not decoded")
+        return replace(_json_columns(without_schema_ids(values), rules), is_framed=True)
+    value_format = _FORMATS.get(schema.kind)
+    if value_format is None:
+        return RawValues(f"{schema.kind.lower()}, not decoded")
+    decoder = record_decoder(value_format, url)
+    renaming = Renaming.of({}, decoder.infer(values), decoder.renames(values), NO_ALIASES, FIELDS_MAX)
+    return RecordColumns(value_format, url, _settled(renaming.found), renaming.aliases)
 
 
 def _newest_schema(registry: SchemaRegistry, ids: Sequence[int]) -> Schema | None:
@@ -138,7 +134,7 @@ def _newest_schema(registry: SchemaRegistry, ids: Sequence[int]) -> Schema | Non
         try:
             return registry.schema(each)
         except SchemaRegistryError as error:
-            if error.code != NO_SUCH_SCHEMA:
+            if not error.is_about_schema:
                 raise
     return None
 
@@ -157,7 +153,7 @@ def _are_json(values: pa.Array) -> bool:
 def _json_columns(values: pa.Array, rules: JsonRules) -> JsonColumns:
     decoder = decoder_of(JSON, rules)
     assert decoder is not None
-    return JsonColumns(_settled(decoder.infer(values)), rules)
+    return JsonColumns(_settled(GuardedDecoder(decoder).infer(values)), rules)
 
 
 def _usual_lines(values: pa.Array) -> ValueColumns:
@@ -182,7 +178,7 @@ def _groups(decoder: LineDecoder, values: pa.Array) -> Fields:
 
 
 def _inferred(decoder: ValueDecoder, values: pa.Array) -> Fields:
-    return decoder.infer(values) if len(values) else {}
+    return GuardedDecoder(decoder).infer(values) if len(values) else {}
 
 
 def _settled(fields: Fields) -> dict[str, ColumnType]:

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 
 from barnabas.formats.column_names import column_names
 from barnabas.formats.column_types import ColumnType, arrow_type
+from barnabas.formats.decoding import GuardedDecoder, ValueDecoder, piecewise
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.json_fields import PLAIN, JsonRules, read_fields
 from barnabas.formats.lines import LineDecoder
-from barnabas.serialization.avro_columns import decode_avro
-from barnabas.serialization.protobuf_values import ProtobufKind
-from barnabas.serialization.record_values import BYTES_MAX, RecordDecoder
-from barnabas.serialization.registry_client import Schema, SchemaRegistry
+from barnabas.serialization.framed_json import without_schema_ids
+from barnabas.serialization.value_decoders import value_decoder
 from barnabas.serialization.wire_format import HEADER_BYTES
 
 
@@ -63,16 +63,16 @@ class RawValues:
 class JsonColumns:
     """The fields of JSON objects.
 
-    :param skip_bytes: what stands before each object: the id of a schema.
+    :param is_framed: whether objects have the id of a schema before them; those without one are read as well.
     """
 
     fields: Mapping[str, ColumnType]
     rules: JsonRules = PLAIN
-    skip_bytes: int = 0
+    is_framed: bool = False
 
     @property
     def format(self) -> str:
-        return "json with schema ids" if self.skip_bytes else "json"
+        return "json with schema ids" if self.is_framed else "json"
 
     @property
     def schema(self) -> pa.Schema:
@@ -81,9 +81,13 @@ class JsonColumns:
     def decode(self, values: pa.Array, wanted: Sequence[str]) -> list[pa.Array]:
         if not wanted:
             return []
-        # An end must be given, as without one Arrow 26 reserves a negative number of bytes.
-        texts = pc.binary_slice(values, self.skip_bytes, BYTES_MAX) if self.skip_bytes else values
-        return read_fields(texts, _chosen(self.fields, wanted), self.rules)
+        fields = _chosen(self.fields, wanted)
+        parts = piecewise(
+            without_schema_ids(values) if self.is_framed else values,
+            lambda part: read_fields(part, fields, self.rules),
+            lambda part, _error: [pa.nulls(len(part), arrow_type(kind)) for kind in fields.values()],
+        )
+        return parts[0] if len(parts) == 1 else [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,51 +105,23 @@ class LineColumns:
     def decode(self, values: pa.Array, wanted: Sequence[str]) -> list[pa.Array]:
         if not wanted:
             return []
-        return self.decoder.decode(values, _chosen(self.fields, wanted)).columns
+        return GuardedDecoder(self.decoder).decode(values, _chosen(self.fields, wanted)).columns
 
 
 @dataclass(frozen=True, slots=True)
-class AvroColumns:
-    """The fields of Avro records, by the schemas in a registry.
+class RecordColumns:
+    """The fields of Avro values or Protobuf messages, by the schemas in a registry.
 
-    :param reader: the schema that gives the columns; records of others are brought to it by Avro's rules.
-    :param fields: its columns in Arrow.
+    Values are decoded as a load decodes them: each by the schema that it was written with.
+
+    :param fields: those of all schemas that were seen; a field that a value's own schema lacks is null.
+    :param aliases: names that fields had before, with those that they have here.
     """
 
-    registry_url: str
-    reader: Schema
-    fields: pa.Schema
-
-    @property
-    def format(self) -> str:
-        return "avro"
-
-    @property
-    def schema(self) -> pa.Schema:
-        columns = column_names(self.fields.names)
-        return pa.schema([each.with_name(columns[each.name]) for each in self.fields])
-
-    def decode(self, values: pa.Array, wanted: Sequence[str]) -> list[pa.Array]:
-        if not wanted:
-            return []
-        names = _fields_of_columns(self.fields.names)
-        decoded = decode_avro(values, registry_at(self.registry_url), self.reader)
-        return [decoded.batch.column(names[column]) for column in wanted]
-
-
-@dataclass(frozen=True, slots=True)
-class ProtobufColumns:
-    """The fields of Protobuf messages, by the schemas in a registry.
-
-    :param fields: those of all message types that were seen; a field that a message's own type has not is null.
-    """
-
+    format: str
     registry_url: str
     fields: Mapping[str, ColumnType]
-
-    @property
-    def format(self) -> str:
-        return "protobuf"
+    aliases: Aliases = NO_ALIASES
 
     @property
     def schema(self) -> pa.Schema:
@@ -154,7 +130,8 @@ class ProtobufColumns:
     def decode(self, values: pa.Array, wanted: Sequence[str]) -> list[pa.Array]:
         if not wanted:
             return []
-        return protobuf_decoder(self.registry_url).decode(values, _chosen(self.fields, wanted)).columns
+        decoder = record_decoder(self.format, self.registry_url, self.aliases.dump())
+        return decoder.decode(values, _chosen(self.fields, wanted)).columns
 
 
 def _schema(fields: Mapping[str, ColumnType]) -> pa.Schema:
@@ -172,18 +149,16 @@ def _fields_of_columns(fields: Iterable[str]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=8)
-def registry_at(url: str) -> SchemaRegistry:
-    """Return the one client of a registry in this process, which remembers the schemas that it was asked for."""
-    return SchemaRegistry(url)
-
-
-@lru_cache(maxsize=8)
-def protobuf_decoder(url: str) -> RecordDecoder:
-    """Return the one decoder of Protobuf records in this process, which remembers their types.
+def record_decoder(value_format: str, registry_url: str, aliases: str = "{}") -> ValueDecoder:
+    """Return the one decoder of a format in this process, which remembers the schemas that it was asked for.
 
     Threads may share it: what they remember is the same, and is found twice at the worst.
+
+    :param aliases: as `Aliases.dump` has them.
     """
-    return RecordDecoder(ProtobufKind(), registry_at(url), with_forms=False)
+    made = value_decoder(value_format, registry=registry_url, aliases=Aliases.parse(aliases), with_forms=False)
+    assert made is not None, "values with schemas are decoded"
+    return made
 
 
 def has_schema_ids(values: pa.Array) -> bool:

@@ -173,3 +173,25 @@ def test_what_is_inferred_from_values_decodes_them(objects: list[dict[str, Any]]
             if fields[name] == "string" and not isinstance(expected, str):
                 expected = json.dumps(expected)
             assert column[row] == (pytest.approx(float(expected)) if fields[name] == "double" else expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (b'{"a":12345678901234567890123456789012345678}', "decimal(38,1)"),
+        (b'{"a":[12345678901234567890123456789012345678]}', ["decimal(38,1)"]),
+        (b'{"a":{"b":123456}}', {"b": "decimal(5,0)"}),
+        (b'{"a":NaN}', "double"),
+        (b'{"a":[-Infinity]}', ["double"]),
+        (b'{"a":"9999-12-31T23:59:59Z"}', "timestamp"),
+        (b'{"a":"0001-01-01"}', "timestamp"),
+    ],
+)
+def test_a_value_reads_alike_whatever_stands_beside_it(value: bytes, kind: ColumnType) -> None:
+    alone, beside = (
+        decode(pa.array(values), {"a": kind}, JsonRules(nested=True, decimals=True))
+        for values in ([value], [value, b"no JSON"])
+    )
+    assert str(alone.columns[0][0]) == str(beside.columns[0][0])
+    alone.columns[0].validate(full=True)
+    assert (alone.reasons or [None])[0] == (beside.reasons or [None])[0]

@@ -287,7 +287,7 @@ DAMAGED = {
     b"\x05\0\0\0\1..": "the first byte is 5 instead of 0: the record was written without a schema id",
     b"\0\0\0\0\x63..": "schema 99 is not known to the registry",
     b"\0\0\0\0\2\0": "schema 2: it is of type JSON, not AVRO",
-    b"\0\0\0\0\3\0": "schema 3: only records have columns",
+    b"\0\0\0\0\3\0": "schema 3: no Avro schema: KeyError('nothing')",
     written(): "the record ends before its last field",
     written(b"\x04a"): "a length is more than what is left of the record",
     written(b"\x02\xff", b"\0", b"\0"): "a string is not UTF-8",
@@ -301,7 +301,7 @@ DAMAGED = {
 def test_a_bad_record_says_why_and_leaves_nothing_in_the_columns(bad: bytes) -> None:
     schema = record(PAGE, NUMBER, {"name": "flag", "type": ["null", "boolean"]})
     good = avro_record(1, schema, {"page": "a", "number": 1, "flag": None})
-    own = decoder(schema, Schema("{}", "JSON"), Schema('"int"'))
+    own = decoder(schema, Schema("{}", "JSON"), Schema('"nothing"'))
     values = binary(good, bad, good)
     decoded = own.decode(values, fields_of(binary(good), schema))
     assert decoded.reasons.to_pylist() == [None, DAMAGED[bad], None]
@@ -435,3 +435,97 @@ def test_compiled_and_python_codecs_agree() -> None:
     assert [each.to_pylist() for each in columns] == [each.to_pylist() for each in slow.decode(out)]
     assert fast.encode(columns, 200).to_pylist() == slow.encode(columns, 200).to_pylist() == out
     assert isinstance(AvroRecords(tree, NO_ALIASES), AvroRecords)
+
+
+def test_a_schema_whose_reference_was_deleted_makes_bad_records_of_its_own_alone() -> None:
+    def answer(url: str, *_request: Any) -> tuple[int, bytes, Mapping[str, str]]:
+        if "/subjects/" in url:
+            return 404, b'{"error_code":40401,"message":"Subject not found."}', {}
+        if url.endswith("/ids/2"):
+            references = [{"name": "Place", "subject": "place", "version": 1}]
+            text = json.dumps(record({"name": "at", "type": "Place"}))
+            return 200, json.dumps({"schema": text, "references": references}).encode(), {}
+        return 200, json.dumps({"schema": json.dumps(record(NUMBER))}).encode(), {}
+
+    own = RecordDecoder(AvroKind(), SchemaRegistry("http://registry", transport=answer))
+    decoded = own.decode(binary(b"\0\0\0\0\1\2", b"\0\0\0\0\2\2"), {"number": "int"})
+    assert decoded.columns[0].to_pylist() == [1, None]
+    assert decoded.reasons.to_pylist() == [None, "schema 2: Subject not found. (40401)"]
+
+
+@pytest.mark.parametrize("levels", [60, 200, 900])
+def test_a_schema_nested_deeply_keeps_no_other_record_from_its_columns(levels: int) -> None:
+    kind: Any = "int"
+    for _ in range(levels):
+        kind = {"type": "array", "items": kind}
+    own = decoder(record(NUMBER), record({"name": "deep", "type": kind}, NUMBER))
+    values = binary(b"\0\0\0\0\1\2", b"\0\0\0\0\2" + b"\2" * levels + b"\4" + b"\0" * levels + b"\6")
+    decoded = own.decode(values, {"number": "int"})
+    assert decoded.columns[0][0].as_py() == 1
+    assert len(decoded.forms) == 2
+    assert come_back(values, {"number": "int"}, decoded, own) == values.to_pylist()
+
+
+def test_a_map_with_a_repeated_key_has_its_last_entry_and_is_kept_whole() -> None:
+    schema = record({"name": "m", "type": {"type": "map", "values": "int"}})
+    twice, once = b"\0\0\0\0\1\6\2a\2\2b\4\2a\6\0", b"\0\0\0\0\1\2\2a\2\0"
+    decoded = decoder(schema).decode(binary(twice, None, once), {"m": ["string", "int"]})
+    assert decoded.columns[0].to_pylist() == [[("b", 2), ("a", 3)], None, [("a", 1)]]
+    assert decoded.forms.to_pylist() == ["value", "tombstone", "avro:1"]
+
+
+def test_values_whose_schema_is_no_record_have_columns() -> None:
+    known = [
+        ["null", record(PAGE)],
+        [record(NUMBER), "null"],
+        "string",
+        ["null", "long", record(PAGE, name="web.Visit")],
+        enum("A", "B"),
+        {"type": "map", "values": "int"},
+        "null",
+    ]
+    values = binary(
+        b"\0\0\0\0\1\2\4/a",
+        b"\0\0\0\0\1\0",
+        b"\0\0\0\0\2\0\6",
+        b"\0\0\0\0\3\4hi",
+        b"\0\0\0\0\4\4\4/b",
+        b"\0\0\0\0\4\2\6",
+        b"\0\0\0\0\4\0",
+        b"\0\0\0\0\5\2",
+        b"\0\0\0\0\6\2\2k\2\0",
+        b"\0\0\0\0\7",
+        b"\0\0\0\0\1\4",
+    )
+    own = decoder(*(Schema(json.dumps(each)) for each in known))
+    fields = {name: settled(kind) for name, kind in own.infer(values).items()}
+    assert fields == {
+        "page": "string",
+        "number": "int",
+        "string": "string",
+        "long": "long",
+        "Visit": {"page": "string"},
+        "E": "string",
+        "map": ["string", "int"],
+    }
+    decoded = own.decode(values, fields)
+    rows = [
+        {name: cell for name, cell in zip(fields, cells, strict=True) if cell is not None}
+        for cells in zip(*(column.to_pylist() for column in decoded.columns), strict=True)
+    ]
+    assert rows == [
+        {"page": "/a"},
+        {},
+        {"number": 3},
+        {"string": "hi"},
+        {"Visit": {"page": "/b"}},
+        {"long": 3},
+        {},
+        {"E": "B"},
+        {"map": [("k", 1)]},
+        {},
+        {},
+    ]
+    assert [each for each in decoded.reasons.to_pylist() if each] == ["a union has no such type"]
+    assert come_back(values, fields, decoded, own) == values.to_pylist()
+    assert decoded.forms.to_pylist()[1] == "value"

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.formats.event_time import EventTime
 from barnabas.formats.json_fields import JsonRules
-from barnabas.spark import value_decoders
+from barnabas.serialization import value_decoders
 from barnabas.spark.errors import EventTimeFieldError
 from tests.known_schemas import avro_record, registry_of
 from tests.unit.spark.lake import Lake
@@ -65,7 +65,7 @@ def test_event_times_are_found_within_records_of_avro(lake: Lake, monkeypatch: p
     source = {"type": "record", "name": "S", "fields": [{"name": "ts_ms", "type": ["null", "long"]}]}
     fields = [{"name": "source", "type": source}, {"name": "tags", "type": {"type": "map", "values": "long"}}]
     schema = {"type": "record", "name": "R", "fields": fields}
-    monkeypatch.setattr(value_decoders, "_registry", lambda _url: registry_of(schema))
+    monkeypatch.setattr(value_decoders, "registry_at", lambda _url: registry_of(schema))
     record = {"source": {"ts_ms": MOMENT_MS}, "tags": {"at": MOMENT_MS}}
     lake.values = [avro_record(1, schema, record), avro_record(1, schema, {"source": {"ts_ms": None}, "tags": {}})]
     given = {"value_format": "avro", "registry": "http://registry"}

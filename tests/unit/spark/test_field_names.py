@@ -9,9 +9,9 @@ import pyarrow as pa
 from barnabas.formats.column_types import STRUCT_FIELDS_MAX, ColumnType, Fields
 from barnabas.formats.event_time import EventTime
 from barnabas.formats.field_aliases import Aliases, kept_beside
+from barnabas.formats.field_renames import Renaming
 from barnabas.serialization.avro_values import AvroKind
 from barnabas.serialization.record_values import RecordDecoder
-from barnabas.spark.field_names import Renaming
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
 from tests.known_schemas import avro_record, registry_of

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.formats.json_fields import JsonRules
-from barnabas.spark import load_plan, table_load, tasks, value_decoders
+from barnabas.serialization import value_decoders
+from barnabas.spark import load_plan, table_load, tasks
 from barnabas.spark.day_files import TARGET_BYTES, DataFile
 from barnabas.spark.ledger import Ledger
 from barnabas.spark.load_plan import TopicNow
@@ -111,7 +112,7 @@ class Loads:
             patched.setattr(table_load, "is_local", lambda _spark: is_local)
             patched.setattr(table_load, "run_tasks", self._run_tasks)
             patched.setattr(tasks, "read_range", read)
-            patched.setattr(value_decoders, "_registry", lambda _url: registry)
+            patched.setattr(value_decoders, "registry_at", lambda _url: registry)
             return TableLoader(session, store, "t", asked, self._note).run(["t"])
 
     def _run_tasks(

@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.errors import ConfigurationError
 from barnabas.formats.event_time import EventTime
-from barnabas.spark import value_decoders
+from barnabas.serialization import value_decoders
 from barnabas.spark.load_types import LoadSettings, TableLoad
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_shape import TableShape
@@ -75,7 +75,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SchemaLake:
     lake = SchemaLake(tmp_path)
     lake.stand_in(monkeypatch)
-    monkeypatch.setattr(value_decoders, "_registry", lambda _url: registry_of(*lake.schemas))
+    monkeypatch.setattr(value_decoders, "registry_at", lambda _url: registry_of(*lake.schemas))
     return lake
 
 

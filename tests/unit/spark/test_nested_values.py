@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.spark import value_decoders
+from barnabas.serialization import value_decoders
 from barnabas.spark.load_types import LoadSettings, TableLoad
 from barnabas.spark.table_formats import format_of
 from barnabas.spark.table_load import TableLoader
@@ -38,7 +38,7 @@ class Nested(Lake):
         self.ms_between = 1
         self.schemas: list[Fields] = []
         self.stand_in(monkeypatch)
-        monkeypatch.setattr(value_decoders, "_registry", lambda _url: registry_of(*self.schemas))
+        monkeypatch.setattr(value_decoders, "registry_at", lambda _url: registry_of(*self.schemas))
 
     def add(self, schema: Fields, *values: Fields) -> TableLoad:
         """Load records, each by itself."""

@@ -13,8 +13,9 @@ from google.protobuf import descriptor_pb2
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.records.arrow import arrow_schema
+from barnabas.serialization import value_decoders
 from barnabas.serialization.registry_client import SchemaRegistry
-from barnabas.sql import sampling, value_columns
+from barnabas.sql import sampling
 from barnabas.sql.record_columns import Rows
 from barnabas.sql.sampling import ValueOptions, columns_of_values, json_rules, sampled_ranges
 
@@ -134,7 +135,7 @@ def test_protobuf_has_the_columns_of_all_its_message_types(monkeypatch: pytest.M
         return 200, json.dumps({"schema": content, "schemaType": "PROTOBUF"}).encode(), {}
 
     registry = SchemaRegistry("http://localhost:1", transport=answer)
-    monkeypatch.setattr(value_columns, "registry_at", lambda _url: registry)
+    monkeypatch.setattr(value_decoders, "registry_at", lambda _url: registry)
     monkeypatch.setattr(sampling, "registry_at", lambda _url: registry)
     old = b"\0\0\0\0\x07\0" + b"\x0a\x02/a"
     new = b"\0\0\0\0\x08\0" + b"\x0a\x02/b\x12\x02/a"
@@ -170,9 +171,10 @@ def test_an_id_that_the_registry_does_not_know_does_not_hide_the_schema_of_the_o
         return 404, json.dumps({"error_code": 40403, "message": "Schema not found"}).encode(), {}
 
     monkeypatch.setattr(sampling, "registry_at", lambda url: SchemaRegistry(url, transport=answer))
+    monkeypatch.setattr(value_decoders, "registry_at", lambda url: SchemaRegistry(url, transport=answer))
     good = b"\0" + (7).to_bytes(4, "big") + b"\x02"
     strange = [b"\0" + (1_000 + number).to_bytes(4, "big") for number in range(20)]
-    options = sampling.ValueOptions("avro", "http://localhost:1")
+    options = sampling.ValueOptions("avro", "http://localhost:1/unknown")
     found = sampling.columns_of_values(pa.array([good, good, *strange]), options)
     assert found.schema.names == ["n"]
     assert sampling.columns_of_values(pa.array(strange), options).schema.names == []
