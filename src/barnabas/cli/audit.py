@@ -23,6 +23,7 @@ from barnabas.clock import SYSTEM_CLOCK
 if TYPE_CHECKING:
     from barnabas.spark.table_audit import TableAudit
     from barnabas.spark.table_place import TablePlace
+    from barnabas.spark.table_store import TableStore
 
 WHY = "why"
 
@@ -108,6 +109,8 @@ class Audit:
     group: str | None = None
     since_ms: int | None = None
     memory: LogMemory = field(default_factory=LogMemory)
+    _opened: list[TableStore] = field(default_factory=list)
+    """The place of the table, once it is open: to open a catalog takes longer than to look at a table in it."""
 
     def run(self) -> tuple[Balance, AuditedTable | None]:
         """Compare it as it is now."""
@@ -134,9 +137,14 @@ class Audit:
 
     def _table_audit(self, topic_id: str) -> TableAudit:
         assert self.place is not None, "it is asked for where there is a table"
+        from barnabas.cli.without_pandas import do_without_pandas
         from barnabas.spark.extras import require
         from barnabas.spark.table_names import table_name_of_topic
 
+        do_without_pandas()
         name = self.table or table_name_of_topic(self.topic)
-        side: TableAudit = require("barnabas.spark.table_audit").TableAudit(self.place, name, self.topic, topic_id)
+        module = require("barnabas.spark.table_audit")
+        if not self._opened:
+            self._opened.append(require("barnabas.spark.table_formats").open_place(self.place))
+        side: TableAudit = module.TableAudit(self.place, name, self.topic, topic_id, self._opened[0])
         return side

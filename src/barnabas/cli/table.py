@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 @click.group()
 def table() -> None:
     """Look at tables that `barnabas load` has made, and maintain them."""
+    from barnabas.cli.without_pandas import do_without_pandas
+
+    do_without_pandas()
 
 
 @table.command()

@@ -1,25 +1,24 @@
-"""All that there is to do with Delta tables, as `table_store.TableFormat` wants it. Loaded when it is first used."""
+"""All that there is to do with Delta tables, as `table_store.TableFormat` wants it. Loaded when it is first used.
+
+Maintenance and Spark are imported by the calls that need them: a command that looks at a table is to answer at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from deltalake import QueryBuilder
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
 
 from barnabas.clock import Clock
-from barnabas.spark.delta_maintenance import DeltaMaintainer
 from barnabas.spark.delta_schema import arrow_schema
 from barnabas.spark.delta_warehouse import DeltaWarehouse
-from barnabas.spark.parquet_frame import frame_of_files
 from barnabas.spark.projection import project
-from barnabas.spark.table_schema import EVENT_DAY
 from barnabas.spark.table_store import Maintainer, StoredTable, TableFormat, TableStore
 
-_DAY_MICROSECONDS = 86_400_000_000
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def _scan(stored: StoredTable, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]:
@@ -37,21 +36,9 @@ def _scan(stored: StoredTable, columns: Sequence[str] | None, where: str | None)
 
 
 def _frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFrame:
-    """Return the rows as a DataFrame.
+    from barnabas.spark.delta_frame import frame
 
-    :param where: a condition of SQL; it leaves out files.
-    """
-    schema = arrow_schema(stored.table.schema().to_json())
-    files = stored.table.file_uris(file_pruning_predicate=where)
-    in_files = pa.schema([field for field in schema if field.name != EVENT_DAY])
-    frame = frame_of_files(spark, files, in_files, stored.location().properties)
-    if EVENT_DAY not in schema.names:
-        return frame
-    shape = stored.shape()
-    assert shape is not None, "the table exists"
-    # The day is in the log, not in the files; it is that of the time, in UTC, whatever the session's time zone is.
-    days = sql.floor(sql.unix_micros(shape.time_column) / sql.lit(_DAY_MICROSECONDS)).cast("int")
-    return frame.withColumn(EVENT_DAY, sql.date_add(sql.lit("1970-01-01").cast("date"), days))
+    return frame(spark, stored, where)
 
 
 def _quoted(name: str) -> str:
@@ -59,6 +46,8 @@ def _quoted(name: str) -> str:
 
 
 def _maintainer(store: TableStore, name: str, clock: Clock) -> Maintainer:
+    from barnabas.spark.delta_maintenance import DeltaMaintainer
+
     return DeltaMaintainer(cast("DeltaWarehouse", store), name, clock)
 
 

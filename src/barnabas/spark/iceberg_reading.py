@@ -1,12 +1,8 @@
-"""Reads Iceberg tables: as Arrow batches, or as a Spark DataFrame without a jar to match.
+"""Reads Iceberg tables as Arrow batches.
 
 pyiceberg plans the files, and does not read them where there is another way: from lists and maps of structs that are
 null it makes empty ones, and fields that were renamed in structs further within are null (pyiceberg 0.12,
 `ArrowProjectionVisitor`).
-
-For Spark, pyiceberg plans the files of the table's current snapshot. That is the whole truth only where no rows have
-been deleted, which loads never do; a table with delete files is refused, and read with Iceberg's runtime for Spark or
-with `open_table(...).scan()`.
 """
 
 from __future__ import annotations
@@ -20,11 +16,9 @@ from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
-from pyspark.sql import DataFrame, SparkSession
 
 from barnabas.formats.field_aliases import Path
-from barnabas.spark.errors import WarehouseError
-from barnabas.spark.parquet_frame import frame_of_files, rows_of_file
+from barnabas.spark.parquet_rows import rows_of_file
 from barnabas.spark.projection import project
 from barnabas.spark.table_store import StoredTable
 
@@ -67,26 +61,12 @@ def read_files(
     :param schema: the columns that are wanted, or parts of them; files that lack them have nulls there.
     :param properties: how the files are reached, as pyiceberg names them.
     """
-    former = _former_names(table)
+    former = former_names(table)
     for task in tasks:
         yield from rows_of_file(task.file.file_path, schema, properties, former)
 
 
-def frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFrame:
-    """Return the rows as a DataFrame.
-
-    :param where: a filter in pyiceberg's language; it leaves out files.
-    :raises WarehouseError: rows were deleted.
-    """
-    tasks = list(stored.table.scan(row_filter=where or AlwaysTrue()).plan_files())
-    if any(task.delete_files for task in tasks):
-        raise WarehouseError(f"table {stored.name!r} has deleted rows: read it with Iceberg's runtime for Spark")
-    schema = schema_to_pyarrow(stored.table.schema(), include_field_ids=False)
-    paths = [task.file.file_path for task in tasks]
-    return frame_of_files(spark, paths, schema, stored.location().properties, _former_names(stored.table))
-
-
-def _former_names(table: Table) -> dict[Path, list[str]]:
+def former_names(table: Table) -> dict[Path, list[str]]:
     """Return the names that fields have in files of before they were renamed; the table's name mapping has them."""
     mapping = table.name_mapping()
     return {} if mapping is None else dict(_former_names_in(mapping.root, table.schema().as_struct(), ()))

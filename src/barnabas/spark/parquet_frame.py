@@ -12,7 +12,6 @@ from typing import cast
 from urllib.parse import urlparse
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import coalesce, struct, transform, transform_values, when
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -20,11 +19,10 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from barnabas.formats.column_names import sql_key
 from barnabas.formats.field_aliases import Path
-from barnabas.spark.object_files import file_system_of
-from barnabas.spark.projection import FormerNames, project
+from barnabas.spark.parquet_rows import rows_of_file
+from barnabas.spark.projection import FormerNames
 
 READ_BY_SPARK = frozenset({"", "file", "hdfs", "viewfs"})
-BATCH_ROWS = 65_536
 
 
 def frame_of_files(
@@ -120,19 +118,3 @@ def _names(path: Path, former: FormerNames) -> list[str]:
     for name in (path[-1], *former.get(path, ())):
         names.setdefault(sql_key(name), name)
     return list(names.values())
-
-
-def rows_of_file(
-    file: str, schema: pa.Schema, properties: Mapping[str, str], former: FormerNames
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, batch by batch, and read no other columns for that.
-
-    :param schema: the columns that are wanted, or parts of them; where the file lacks them there are nulls.
-    :param properties: how the file is reached, as pyiceberg names them.
-    :param former: of fields that were renamed since it was written.
-    """
-    names = [name for column in schema.names for name in (column, *former.get((column,), ()))]
-    system, path = file_system_of(properties, file)
-    with pq.ParquetFile(path, filesystem=system) as opened:
-        for batch in opened.iter_batches(BATCH_ROWS, columns=names):
-            yield project(batch, schema, former)

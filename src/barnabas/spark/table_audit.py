@@ -19,7 +19,7 @@ from barnabas.model import TopicPartition
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.table_formats import format_of, open_place
 from barnabas.spark.table_place import TablePlace
-from barnabas.spark.table_store import StoredTable
+from barnabas.spark.table_store import StoredTable, TableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,14 +30,17 @@ _COLUMNS = ("partition", "offset", "timestamp", "raw_timestamp_ms")
 class TableAudit:
     """The table's side of an audit, as the table is when this is made; which must be before the log's ends are asked.
 
+    :param store: the opened place, for several audits one after the other; None: it is opened here.
     :raises WarehouseError: there is no such table.
     :raises HistoryExpiredError: nothing that is left says how far it is loaded.
     :raises NotAuditableError: the topic is not in it.
     """
 
-    def __init__(self, place: TablePlace, name: str, topic: str, topic_id: str) -> None:
+    def __init__(
+        self, place: TablePlace, name: str, topic: str, topic_id: str, store: TableStore | None = None
+    ) -> None:
         self._place = place
-        self._base = open_place(place).begin(name)
+        self._base = (open_place(place) if store is None else store).begin(name)
         if not self._base.exists:
             raise WarehouseError(f"there is no table {name!r}: load a topic into it first")
         loaded = self._base.ledger().topics.get(topic)

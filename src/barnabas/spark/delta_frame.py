@@ -1,0 +1,32 @@
+"""Reads a Delta table as a Spark DataFrame without a jar to match."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from barnabas.spark.delta_schema import arrow_schema
+from barnabas.spark.parquet_frame import frame_of_files
+from barnabas.spark.table_schema import EVENT_DAY
+from barnabas.spark.table_store import StoredTable
+
+_DAY_MICROSECONDS = 86_400_000_000
+
+
+def frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFrame:
+    """Return the rows as a DataFrame.
+
+    :param where: a condition of SQL; it leaves out files.
+    """
+    schema = arrow_schema(stored.table.schema().to_json())
+    files = stored.table.file_uris(file_pruning_predicate=where)
+    in_files = pa.schema([field for field in schema if field.name != EVENT_DAY])
+    frame = frame_of_files(spark, files, in_files, stored.location().properties)
+    if EVENT_DAY not in schema.names:
+        return frame
+    shape = stored.shape()
+    assert shape is not None, "the table exists"
+    # The day is in the log, not in the files; it is that of the time, in UTC, whatever the session's time zone is.
+    days = sql.floor(sql.unix_micros(shape.time_column) / sql.lit(_DAY_MICROSECONDS)).cast("int")
+    return frame.withColumn(EVENT_DAY, sql.date_add(sql.lit("1970-01-01").cast("date"), days))

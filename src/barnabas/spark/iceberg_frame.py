@@ -1,0 +1,31 @@
+"""Reads an Iceberg table as a Spark DataFrame without a jar to match.
+
+For Spark, pyiceberg plans the files of the table's current snapshot. That is the whole truth only where no rows have
+been deleted, which loads never do; a table with delete files is refused, and read with Iceberg's runtime for Spark or
+with `open_table(...).scan()`.
+"""
+
+from __future__ import annotations
+
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyspark.sql import DataFrame, SparkSession
+
+from barnabas.spark.errors import WarehouseError
+from barnabas.spark.iceberg_reading import former_names
+from barnabas.spark.parquet_frame import frame_of_files
+from barnabas.spark.table_store import StoredTable
+
+
+def frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFrame:
+    """Return the rows as a DataFrame.
+
+    :param where: a filter in pyiceberg's language; it leaves out files.
+    :raises WarehouseError: rows were deleted.
+    """
+    tasks = list(stored.table.scan(row_filter=where or AlwaysTrue()).plan_files())
+    if any(task.delete_files for task in tasks):
+        raise WarehouseError(f"table {stored.name!r} has deleted rows: read it with Iceberg's runtime for Spark")
+    schema = schema_to_pyarrow(stored.table.schema(), include_field_ids=False)
+    paths = [task.file.file_path for task in tasks]
+    return frame_of_files(spark, paths, schema, stored.location().properties, former_names(stored.table))
