@@ -35,7 +35,7 @@ DEMO_ARGUMENTS += -- "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test system check suites soak fuzz simulate faults bench fmt clean setup-demo setup-dev setup-bench
+.PHONY: help demo test system check suites soak fuzz simulate faults bench compare fmt clean setup-demo setup-dev setup-bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -82,6 +82,9 @@ suites: setup-dev ## run the test suites of other projects' clients; SUITE=kafka
 
 bench: setup-bench ## measure beside every peer, and write docs/benchmarks.md; BENCH=quick or full, W="W1 W4": some
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m bench $(W)
+
+compare: setup-dev ## measure the checkout beside an older commit, in pairs of runs; BASE=commit; W="W1 W4": some; PAIRS=7; JSON=file
+	@exec $(PYTHON) -m bench.compare --base="$$BASE" $(if $(PAIRS),--pairs="$$PAIRS") $(if $(JSON),--json="$$JSON") -- $(W)
 
 fmt: setup-dev ## format the code, and mend what ruff can mend
 	.venv/bin/ruff check --fix $(CODE)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,15 +24,24 @@ class MeasuredBroker:
 
     :param data: its data folder; where there are several, the first one.
     :param program: what Python runs instead of the command `barnabas`.
+    :param environment: variables beside those of this process.
     :param settings: broker settings by field name.
     """
 
-    def __init__(self, data: Path, program: Sequence[str] = BARNABAS, **settings: str) -> None:
+    def __init__(
+        self,
+        data: Path,
+        program: Sequence[str] = BARNABAS,
+        *,
+        environment: Mapping[str, str] | None = None,
+        **settings: str,
+    ) -> None:
         self.data = data
         self.more_data: Sequence[Path] = ()
         """Its other data folders; to be set before it is started."""
         self._program = program
-        self._environment = {**os.environ, **{f"BARNABAS_{name.upper()}": value for name, value in settings.items()}}
+        named = {f"BARNABAS_{name.upper()}": value for name, value in settings.items()}
+        self._environment = {**os.environ, **(environment or {}), **named}
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.ready_s = 0.0
@@ -67,9 +76,11 @@ class MeasuredBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.stop()
-        self.kill()
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.stop()
+        finally:
+            self.kill()
 
     def stop(self, limit_s: float = STOP_LIMIT_S) -> float:
         """Ask it to end, as `docker stop` does; return the seconds that it took, 0 if it had ended.

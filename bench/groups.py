@@ -20,7 +20,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,17 +77,22 @@ def commit_request(group_id: str) -> bytes:
     return frame(OffsetCommitRequest(group_id=group_id, topics=topics), VERSION)
 
 
-def measure_commits(folder: Path) -> Figures:
-    """Commit for some seconds, from many clients."""
+def measure_commits(
+    folder: Path, committing_s: float = COMMITTING_S, environment: Mapping[str, str] | None = None
+) -> Figures:
+    """Commit for some seconds, from many clients.
+
+    :param environment: variables of the broker beside those of this process.
+    """
     deadline = Deadline(LIMIT_S)
-    with MeasuredBroker(folder) as broker:
+    with MeasuredBroker(folder, environment=environment) as broker:
         _prepare(broker, deadline)
         clients = _Clients(broker.port)
         clients.run(0.5)
         cpu_s = broker.cpu_s
         with Pinger(broker.port) as pinger:
             begun_s = time.perf_counter()
-            commits = clients.run(COMMITTING_S)
+            commits = clients.run(committing_s)
             seconds = time.perf_counter() - begun_s
             pings = pinger.finish()
         cpu_s = broker.cpu_s - cpu_s

@@ -114,12 +114,12 @@ def create_topics(broker: MeasuredBroker, names: Sequence[str], partitions: int)
     return time.perf_counter() - begun
 
 
-def write_to_all(broker: MeasuredBroker) -> None:
+def write_to_all(broker: MeasuredBroker, topics: int = TOPICS, partitions: int = PARTITIONS_EACH) -> None:
     """Write a record into every partition."""
     batch = batch_of(1, b"x")
-    parts = [(number, batch) for number in range(PARTITIONS_EACH)]
+    parts = [(number, batch) for number in range(partitions)]
     with connected(broker) as connection:
-        connection.pipeline(b"".join(produce_request(parts, name) for name in topic_names(TOPICS)), TOPICS)
+        connection.pipeline(b"".join(produce_request(parts, name) for name in topic_names(topics)), topics)
 
 
 def seconds_of(broker: MeasuredBroker, request: bytes) -> float:

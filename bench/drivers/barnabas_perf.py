@@ -23,11 +23,15 @@ class BarnabasPerf(Driver):
 
     def command(self, server: Server, job: Job) -> list[str]:
         """Return the command. The topic is there already, and stays."""
+        return [*COMMAND, *self.arguments(server.address, job)]
+
+    def arguments(self, address: str, job: Job) -> list[str]:
+        """Return the arguments of the command `barnabas`."""
         flags = {"produce": self._produce, "consume": self._consume, "both": self._both, "latency": self._latency}
-        chosen = {"--bootstrap": server.address, "--topic": job.topic, **flags[job.action](job)}
+        chosen = {"--bootstrap": address, "--topic": job.topic, **flags[job.action](job)}
         if self._mode:
             chosen["--mode"] = self._mode
-        return [*COMMAND, "perf", job.action, *flag_list(chosen), "--json"]
+        return ["perf", job.action, *flag_list(chosen), "--json"]
 
     def _produce(self, job: Job) -> dict[str, object]:
         producers = job.producers if job.producers > 1 else None

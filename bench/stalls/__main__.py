@@ -17,7 +17,8 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.arena import fresh_folder
@@ -42,6 +43,16 @@ IDLE_S_MAX = 5.0
 DEAD_LIMIT_S = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One run of a scenario; the fields are those of `Run`, without the idle broker."""
+
+    pings: Pings
+    ended: str
+    seconds: float
+    peak_mib: float
+
+
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return what the command line asks for."""
     parser = parser_of("bench.stalls", __doc__)
@@ -59,22 +70,32 @@ def measure(scenario: Scenario, parent: Path, limit_s: float, idle_port: int) ->
 
     :raises Exception: it could not be prepared.
     """
+    played = play(scenario, parent, limit_s)
+    return Run(played.pings, idle_pings(idle_port, played.seconds), played.ended, played.seconds, played.peak_mib)
+
+
+def play(scenario: Scenario, parent: Path, limit_s: float, environment: Mapping[str, str] | None = None) -> Played:
+    """Run a scenario once, without a look at an idle broker.
+
+    :param environment: variables of the broker beside those of this process.
+    :raises Exception: the scenario could not be prepared.
+    """
     deadline = Deadline(PREPARE_LIMIT_S)
-    with fresh_folder(parent) as folder, Stage(folder, deadline, scenario) as stage:
+    with fresh_folder(parent) as folder, Stage(folder, deadline, scenario, environment) as stage:
         act = scenario.prepare(stage)
         with Pinger(stage.broker.port) as pinger:
             time.sleep(LEAD_S)
             deadline.set(limit_s)
             begun_s = time.perf_counter()
-            ended = _play(act, stage, limit_s)
+            ended = _ending(act, stage, limit_s)
             seconds = time.perf_counter() - begun_s
             time.sleep(TAIL_S)
             pings = pinger.finish()
         peak_mib = stage.broker.memory_mib_max if stage.broker.process.poll() is None else 0.0
-    return Run(pings, idle_pings(idle_port, seconds), ended, seconds, peak_mib)
+    return Played(pings, ended, seconds, peak_mib)
 
 
-def _play(act: Act, stage: Stage, limit_s: float) -> str:
+def _ending(act: Act, stage: Stage, limit_s: float) -> str:
     try:
         return act()
     except DeadlineError:

@@ -27,11 +27,14 @@ class Stage:
     """A broker in a folder of its own; killed in the end, since nobody wants its data.
 
     :param deadline: when what waits gives up; moved by who runs the scenario.
+    :param environment: variables of the broker beside those of this process.
     """
 
-    def __init__(self, folder: Path, deadline: Deadline, scenario: Scenario) -> None:
+    def __init__(
+        self, folder: Path, deadline: Deadline, scenario: Scenario, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.data = folder / "data"
-        self.broker = MeasuredBroker(self.data, scenario.program, **scenario.settings)
+        self.broker = MeasuredBroker(self.data, scenario.program, environment=environment, **scenario.settings)
         self.deadline = deadline
         self._connections: list[Connection] = []
 

@@ -1,0 +1,1 @@
+"""Comparison of the checkout with an older commit: `python -m bench.compare`."""

@@ -1,0 +1,13 @@
+"""`python -m bench.compare`: the command is in `command.py`."""
+
+import sys
+
+EXIT_INTERRUPTED = 130
+
+try:
+    from bench.compare.command import main
+
+    code = main()
+except KeyboardInterrupt:  # before the command handles Ctrl-C, or after it is done
+    code = EXIT_INTERRUPTED
+sys.exit(code)

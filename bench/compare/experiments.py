@@ -1,0 +1,312 @@
+"""What is compared: workloads by name, each of experiments, each of turns in which one side runs once.
+
+Each turn has a new broker process: addresses and hash seeds differ between processes, and so even out over the turns.
+`barnabas perf` is that of the side. confluent-kafka and the clients of W14, W15 and `partitions` are those of the
+checkout for both sides. The workloads are defined in `bench/workloads` (W1 to W12), `bench/stalls` (W14),
+`bench/groups.py` (W15, commits of 50 clients) and `bench/partitions.py` (`partitions`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from barnabas.protocol.messages.metadata import MetadataRequest
+from bench import groups, partitions
+from bench.broker_process import MeasuredBroker
+from bench.compare.sides import Side
+from bench.compare.verdicts import Measurement
+from bench.drivers.barnabas_perf import BarnabasPerf
+from bench.drivers.driver import flag_list
+from bench.drivers.job import Job, Outcome, parse_report
+from bench.processes import ClientError, cpu_s, run_client
+from bench.stalls.__main__ import SCENARIOS, play
+from bench.stalls.connection import frame
+from bench.stalls.crowds import topic_names
+from bench.workloads.paper import BATCH, SIZE
+
+TURN_LIMIT_S = 120.0
+LONG_LIMIT_S = 300.0
+WARM_UP_SHARE = 0.1
+RECORDS_MIN = 1_000
+LATENCY_RATE = 10_000
+COMMITTING_S = 5.0
+STALL_LIMIT_S = 30.0
+STALLS = (
+    *("join-empty-protocols", "entries-metadata", "compress-expanding", "large-produce", "large-batch"),
+    *("create-topics", "list-partitions", "fetch-partitions", "rebalance-groups", "wake-polls"),
+)
+"""The scenarios of W14 by default: those in which the broker answers requests. `W14:NAME` runs any other one."""
+UP = ("up", "--port", "0", "--data", "folder")
+STALL_S = {"create-topics": 12.0, "list-partitions": 30.0, "fetch-partitions": 30.0}
+"""About how long their turns take with the preparation; those of all others take `STALL_USUAL_S`."""
+STALL_USUAL_S = 5.0
+PROBE = "127.0.0.1:1"
+
+Results = Mapping[str, Measurement]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One figure of a turn.
+
+    :param is_rate: larger is better; else smaller is.
+    """
+
+    name: str
+    unit: str
+    is_rate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What a side does in one turn.
+
+    :param name: within the workload, for `W4:send`.
+    :param turn: runs a side in a folder; returns a measurement by name of the case.
+    :param turn_s: about how long a turn takes.
+    :param needs: commands of `barnabas` that both sides must have, with their options.
+    :param prepare: fills a folder with a side, once; all its turns then have this folder. None: each has an empty one.
+    """
+
+    workload: str
+    name: str
+    cases: Sequence[Case]
+    turn: Callable[[Side, Path], Results]
+    turn_s: float
+    needs: Sequence[Sequence[str]] = (UP,)
+    prepare: Callable[[Side, Path], None] | None = None
+    prepare_s: float = 0.0
+    limit_s: float = TURN_LIMIT_S
+
+    @property
+    def title(self) -> str:
+        """How it is chosen: `W4:send`."""
+        return f"{self.workload}:{self.name}"
+
+
+class Load:
+    """A client under full load, or at a rate.
+
+    :param mode: of `barnabas perf`, or `confluent`.
+    """
+
+    def __init__(self, mode: str, job: Job) -> None:
+        self._mode = mode
+        self.job = job
+
+    def needs(self) -> Sequence[Sequence[str]]:
+        """Return the commands of `barnabas` that it runs."""
+        own = [] if self._mode == "confluent" else [self._perf(PROBE, replace(self.job, topic="probe"))]
+        return (UP, *own)
+
+    def run(self, side: Side, broker: MeasuredBroker, job: Job) -> Outcome:
+        """Run it once with a topic that is there.
+
+        :raises ClientError: it failed.
+        """
+        if self._mode == "confluent":
+            command = [sys.executable, "-m", "bench.clients.confluent", job.action]
+            command += flag_list({"--bootstrap": broker.bootstrap, "--topic": job.topic, "--records": job.records})
+            command += flag_list({"--size": job.size, "--partitions": job.partitions, "--acks": job.acks})
+        else:
+            command = side.command(self._perf(broker.bootstrap, job))
+        outcome = parse_report(run_client(command, TURN_LIMIT_S).output)
+        return replace(outcome, uncounted=round(job.rate or 0))  # `perf latency`: those of the first second
+
+    def measure(self, side: Side, broker: MeasuredBroker, job: Job) -> tuple[Outcome, float]:
+        """Run it once; return what it measured and the CPU seconds of the broker per million records."""
+        before_s = cpu_s(broker.process.pid)
+        outcome = self.run(side, broker, job)
+        used_s = cpu_s(broker.process.pid) - before_s
+        if not outcome.records:
+            raise ClientError("the client reports no records")
+        return outcome, used_s * outcome.counted_share / outcome.records * 1e6
+
+    def _perf(self, address: str, job: Job) -> list[str]:
+        return BarnabasPerf("", self._mode).arguments(address, job)
+
+
+def warm_up_of(job: Job) -> Job:
+    """Return the part of a job that each broker does first, uncounted."""
+    return replace(job, records=max(RECORDS_MIN, round(job.records * WARM_UP_SHARE)), topic="warm-up")
+
+
+def loaded(workload: str, name: str, load: Load, turn_s: float) -> Experiment:
+    """Return the experiment of a load that writes."""
+    is_latency = load.job.action == "latency"
+    case = Case(name, "ms", is_rate=False) if is_latency else Case(name, "records/s", is_rate=True)
+
+    def turn(side: Side, folder: Path) -> Results:
+        with MeasuredBroker(folder / "data", environment=side.environment) as broker:
+            job, first = replace(load.job, topic="measured"), warm_up_of(load.job)
+            partitions.create_topics(broker, [job.topic, first.topic], job.partitions)
+            if not is_latency:  # has a warm-up of its own
+                load.run(side, broker, first)
+            outcome, used_s = load.measure(side, broker, job)
+            broker.kill()  # nobody needs what it holds
+        return {name: Measurement(outcome.latency["p50_ms"] if is_latency else outcome.records_per_s, used_s)}
+
+    return Experiment(workload, name, [case], turn, turn_s, load.needs())
+
+
+def read(workload: str, name: str, load: Load, turn_s: float) -> Experiment:
+    """Return the experiment of a consumer; each side serves what confluent-kafka has written once."""
+    job = replace(load.job, topic="measured")
+
+    def prepare(side: Side, folder: Path) -> None:
+        filling = replace(job, action="produce", acks="1")
+        with MeasuredBroker(folder / "data", environment=side.environment) as broker:
+            partitions.create_topics(broker, [job.topic], job.partitions)
+            Load("confluent", filling).run(side, broker, filling)
+
+    def turn(side: Side, folder: Path) -> Results:
+        with MeasuredBroker(folder / "data", environment=side.environment) as broker:
+            load.run(side, broker, replace(warm_up_of(job), topic=job.topic))
+            outcome, used_s = load.measure(side, broker, job)
+        return {name: Measurement(outcome.records_per_s, used_s)}
+
+    case = Case(name, "records/s", is_rate=True)
+    return Experiment(workload, name, [case], turn, turn_s, load.needs(), prepare, prepare_s=12.0)
+
+
+def stall(name: str) -> Experiment:
+    """Return the experiment of a scenario of `bench.stalls`: the worst wait of another client."""
+
+    def turn(side: Side, folder: Path) -> Results:
+        played = play(SCENARIOS[name], folder, STALL_LIMIT_S, side.environment)
+        if played.ended.startswith(("ended after", "the broker died")):
+            raise ClientError(played.ended)
+        return {name: Measurement(played.pings.worst_ms)}
+
+    turn_s = STALL_S.get(name, STALL_USUAL_S)
+    return Experiment("W14", name, [Case(name, "ms")], turn, turn_s, limit_s=LONG_LIMIT_S)
+
+
+def commits(seconds: float) -> Experiment:
+    """Return the experiment of W15."""
+    rate = Case(f"commits of {groups.CLIENTS} clients", "commits/s", is_rate=True)
+    wait = Case("worst wait of another client", "ms")
+
+    def turn(side: Side, folder: Path) -> Results:
+        figures = groups.measure_commits(folder / "data", seconds, side.environment)
+        return {
+            rate.name: Measurement(figures.commits_per_s, figures.broker_cpu_us),
+            wait.name: Measurement(figures.worst_ms),
+        }
+
+    return Experiment("W15", "commits", [rate, wait], turn, seconds + 3)
+
+
+def start() -> Experiment:
+    """Return the experiment of a start in an empty folder."""
+    case = Case("time to ready", "s")
+
+    def turn(side: Side, folder: Path) -> Results:
+        with MeasuredBroker(folder / "data", environment=side.environment) as broker:
+            broker.kill()
+            return {case.name: Measurement(broker.ready_s)}
+
+    return Experiment("start", "start", [case], turn, 0.7)
+
+
+def memory(records: int) -> Experiment:
+    """Return the experiment of memory: resident after the start, and after records were written and read."""
+    after_start, after_load = Case("after start", "MiB"), Case("after a load", "MiB")
+    writing = Load("send", Job("produce", records, topic="measured"))
+    reading = Load("records", Job("consume", records, topic="measured"))
+
+    def turn(side: Side, folder: Path) -> Results:
+        with MeasuredBroker(folder / "data", environment=side.environment) as broker:
+            at_start = broker.memory_mib
+            partitions.create_topics(broker, [writing.job.topic], writing.job.partitions)
+            for load in (writing, reading):
+                load.run(side, broker, load.job)
+            at_end = broker.memory_mib
+            broker.kill()
+        return {after_start.name: Measurement(at_start), after_load.name: Measurement(at_end)}
+
+    needs = (*writing.needs(), *reading.needs())
+    return Experiment("memory", "memory", [after_start, after_load], turn, 5.0, needs)
+
+
+def many_partitions(topics: int, each: int) -> Experiment:
+    """Return the experiment of many partitions with a record in each: start, memory, and Metadata of all."""
+    ready, resident, listed = Case("start", "s"), Case("memory after start", "MiB"), Case("Metadata request", "ms")
+
+    def prepare(side: Side, folder: Path) -> None:
+        with MeasuredBroker(folder / "data", environment=side.environment) as broker:
+            partitions.create_topics(broker, topic_names(topics), each)
+            partitions.write_to_all(broker, topics, each)
+            broker.stop(LONG_LIMIT_S)
+
+    def turn(side: Side, folder: Path) -> Results:
+        with MeasuredBroker(folder / "data", environment=side.environment) as broker:
+            at_start = broker.memory_mib
+            seconds = partitions.seconds_of(broker, frame(MetadataRequest(topics=None), 7))
+            broker.stop(LONG_LIMIT_S)  # the next start is to find a clean folder
+        return {
+            ready.name: Measurement(broker.ready_s),
+            resident.name: Measurement(at_start),
+            listed.name: Measurement(seconds * 1000),
+        }
+
+    cases = [ready, resident, listed]
+    name = "partitions"
+    return Experiment(name, name, cases, turn, 10.0, (UP,), prepare, prepare_s=40.0, limit_s=LONG_LIMIT_S)
+
+
+def experiments(share: float = 1.0) -> Iterator[Experiment]:
+    """Return all experiments by default, in order.
+
+    :param share: of the records, commits and partitions; less than 1 only to see that all works.
+    """
+
+    def records(count: int) -> int:
+        return max(RECORDS_MIN, round(count * share))
+
+    for workload, acks, single, batched in (("W1", "0", 250_000, 4_000_000), ("W1A", "all", 300_000, 4_000_000)):
+        alone = Job("produce", records(single), SIZE, acks=acks, batch_records=1)
+        yield loaded(workload, "batch-1", Load("", alone), 6.0)
+        several = replace(alone, records=records(batched), batch_records=BATCH)
+        yield loaded(workload, f"batch-{BATCH}", Load("", several), 5.0)
+    yield loaded("W4", "send", Load("send", Job("produce", records(5_000_000))), 5.0)
+    yield loaded("W4", "send_many", Load("many", Job("produce", records(10_000_000))), 4.0)
+    if find_spec("confluent_kafka"):
+        yield loaded("W4", "confluent", Load("confluent", Job("produce", records(4_000_000))), 6.0)
+    for mode in ("records", "arrow"):
+        yield read("W8", mode, Load(mode, Job("consume", records(10_000_000))), 6.0)
+    yield loaded("W9", "both", Load("", Job("both", records(4_000_000))), 5.0)
+    job = Job("latency", records(40_000), rate=LATENCY_RATE)
+    yield loaded("W12", "p50", Load("", job), 8.0)
+    for name in STALLS:
+        yield stall(name)
+    yield commits(COMMITTING_S * share)
+    yield start()
+    yield memory(records(2_000_000))
+    yield many_partitions(*((partitions.TOPICS, partitions.PARTITIONS_EACH) if share == 1 else (2, 5)))
+
+
+def workload_names() -> list[str]:
+    """Return the names of all workloads, in order."""
+    return list(dict.fromkeys(each.workload for each in experiments()))
+
+
+def chosen(names: Sequence[str], share: float = 1.0) -> list[Experiment]:
+    """Return the experiments of workloads, or single ones as in `W4:send`; all where no name is given.
+
+    :raises ValueError: nothing has this name.
+    """
+    known = list(experiments(share))
+    others = [stall(name) for name in SCENARIOS if name not in STALLS]
+    found: dict[str, Experiment] = {}
+    for name in names or workload_names():
+        matching = [each for each in known if name in (each.workload, each.title)]
+        matching = matching or [each for each in others if name == each.title]
+        if not matching:
+            raise ValueError(f"no such workload: {name}; there are {', '.join(workload_names())}")
+        found |= {each.title: each for each in matching}
+    return list(found.values())

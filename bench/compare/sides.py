@@ -1,0 +1,278 @@
+"""The two sides of a comparison: an older commit and the checkout, both installed in the same way.
+
+pip builds each side from an export of its files and installs it without dependencies into the cache folder. A side is
+used through PYTHONPATH with the Python of the checkout, so both sides have the same dependencies. An installation is
+named after the content of the files that it is built from: a commit that changes only tests needs no new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.arena import fresh_folder, remove_leftovers
+from bench.processes import ClientError, run_client
+from bench.progress import Progress
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILT_FROM = ("src", "pyproject.toml", "setup.py", "MANIFEST.in")
+KEPT = 8
+"""So many installations stay in the cache."""
+MARK = "installed-by-bench-compare"
+SITE = "site"
+INSTALL_LIMIT_S = 900.0
+COMMAND_LIMIT_S = 60.0
+
+
+class ComparisonError(Exception):
+    """The comparison cannot begin; the text is one line."""
+
+
+@dataclass(slots=True)
+class Side:
+    """An installation of Barnabas.
+
+    :param title: `base` or `checkout`.
+    :param label: the commit, and whether files differ from it.
+    :param site: the folder that PYTHONPATH names.
+    """
+
+    title: str
+    label: str
+    site: Path
+    _helps: dict[str, str | None] = field(default_factory=dict, repr=False)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables that make Python import this side."""
+        return {"PYTHONPATH": str(self.site)}
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """Return the command that runs `barnabas` of this side."""
+        return [*self._python(), "-m", "barnabas.cli.main", *arguments]
+
+    def missing_from(self, arguments: Sequence[str]) -> str | None:
+        """Return the first command or option in the arguments that this side lacks, None if it has all of them."""
+        words = [word for word in arguments[:2] if not word.startswith("-")]
+        shown = self._help(words)
+        if shown is None:
+            return f"`barnabas {' '.join(words)}`"
+        options = [word for word in arguments if word.startswith("--")]
+        lacking = (option for option in options if not re.search(rf"{re.escape(option)}(?![\w-])", shown))
+        return next((f"{option} of `barnabas {' '.join(words)}`" for option in lacking), None)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the record codec is compiled: without a C compiler its twin in Python is installed alone."""
+        return any(self.site.glob("barnabas/records/*_compiled*.so"))
+
+    def require_import(self) -> None:
+        """Look which Barnabas Python imports.
+
+        :raises ComparisonError: another one than this side, or none.
+        """
+        program = "import barnabas.cli.main; print(barnabas.__file__)"
+        try:
+            place = Path(run_client([*self._python(), "-c", program], COMMAND_LIMIT_S).output.strip())
+        except ClientError as error:
+            raise ComparisonError(f"{self.title} {self.label} does not run: {error}") from None
+        if not place.is_relative_to(self.site):
+            raise ComparisonError(f"{self.title} {self.label}: Python imports {place.parent} instead of {self.site}")
+
+    def _help(self, words: Sequence[str]) -> str | None:
+        name = " ".join(words)
+        if name not in self._helps:
+            try:
+                self._helps[name] = run_client(self.command([*words, "--help"]), COMMAND_LIMIT_S).output
+            except ClientError:
+                self._helps[name] = None
+        return self._helps[name]
+
+    def _python(self) -> list[str]:
+        return ["env", *(f"{name}={value}" for name, value in self.environment.items()), sys.executable]
+
+
+class Repository:
+    """The files of the checkout, and those of commits.
+
+    :raises ComparisonError: the folder is not that of a git repository.
+    """
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.root = root
+        self.git("rev-parse", "--git-dir")
+
+    def commit(self, name: str) -> str:
+        """Return the hash of a commit.
+
+        :raises ComparisonError: there is none of this name.
+        """
+        if not name or name.startswith("-"):
+            raise ComparisonError("name the commit to compare with: make compare BASE=<commit>")
+        try:
+            return self.git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        except ComparisonError:
+            raise ComparisonError(f"unknown commit: {name}") from None
+
+    def label(self, commit: str) -> str:
+        """Return the short hash of a commit."""
+        return self.git("rev-parse", "--short", commit)
+
+    def git(self, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+        """Run git; return its output.
+
+        :raises ComparisonError: git failed.
+        """
+        command = ["git", "-C", str(self.root), *arguments]
+        variables = {**os.environ, **(environment or {})}
+        try:
+            done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise ComparisonError(f"cannot run git: {error.strerror}") from None
+        if done.returncode:
+            raise ComparisonError(f"git {arguments[0]} failed: {' '.join(done.stderr.split())[:300]}")
+        return done.stdout.strip()
+
+
+class Export:
+    """Trees of a repository, through an index and a store of objects in another folder: the repository stays as it is.
+
+    :param folder: an empty folder.
+    """
+
+    def __init__(self, repository: Repository, folder: Path) -> None:
+        self._repository = repository
+        objects = folder / "objects"
+        objects.mkdir()
+        own = (repository.root / repository.git("rev-parse", "--git-path", "objects")).resolve()
+        self._environment = {
+            "GIT_INDEX_FILE": str(folder / "index"),
+            "GIT_OBJECT_DIRECTORY": str(objects),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(own),
+        }
+
+    def tree_of_checkout(self) -> str:
+        """Return the tree of HEAD with the uncommitted changes of what Barnabas is built from, new files included."""
+        self._git("read-tree", "HEAD")
+        there = [name for name in BUILT_FROM if (self._repository.root / name).exists()]
+        self._git("add", "--all", "--", *there)
+        return self._git("write-tree")
+
+    def content_of(self, tree: str) -> str:
+        """Return a name for what is built from a tree with this Python."""
+        files = self._git("ls-tree", tree, "--", *BUILT_FROM)
+        python = f"{platform.python_version()} {sys.implementation.cache_tag} {platform.machine()}"
+        return hashlib.sha256(f"{files}\n{python}".encode()).hexdigest()[:16]
+
+    def write(self, tree: str, folder: Path) -> None:
+        """Write the files of a tree into a folder."""
+        self._git("read-tree", tree)
+        self._git("checkout-index", "--all", f"--prefix={folder}/")
+
+    def _git(self, *arguments: str) -> str:
+        return self._repository.git(*arguments, environment=self._environment)
+
+
+class Installations:
+    """The installations in the cache folder. The oldest ones beyond `KEPT` are removed, unless a process uses them.
+
+    :param folder: other files in it stay.
+    """
+
+    def __init__(self, folder: Path, kept: int = KEPT) -> None:
+        self._folder = folder
+        self._kept = kept
+        self._in_use = ExitStack()
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._in_use.close()
+
+    def get(self, name: str, install: Callable[[Path], None]) -> Path:
+        """Return the folder for PYTHONPATH of an installation, and keep it until the end.
+
+        :param install: installs into a folder; called where the cache lacks the installation.
+        """
+        place = self._folder / name
+        if not (place / MARK).exists():
+            with fresh_folder(self._folder) as scratch:
+                made = scratch / name
+                made.mkdir()
+                install(made / SITE)
+                (made / MARK).touch()
+                with contextlib.suppress(OSError):  # another comparison has just installed the same
+                    made.rename(place)
+        mark = self._in_use.enter_context((place / MARK).open("ab"))
+        fcntl.flock(mark, fcntl.LOCK_SH)
+        os.utime(place / MARK)
+        self._trim()
+        return place / SITE
+
+    def _trim(self) -> None:
+        marks = sorted(self._folder.glob(f"*/{MARK}"), key=lambda mark: mark.stat().st_mtime_ns, reverse=True)
+        for mark in marks[self._kept :]:
+            with mark.open("ab") as held, contextlib.suppress(BlockingIOError):
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(mark.parent, ignore_errors=True)
+
+
+@contextmanager
+def both_sides(base: str, cache: Path, progress: Progress) -> Iterator[tuple[Side, Side]]:
+    """Yield base and checkout, installed.
+
+    :param base: the name of a commit.
+    :raises ComparisonError: there is no such commit, or a side cannot be installed or does not run.
+    """
+    repository = Repository()
+    commit = repository.commit(base)
+    with Installations(cache) as installations, fresh_folder(cache) as scratch:
+        export = Export(repository, scratch)
+
+        def installed(title: str, label: str, tree: str) -> Side:
+            def install(into: Path) -> None:
+                progress.say(f"installing {title} {label}; a minute or two, once")
+                export.write(tree, scratch / title)
+                _install(f"{title} {label}", scratch / title, into)
+
+            return Side(title, label, installations.get(export.content_of(tree), install))
+
+        tree = export.tree_of_checkout()
+        changes = "" if tree == repository.git("rev-parse", "HEAD^{tree}") else " with changes"
+        older = installed("base", repository.label(commit), commit)
+        newer = installed("checkout", repository.label("HEAD") + changes, tree)
+        for side in (older, newer):
+            side.require_import()
+        if older.is_compiled != newer.is_compiled:
+            pure = newer if older.is_compiled else older
+            raise ComparisonError(
+                f"the codec of {pure.title} is not compiled: find out why, and remove {pure.site.parent}"
+            )
+        yield older, newer
+
+
+def _install(name: str, source: Path, into: Path) -> None:
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
+    command = [sys.executable, "-m", "pip", "install", *quiet, "--no-deps", "--target", str(into), str(source)]
+    try:
+        run_client(command, INSTALL_LIMIT_S)
+    except ClientError as error:
+        raise ComparisonError(f"cannot install {name}: {error}") from None

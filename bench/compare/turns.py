@@ -1,0 +1,127 @@
+"""Runs experiments in pairs, A B B A, each turn with a time limit."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from bench.arena import fresh_folder
+from bench.compare.experiments import Experiment, Results
+from bench.compare.report import Row
+from bench.compare.sides import Side
+from bench.progress import Progress
+
+PREPARATION_LIMITS = 3
+"""A preparation may take so many times the limit of a turn."""
+
+
+class TurnLimitError(Exception):
+    """A turn took too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How often each side runs.
+
+    :param pairs: these count.
+    :param uncounted: runs of each side before them.
+    """
+
+    pairs: int
+    uncounted: int = 1
+
+    def seconds(self, experiments: Sequence[Experiment]) -> float:
+        """Return about how long all of it takes."""
+        turns = 2 * (self.pairs + self.uncounted)
+        return sum(turns * each.turn_s + 2 * each.prepare_s for each in experiments)
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """End what stands inside when it takes too long, but never the clean-up after Ctrl-C (`interruptible`).
+
+    :raises TurnLimitError: the time is over.
+    """
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            raise TurnLimitError(f"took longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    left_s, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left_s)
+        signal.signal(signal.SIGALRM, before)
+
+
+def order_of(pair: int) -> tuple[int, int]:
+    """Return which side runs first in a pair, and which second: A B, B A, A B ...
+
+    >>> [order_of(pair) for pair in range(3)]
+    [(0, 1), (1, 0), (0, 1)]
+    """
+    return (1, 0) if pair % 2 else (0, 1)
+
+
+class Turns:
+    """The runs of one experiment.
+
+    :param sides: base and checkout.
+    :param parent: the folder for the brokers' folders.
+    :param rows: one for each case; they grow, also when an experiment fails or is interrupted.
+    """
+
+    def __init__(
+        self, experiment: Experiment, sides: tuple[Side, Side], parent: Path, rows: Sequence[Row], progress: Progress
+    ) -> None:
+        self._experiment = experiment
+        self._sides = sides
+        self._parent = parent
+        self._rows = rows
+        self._progress = progress
+        self._prepared: list[Path] = []
+
+    def run(self, plan: Plan) -> None:
+        """Run all turns; an experiment that fails says why in its rows."""
+        running = self._sides[0]
+        with ExitStack() as stack:
+            try:
+                if self._experiment.prepare:
+                    for running in self._sides:
+                        self._prepare(stack, running)
+                for pair in range(-plan.uncounted, plan.pairs):
+                    for number in order_of(pair):
+                        running = self._sides[number]
+                        self._note(number, pair, plan, self._turn(number))
+            except Exception as error:  # noqa: BLE001  # the other experiments go on
+                problem = f"{running.title}: {' '.join(str(error).split())[:200] or type(error).__name__}"
+                self._progress.say(f"{self._experiment.title} failed: {problem}")
+                for row in self._rows:
+                    row.problem = problem
+
+    def _prepare(self, stack: ExitStack, side: Side) -> None:
+        assert self._experiment.prepare
+        self._prepared.append(stack.enter_context(fresh_folder(self._parent)))
+        self._progress.say(f"{self._experiment.title}: preparing the data of {side.title}")
+        with time_limit(self._experiment.limit_s * PREPARATION_LIMITS):
+            self._experiment.prepare(side, self._prepared[-1])
+
+    def _turn(self, number: int) -> Results:
+        with ExitStack() as stack:
+            folder = self._prepared[number] if self._prepared else stack.enter_context(fresh_folder(self._parent))
+            stack.enter_context(time_limit(self._experiment.limit_s))
+            return self._experiment.turn(self._sides[number], folder)
+
+    def _note(self, number: int, pair: int, plan: Plan, results: Results) -> None:
+        told = ", ".join(f"{row.case.name} {results[row.case.name].value:,.4g} {row.case.unit}" for row in self._rows)
+        which = f"pair {pair + 1}/{plan.pairs}" if pair >= 0 else "uncounted"
+        self._progress.say(f"{self._experiment.title}, {which}, {self._sides[number].title}: {told}")
+        if pair >= 0:
+            for row in self._rows:
+                (row.checkout if number else row.base).append(results[row.case.name])
