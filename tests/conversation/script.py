@@ -181,13 +181,13 @@ def wild(play: Play) -> None:
             for _ in range(2):
                 exchange = line.exchange(messages.struct(api.request, version), version)
                 line = send_or_reopen(play, line, exchange)
-    line = play.line("damaged", "wild")
+    line = play.line("damaged", "damaged")
     for _ in range(300):
         line.stage.beat()
         line.send_bytes(sized(messages.frame()))
         play.stage.pass_time(0.02)
         if not line.is_open:
-            line = play.line("damaged", "wild")
+            line = play.line("damaged", "damaged")
 
 
 def send_or_reopen(play: Play, line: Line, exchange: Exchange) -> Line:
@@ -239,7 +239,7 @@ def malformed(play: Play) -> None:
         "array too long": sized(good[4:22] + b"\xff\xff\xff\xff\x07"),
     }.items():
         for with_others in (False, True):
-            line = play.line(name)
+            line = play.line(name, "raw")
             play.stage.beat()
             if with_others:
                 line.send(line.exchange(s.metadata(play.names, 12, []), 12))
@@ -417,6 +417,19 @@ def refused_for_now(play: Play) -> None:
             several = [(t, 1, batch(b"x", producer=(producer, 0, first))) for t in ("needs-two", "plain")]
             line.ask_all([(s.produce(names, version, several, acks), version) for acks in (-1, -1, 1)])
     line.ask(s.produce(names, 9, [("needs-two", 2, batch(b"acks=1"))], 1), 9)
+    # What was sent behind a batch to a partition that came to be in the meantime.
+    for version in (3, 9, 12):
+        topic, producer = f"later-{version}", play.new_producer(line)
+
+        def send(*sequences: int) -> None:
+            batches = [batch(b"%d" % n, producer=(producer, 0, n)) for n in sequences]  # noqa: B023
+            line.ask_all([(s.produce(names, version, [(topic, 0, each)], -1), version) for each in batches])  # noqa: B023
+
+        send(0, 1)
+        play.create(topic, 1)
+        send(2, 3)
+        send(4, 0, 1)
+        send(0, 1, 2, 3, 4)
 
 
 def rolls(play: Play) -> None:
@@ -496,7 +509,7 @@ def acknowledgements(play: Play) -> None:
             offset += count + 1
             follower.ask(follow([("pair", 0, offset)]), 17)
             play.stage.wait_for([writer])
-    late = play.line("late", "writer")
+    late = play.line("late", "late")
     run = [(s.produce(names, 9, [("pair", n % 2, batch(b"late"))], -1, timeout_ms=200 * n), 9) for n in range(4)]
     late.ask_all(run)
     late.ask_all(
@@ -517,37 +530,64 @@ def follower_fetches(play: Play) -> None:
     names = play.names
     writer = play.line("writer")
     replica = ReplicaState(replica_id=2, replica_epoch=OTHER_EPOCH)
-    pair = [("pair", 0, 0), ("pair", 1, 0)]
+    end = 0
+
+    def begun(name: str, version: int) -> tuple[Line, Callable[..., tuple[Any, int]]]:
+        """Open a session at the end of the logs; return its connection, and what makes its next requests."""
+        line = play.line(f"{name} {version}", name, BROKERS)
+        parts = [("pair", 0, end), ("pair", 1, 0)]
+        opened = line.ask(s.fetch(names, version, parts, replica_state=replica, session_id=0, session_epoch=0), version)
+        epochs = iter(range(1, 100))
+
+        def follow(parts: Sequence[tuple[str, int, int]] = (), **values: Any) -> tuple[Any, int]:
+            session = {"replica_state": replica, "session_id": opened.session_id, "session_epoch": next(epochs)}
+            return s.fetch(names, version, parts, **{**session, **values}), version
+
+        return line, follow
+
     for version in range(15, 19):
-        line = play.line(f"follower {version}", "broker-2", BROKERS)
-        opened = line.ask(s.fetch(names, version, pair, replica_state=replica, session_id=0, session_epoch=0), version)
-        session = {"replica_state": replica, "session_id": opened.session_id}
-        poll = line.exchange(s.fetch(names, version, [], max_wait_ms=500, session_epoch=1, **session), version)
+        line, follow = begun("follower", version)
+        line.ask(*follow())
         play.stage.beat()
-        line.send(poll)
+        line.send_all([follow(max_wait_ms=500)])
         play.stage.pass_time(0.1)
         writer.ask(s.produce(names, 9, [("pair", 0, batch(b"wakes"))]), 9)
         play.stage.wait_for([line])
-        line.ask(s.fetch(names, version, [], max_wait_ms=500, session_epoch=2, **session), version)
-        line.ask(s.fetch(names, version, [("pair", 0, 1 << 30)], session_epoch=3, **session), version)
-        line.ask(s.fetch(names, version, [("pair", 9, 0), ("plain", 0, 0)], session_epoch=4, **session), version)
-        behind = [
-            (s.fetch(names, version, [], max_wait_ms=9_000, session_epoch=5, **session), version),
-            (s.fetch(names, version, [], session_epoch=6, **session), version),
-        ]
-        line.ask_all(behind)
+        end += 1
+        line.ask(*follow([("pair", 0, end)]))
+        line.ask(*follow(max_wait_ms=500))
+        line.ask(*follow(max_wait_ms=500))
+        line.ask_all([follow(max_wait_ms=9_000), follow(), (s.samples(names, "ApiVersions", 4)[0], 4)])
+        line.ask(*follow(min_bytes=500, max_wait_ms=200))
+        line.ask(*follow([("pair", 0, 1 << 30)]))
+        line.ask(*follow([("pair", 9, 0), ("plain", 0, 0)]))
         forgotten = [ForgottenTopic(topic_id=names.topic_id("pair"), partitions=[1])]
-        line.ask(s.fetch(names, version, [], session_epoch=7, forgotten_topics_data=forgotten, **session), version)
-        line.ask(s.fetch(names, version, [], session_epoch=77, **session), version)
-    for claimed in (
-        ReplicaState(replica_id=2, replica_epoch=5),
-        ReplicaState(replica_id=3),
-        ReplicaState(replica_id=1),
-    ):
+        line.ask(*follow([("pair", 0, end)], forgotten_topics_data=forgotten))
+        of_other_epoch = follow([("pair", 0, end), ("pair", 1, 3)])
+        for each in of_other_epoch[0].topics[0].partitions:
+            each.last_fetched_epoch = 5
+        line.ask(*of_other_epoch)
+        line.ask(*follow(session_epoch=77))
+        line.ask(*follow(session_id=4))
+        gone, follow_and_leave = begun("leaves", version)
+        play.stage.beat()
+        gone.send_all([follow_and_leave(max_wait_ms=9_000)])
+        play.stage.pass_time(0.1)
+        gone.leave()
+        line.ask(*follow())
+    strangers(play)
+
+
+def strangers(play: Play) -> None:
+    """Fetches of those who claim to be a broker, and are not the one that is registered."""
+    names, pair = play.names, [("pair", 0, 0), ("pair", 1, 0)]
+    for broker_id, epoch in ((2, 5), (3, -1), (1, -1)):
+        claimed = ReplicaState(replica_id=broker_id, replica_epoch=epoch)
         line = play.line("stranger", "broker-2", BROKERS)
         line.ask_all([(s.fetch(names, 17, pair, replica_state=claimed, session_id=0, session_epoch=0), 17)] * 2)
     line = play.line("old", "broker-2", BROKERS)
     line.ask(s.fetch(names, 14, pair, replica_id=2), 14)
+    replica = ReplicaState(replica_id=2, replica_epoch=OTHER_EPOCH)
     line = play.line("among clients", "broker-2")
     line.ask(s.fetch(names, 17, pair, replica_state=replica, session_id=0, session_epoch=0), 17)
     line.ask(s.fetch(names, 14, pair, replica_id=2), 14)
@@ -610,6 +650,9 @@ def commits(play: Play) -> None:
         line.ask_all([one(offset) for offset in range(5, 25)])
         line.ask_all([one(5, text="text"), one(6, text="text"), one(7, text="other"), one(8), one(9), one(10)])
         line.ask_all([one(11), one(12, generation=generation + 1), one(13), one(14, member_id="x"), one(15)])
+        if version % 3 == 0:
+            play.admin.ask(s.samples(names, "IncrementalAlterConfigs", 1)[-2], 1)
+            line.ask_all([one(16), one(17), one(18)])
         mixed: list[tuple[Any, int]] = []
         for offset in range(20, 30):
             mixed += [one(offset), (s.heartbeat(4, group, generation, member_id), 4)]
@@ -659,7 +702,7 @@ def fetches(play: Play) -> None:
         play.stage.wait_for([line])
         if version >= 7:
             sessions(play, line, version)
-        gone = play.line(f"leaves {version}", f"reader-{version}")
+        gone = play.line(f"leaves {version}", "leaver")
         play.stage.beat()
         gone.send_all([(s.fetch(names, version, [("plain", 0, 12)], max_wait_ms=5_000), version)])
         play.stage.pass_time(0.1)
@@ -883,7 +926,7 @@ def slices(play: Play) -> None:
         ("named often", lambda v: s.metadata(names, v, [f"missing-{n}" for n in range(900)]), range(9, 13, 3)),
     ]
     failing = [(*each, batch(b"0")) for each in places[:800]] + [("missing", n, batch(b"0")) for n in range(3)]
-    with play.stage.busy():
+    with play.stage.busy(work_s=0.000_2):
         line = play.line("acks=0 that fails", "slices")
         line.ask_all([(s.produce(names, 9, failing, 0), 9), (s.metadata(names, 12, []), 12)])
         for name, make, versions in long:
@@ -1040,42 +1083,47 @@ def behind_a_poll(play: Play) -> None:
         line.send_all([(s.produce(names, 9, [("plain", 0, batch(b"%d" % n))]), 9), (s.metadata(names, 12, []), 12)] * 5)
     play.stage.wait_for([line])
     # Waiting requests keep as much as they may: the later polls are answered at once.
-    lines = [play.line(f"poll {n}", "polls") for n in range(30)]
+    lines = [play.line(f"poll {n}", "polls") for n in range(8)]
     play.stage.beat()
     for line in lines:
-        parts = [("plain", n % 4, 1_000) for n in range(3)] + [(f"missing-{n}", 0, 0) for n in range(20)]
-        line.send_all([(s.fetch(names, 12, [("plain", n, 60) for n in range(4)], max_wait_ms=400), 12)])
-        line.send_all([(s.fetch(names, 4, parts[:3], max_wait_ms=100), 4)])
+        line.send_all(
+            [(s.fetch(names, 4, [("plain", 1 + n % 3, 4) for n in range(200)], max_wait_ms=400, min_bytes=1 << 30), 4)]
+        )
     play.stage.wait_for(lines)
 
 
 def waiting_for_memory(play: Play) -> None:
-    """Large requests that arrive in halves, more of them than there is memory for."""
+    """Large requests that arrive in parts, more of them than there is memory for."""
     names = play.names
     lines = [play.line(f"large {n}", "large") for n in range(8)]
-    play.stage.beat()
-    halves = []
+    rests = []
     for number, line in enumerate(lines):
-        exchange = line.exchange(s.produce(names, 9, [("plain", number % 4, batch(bytes([number]) * 700_000))]), 9)
-        cut = 400_000
-        line.send(exchange, cuts=(100, cut, cut + 150_000))
-        halves.append(exchange)
-        play.stage.pass_time(0.01)
+        values = bytes([number]) * (500_000 + 60_000 * number)
+        exchange = line.exchange(s.produce(names, 9, [("plain", number % 4, batch(values))]), 9)
+        play.stage.beat()
+        rests.append(line.send_begin(exchange, 100 if number % 2 else 70_000))
+    play.stage.pass_time(0.1)
+    lines[3].leave()
+    for begin, end in ((0, 200_000), (200_000, 1 << 20)):
+        for line, rest in zip(lines, rests, strict=True):
+            play.stage.beat()
+            if line.is_open:
+                line.send_rest(rest[begin:end])
     play.stage.wait_for(lines)
-    # One that sends nothing more, while others stand in line.
-    stalled = play.line("stalled", "large")
-    stalled.send_bytes(halves[0].frame[:500_000])
-    in_the_way = play.line("in the way", "large")
-    poll = s.fetch(names, 12, [("stamped", 0, 50)], max_wait_ms=20_000)
-    in_the_way.send_all([(poll, 12)])
-    play.stage.pass_time(0.01)
-    in_the_way.send_all([(s.produce(names, 9, [("plain", 0, batch(b"y" * 300_000))]), 9)])
-    play.stage.pass_time(0.01)
-    others = [play.line(f"others {n}", "large") for n in range(4)]
-    for line in others:
-        line.send_all([(s.produce(names, 9, [("plain", 1, batch(b"z" * 800_000))]), 9)])
-    play.stage.wait_for([*others, in_the_way])
-    play.stage.pass_time(10)
+    # One that sends nothing more, one with requests behind a poll, and one that stands in line. Of several that stall,
+    # the broker looks at one first by chance: it keeps connections in a set.
+    stalled, in_the_way, other = (play.line(name, "large") for name in ("stalled", "in the way", "in line"))
+    play.stage.beat()
+    stalled.send_begin(stalled.exchange(s.produce(names, 9, [("plain", 0, batch(b"x" * 900_000))]), 9), 500_000)
+    in_the_way.send_all([(s.fetch(names, 12, [("stamped", 0, 0)], max_wait_ms=20_000), 12)])
+    play.stage.beat()
+    in_the_way.send_all([(s.produce(names, 9, [("plain", 0, batch(b"y" * 40_000))]), 9)] * 5)
+    play.stage.beat()
+    rest = other.send_begin(other.exchange(s.produce(names, 9, [("plain", 1, batch(b"z" * 900_000))]), 9), 300_000)
+    play.stage.pass_time(5)
+    other.send_rest(rest)
+    play.stage.wait_for([other, in_the_way])
+    play.stage.pass_time(15)
 
 
 def too_many_connections(play: Play) -> None:
@@ -1092,7 +1140,7 @@ def left_alone(play: Play) -> None:
     """Clients that leave while their requests wait: the broker carries out what was received whole."""
     names, reader = play.names, play.line("reader")
     for version in (9, 13):
-        line = play.line(f"leaves behind an acknowledgement {version}", "leaver")
+        line = play.line(f"leaves behind an acknowledgement {version}", f"leaver-{version}")
         play.stage.beat()
         line.send_all(
             [
@@ -1110,14 +1158,15 @@ def left_alone(play: Play) -> None:
         reader.ask(s.list_offsets(5, [("plain", 0, -1), ("pair", 0, -1)]), 5)
         reader.ask(s.offset_fetch(names, 7, "left", None), 7)
         reader.ask(s.metadata(names, 9, [f"left-{version}"]), 9)
-    for request, version in (
+    asked: list[tuple[Any, int]] = [
         (s.join(9, "left", instance_id="a"), 9),
         (s.fetch(names, 12, [("plain", 0, 99)], max_wait_ms=5_000), 12),
         (s.fetch(names, 12, [("plain", 0, 99)], max_wait_ms=5_000, session_epoch=0), 12),
         (s.create_topics(7, s.new_topic("left-at-once", [[1]])), 7),
         (s.delete_topics(names, 5, ["compact"]), 5),
-    ):
-        line = play.line("leaves at once", "leaver")
+    ]
+    for number, (request, version) in enumerate(asked):
+        line = play.line("leaves at once", f"leaver-at-once-{number}")
         play.stage.beat()
         line.send_all([(request, version)] * 2)
         play.stage.pass_time(0.000_5)
@@ -1220,7 +1269,7 @@ SCENES: dict[str, tuple[Scene, dict[str, Any]]] = {
     "acknowledgements": (acknowledgements, {}),
     "follower_fetches": (follower_fetches, {}),
     "repeated": (repeated, {}),
-    "commits": (commits, {}),
+    "commits": (commits, {"offsets_topic_segment_bytes": 20_000}),
     "fetches": (fetches, {"max_incremental_fetch_session_cache_slots": 4}),
     "nearest_replicas": (nearest_replicas, {"replica_selector_class": "RackAwareReplicaSelector"}),
     "groups": (groups, {}),

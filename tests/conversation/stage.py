@@ -213,10 +213,10 @@ class Stage:
         self.beat()
 
     @contextmanager
-    def busy(self) -> Iterator[None]:
+    def busy(self, work_s: float = WORK_S) -> Iterator[None]:
         """Let each look at the clock take time, as if the broker were busy. What follows begins at the next full
         minute, however long that took."""
-        self.loop.work_s = WORK_S
+        self.loop.work_s = work_s
         try:
             yield
         finally:
@@ -346,6 +346,19 @@ class Line:
             if each.wants_answer:
                 self._owed[each.correlation_id] = each
         self._send(b"".join(each.frame for each in exchanges), cuts)
+
+    def send_begin(self, exchange: Exchange, size: int) -> bytes:
+        """Send the first bytes of a request, and return the others, for `send_rest`."""
+        exchange.missing_bytes = len(exchange.frame) - size
+        self.record.exchanges.append(exchange)
+        self._owed[exchange.correlation_id] = exchange
+        self._send(exchange.frame[:size], ())
+        return exchange.frame[size:]
+
+    def send_rest(self, data: bytes) -> None:
+        """Send more of the request that was begun last."""
+        self.record.exchanges[-1].missing_bytes -= len(data)
+        self._send(data, ())
 
     def send_bytes(self, data: bytes) -> None:
         """Send what is no request that could be answered."""

@@ -25,6 +25,7 @@ from tests.conversation.transcript import (
     expected_counts,
     load,
     save,
+    uncertain_client_ids,
 )
 
 NOT_COORDINATOR, UNSUPPORTED_VERSION, ILLEGAL_GENERATION = 16, 35, 22
@@ -89,20 +90,40 @@ def test_request_that_ends_the_connection_counts_as_the_last_one() -> None:
     assert expected_counts([record]) == Counter({heartbeat_key(0): 1, heartbeat_key(None): 1})
 
 
-def test_last_request_is_taken_to_have_ended_the_connection_if_none_says_so() -> None:
-    record = line([beat(1), beat(2)], [beaten(1)], closed_ms=20)
+def test_request_behind_one_that_the_broker_never_answered_does_not_count() -> None:
+    record = line([beat(1), beat(2), beat(3)], [beaten(1)], closed_ms=20)
     assert expected_counts([record]) == Counter({heartbeat_key(0): 1, heartbeat_key(None): 1})
 
 
-def test_requests_whose_client_leaves_count_without_error_code() -> None:
+def test_connection_that_was_silent_until_it_ended_counts_its_answers() -> None:
+    assert expected_counts([line([beat(1)], [beaten(1)], closed_ms=20)]) == Counter({heartbeat_key(0): 1})
+
+
+def test_request_that_was_not_sent_whole_does_not_count() -> None:
+    record = line([beat(1), beat(2)], [beaten(1)], closed_ms=20)
+    record.exchanges[1].missing_bytes = 5
+    assert expected_counts([record]) == Counter({heartbeat_key(0): 1})
+
+
+def test_nothing_is_certain_of_a_client_that_leaves_before_its_answers() -> None:
     record = line([beat(1), beat(2)], [beaten(1)], closed_ms=20)
     record.is_left = True
-    assert expected_counts([record]) == Counter({heartbeat_key(0): 1, heartbeat_key(None): 1})
+    assert not expected_counts([record])
+    assert uncertain_client_ids([record]) == {"client"}
 
 
-def test_bytes_that_are_no_request_do_not_count() -> None:
+def test_client_that_leaves_after_its_answers_counts() -> None:
+    record = line([beat(1)], [beaten(1)], closed_ms=20)
+    record.is_left = True
+    assert expected_counts([record]) == Counter({heartbeat_key(0): 1})
+    assert uncertain_client_ids([record]) == set()
+
+
+def test_nothing_is_certain_where_bytes_are_sent_that_may_be_a_request() -> None:
     nothing = Exchange(None, 0, 0, None, b"GET / HTTP/1.1", wants_answer=False, closes=False)
-    assert expected_counts([line([beat(1), nothing], [beaten(1)], closed_ms=5)]) == Counter({heartbeat_key(0): 1})
+    records = [line([beat(1), nothing], [beaten(1)], closed_ms=5)]
+    assert not expected_counts(records)
+    assert uncertain_client_ids(records) == {"client"}
 
 
 def test_unknown_version_of_api_versions_is_answered_in_version_0() -> None:

@@ -36,6 +36,7 @@ class Exchange:
     :ivar key: of the API; None for bytes that are no request.
     :ivar frame: with its size.
     :ivar closes: whether the broker is expected to end the connection over it.
+    :ivar missing_bytes: how much of the frame was not sent.
     """
 
     key: int | None
@@ -45,6 +46,7 @@ class Exchange:
     frame: bytes
     wants_answer: bool
     closes: bool
+    missing_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -319,18 +321,40 @@ class CountKey(NamedTuple):
 
 
 def expected_counts(lines: Iterable[LineRecord]) -> Counter[CountKey]:
-    """Return how many requests of each kind the broker has begun.
+    """Return how many requests of each kind the broker has begun, on the connections whose counts are certain.
 
-    Requests behind one over which the broker ended the connection never begin, and do not count. Bytes that are no
-    request do not count either.
+    Requests behind one over which the broker ended the connection never begin, and do not count; nor do those that
+    were not sent whole. Compare with the broker's counts for these client ids: those of the connections that are
+    certain, without `uncertain_client_ids`.
     """
-    return Counter(key for line in lines for key in _count_keys(line))
+    return Counter(key for line in lines if is_certain(line) for key in _count_keys(line))
+
+
+def uncertain_client_ids(lines: Iterable[LineRecord]) -> set[str | None]:
+    """Return the client ids of connections whose counts are not certain; no other connection has them."""
+    lines = list(lines)
+    uncertain = {each.client_id for line in lines if not is_certain(line) for each in line.exchanges if each.key}
+    certain = {each.client_id for line in lines if is_certain(line) for each in line.exchanges}
+    assert not uncertain & certain, f"client ids with certain and with uncertain counts: {uncertain & certain}"
+    return uncertain
+
+
+def is_certain(line: LineRecord) -> bool:
+    """Return whether it follows from a connection's answers what the broker has done for it.
+
+    It does not where bytes were sent that may be a request or not, and where the client left before all answers.
+    """
+    if any(each.key is None for each in line.exchanges):
+        return False
+    return not line.is_left or all(
+        line.answer_to(each) for each in line.exchanges if each.wants_answer and not each.missing_bytes
+    )
 
 
 def _count_keys(line: LineRecord) -> Iterator[CountKey]:
     last = _closing_exchange(line)
     for exchange in line.exchanges:
-        if exchange.key is not None:
+        if exchange.key is not None and not exchange.missing_bytes:
             code = None if exchange is last else _outcome(line, exchange)
             yield CountKey(exchange.key, exchange.version, line.listener, exchange.client_id, code)
         if exchange is last:
@@ -338,10 +362,14 @@ def _count_keys(line: LineRecord) -> Iterator[CountKey]:
 
 
 def _closing_exchange(line: LineRecord) -> Exchange | None:
-    """Return the request over which the broker ended the connection: the one that says so, or else the last one."""
-    if line.closed_ms is None or line.is_left:
+    """Return the request over which the broker ended the connection: the one that says so, or else the first without
+    an answer, or else the last one if it wants none."""
+    if line.closed_ms is None or line.is_left or not line.exchanges:
         return None
-    return next((each for each in line.exchanges if each.closes), line.exchanges[-1] if line.exchanges else None)
+    last = line.exchanges[-1]
+    found = (each for each in line.exchanges if each.closes)
+    unanswered = (each for each in line.exchanges if each.wants_answer and line.answer_to(each) is None)
+    return next(found, None) or next(unanswered, None) or (None if last.wants_answer else last)
 
 
 def _outcome(line: LineRecord, exchange: Exchange) -> int | None:
