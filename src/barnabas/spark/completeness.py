@@ -1,9 +1,10 @@
 """Up to which event time a loaded table is complete, kept in the snapshot of each load. Pure.
 
-    barnabas.complete  {"at_ms": 1700000000000, "latest_ms": {"clicks": {"0": 1699999990000}}}
+    barnabas.complete  {"at_ms": 1700000000000, "before_ms": {"clicks": [10000]}}
 
-`at_ms` is when the brokers were asked for the ends of the logs: what was in them then is in the table. `latest_ms` is
-the latest event time of each partition. Times later than `at_ms` are of clocks that are wrong, and do not count.
+`at_ms` is when the brokers were asked for the ends of the logs: what was in them then is in the table. `before_ms` says
+how long before that the latest event time of each partition is (packed.py); older releases wrote the time itself,
+`latest_ms`. Times later than `at_ms` are of clocks that are wrong, and do not count.
 
 Where the events of a partition come in their order, the table is complete up to the earliest of these: later events of
 that partition may still be on their way. A partition that has nothing holds nobody up.
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.model import TopicPartition
+from barnabas.spark.packed import dump_short, pack, unpack
 
 COMPLETE = "barnabas.complete"
 CLOCK_DIFFERENCE_MAX_MS = 60_000
@@ -51,20 +53,25 @@ class Completeness:
 
     def dump(self) -> str:
         """Return the text that a snapshot carries."""
-        by_topic: dict[str, dict[str, int]] = {}
+        by_topic: dict[str, dict[int, int]] = {}
         for (topic, partition), time_ms in sorted(self.latest_ms.items()):
-            by_topic.setdefault(topic, {})[str(partition)] = time_ms
-        return json.dumps({"at_ms": self.at_ms, "latest_ms": by_topic})
+            by_topic.setdefault(topic, {})[partition] = self.at_ms - time_ms
+        return dump_short({"at_ms": self.at_ms, "before_ms": {topic: pack(ms) for topic, ms in by_topic.items()}})
 
     @classmethod
     def parse(cls, text: str | None) -> Completeness:
-        """Read what `dump` wrote; of a snapshot without it nothing is known."""
+        """Read what `dump` wrote, in this release or an older one; a snapshot without it says nothing."""
         if text is None:
             return cls()
-        told = json.loads(text)
+        kept = json.loads(text)
         latest = {
-            TopicPartition(topic, int(partition)): time_ms
-            for topic, partitions in told["latest_ms"].items()
-            for partition, time_ms in partitions.items()
+            TopicPartition(topic, partition): time_ms
+            for topic, times_ms in kept.get("latest_ms", {}).items()
+            for partition, time_ms in unpack(times_ms).items()
         }
-        return cls(told["at_ms"], latest)
+        latest |= {
+            TopicPartition(topic, partition): kept["at_ms"] - before_ms
+            for topic, times_ms in kept.get("before_ms", {}).items()
+            for partition, before_ms in unpack(times_ms).items()
+        }
+        return cls(kept["at_ms"], latest)

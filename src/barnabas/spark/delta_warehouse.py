@@ -13,14 +13,17 @@ the load began, without a second try (`max_commit_retries` 0): delta-rs by itsel
 somebody else's version.
 
 The ledger is read from the newest `commitInfo` that has one. RESTORE is a version too: then the versions behind the
-restored one do not count. Old versions expire (30 days, as `delta.logRetentionDuration` says), and their `commitInfo`
-with them; what is left then are the transactions, which checkpoints keep for ever.
+restored one do not count. Old versions expire (30 days, as `delta.logRetentionDuration` says, and by count:
+delta_history.py), and their `commitInfo` with them; what is left then are the transactions, which checkpoints keep for
+ever.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,7 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.day_files import TARGET_BYTES, DataFile
+from barnabas.spark.delta_history import delete_old_versions, is_time_to_look
 from barnabas.spark.delta_schema import (
     column_names_of,
     delta_schema,
@@ -47,12 +51,14 @@ from barnabas.spark.delta_schema import (
 )
 from barnabas.spark.delta_storage import storage_options
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
-from barnabas.spark.ledger import LEDGER, LOAD_ID, Ledger, LoadedTopic, ends_of_rows, nothing_says_how_far
+from barnabas.spark.ledger import LEDGER, LOAD_ID, RECORDS, Ledger, LoadedTopic, ends_of_rows, nothing_says_how_far
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_schema import EVENT_DAY, KAFKA_COLUMNS
 from barnabas.spark.table_shape import FORMAT, TableShape
 from barnabas.spark.table_store import Contents, Location
+
+log = logging.getLogger(__name__)
 
 NO_DAY_AT_ALL = "0001-01-01"
 """No row is in this partition: event times begin with the year 2. To replace what is in it replaces nothing."""
@@ -284,7 +290,7 @@ class DeltaBase:
         topics = remembered_topics(before) if before else {}
         wanted = delta_schema(shape, {**topics, **topics_of(ledger)}, before or None)
         adds = [self._add(file) for file in files]
-        rows = sum(file.records for file in files) + (0 if self._table is None else _row_count(_files(self._table)))
+        rows = sum(file.records for file in files) + self._rows()
         committing = CommitProperties(
             custom_metadata=dict(properties), max_commit_retries=0, app_transactions=self._progress(ledger, rows)
         )
@@ -297,7 +303,37 @@ class DeltaBase:
                 self._append(self._table, wanted, adds, committing, is_same=same_schema(before, wanted))
         except FAILURES as error:
             return self._find_out(properties[LOAD_ID], error)
+        self._delete_old_versions(version, LEDGER)
         return version
+
+    def _delete_old_versions(self, version: int, needed: str | None) -> None:
+        """Bound the log after a commit; what fails here is left to a later one.
+
+        :param needed: what the oldest version that stays must have among its properties, None for nothing.
+        """
+        if not is_time_to_look(version):
+            return
+        open_at = partial(
+            DeltaTable, path_of(self._location), storage_options=storage_options(self._location.properties)
+        )
+        try:
+            delete_old_versions(open_at(), self._location, open_at, needed)
+        except FAILURES as error:
+            log.warning(
+                "table %s: cannot delete old versions from its log: %s; the rows are committed, and a later load tries "
+                "again",
+                self.name,
+                told_short(error),
+            )
+
+    def _rows(self) -> int:
+        """Return how many rows the table has: as the last load counted them, where nobody has committed since."""
+        if self._table is None:
+            return 0
+        counted = self._table.transaction_version(_ROWS)
+        if counted is not None and any(RECORDS in entry for entry in self._table.history(1)):
+            return int(counted)
+        return _row_count(_files(self._table))
 
     def _create(self, schema: str, adds: list[AddAction], committing: CommitProperties) -> None:
         folder = self._location.local_folder

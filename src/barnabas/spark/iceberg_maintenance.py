@@ -27,6 +27,7 @@ from pyiceberg.table import FileScanTask, Table
 
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.spark.day_files import TARGET_BYTES, create_file
+from barnabas.spark.iceberg_history import expire_snapshots, summary_of
 from barnabas.spark.iceberg_reading import read_files
 from barnabas.spark.ledger import KEPT_PROPERTIES, LEDGER, LOAD_ID
 from barnabas.spark.leftovers import SUFFIX, claim_folder, remove_leftovers
@@ -99,12 +100,11 @@ class IcebergMaintainer:
         table = self._warehouse.table(self._name)
         oldest_ms = self._clock.time_ms() - age // timedelta(milliseconds=1)
         kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
-        loads = [each for each in table.snapshots() if each.summary and LEDGER in each.summary.additional_properties]
-        kept |= {each.snapshot_id for each in loads[-1:]}
+        kept |= {each.snapshot_id for each in [each for each in table.snapshots() if LEDGER in summary_of(each)][-1:]}
         old = [each.snapshot_id for each in table.snapshots() if each.timestamp_ms < oldest_ms]
         expired = [each for each in old if each not in kept]
         if expired:
-            table.maintenance.expire_snapshots().by_ids(expired).commit()
+            expire_snapshots(table, expired)
         return len(expired)
 
     def remove_orphans(self, age: timedelta = ORPHAN_AGE) -> int:

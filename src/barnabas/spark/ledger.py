@@ -3,12 +3,13 @@
 Each load adds one snapshot, and with it in one commit these properties:
 
     barnabas.load-id   which load wrote it
-    barnabas.ranges    {"clicks": {"0": [120, 250]}}: the offsets that it added, end not included
+    barnabas.added     {"clicks": [130, 12]}: how many offsets it added, those before the ledger's (here of partition 0
+                       the offsets 120 to 249); loads of older releases have `barnabas.ranges` instead
     barnabas.records   how many records these were
     barnabas.missing   {"clicks": {"0": [100, 120]}}: the offsets before these that the log had lost, so the table
                        will never have them
-    barnabas.ledger    {"clicks": {"id": "...", "next": {"0": 250, "1": 99}}}: for all topics ever loaded into
-                       the table, the topic's id and the offset where the next load goes on
+    barnabas.ledger    {"clicks": {"id": "...", "next": [250, 99]}}: for all topics ever loaded into the table, the
+                       topic's id and the offset of each partition where the next load goes on (packed.py)
     barnabas.bad-records   {"not JSON": 2}: records that could not be decoded, by reason
     barnabas.complete      how far the table is complete (completeness.py)
 
@@ -31,10 +32,11 @@ from barnabas.audit.watermark import AUDIT
 from barnabas.model import TopicPartition
 from barnabas.spark.completeness import COMPLETE
 from barnabas.spark.errors import HistoryExpiredError
+from barnabas.spark.packed import dump_short, pack, unpack
 from barnabas.spark.planning import OffsetRange
 
 LOAD_ID = "barnabas.load-id"
-RANGES = "barnabas.ranges"
+ADDED = "barnabas.added"
 RECORDS = "barnabas.records"
 MISSING = "barnabas.missing"
 BAD_RECORDS = "barnabas.bad-records"
@@ -75,21 +77,18 @@ class Ledger:
 
     def dump(self) -> str:
         """Return the text that a snapshot carries."""
-        return json.dumps(
+        return dump_short(
             {
-                topic: {"id": loaded.topic_id, "next": {str(p): o for p, o in sorted(loaded.next_offsets.items())}}
+                topic: {"id": loaded.topic_id, "next": pack(loaded.next_offsets)}
                 for topic, loaded in sorted(self.topics.items())
             }
         )
 
     @classmethod
     def parse(cls, text: str) -> Ledger:
-        """Read what `dump` wrote."""
+        """Read what `dump` wrote, in this release or an older one."""
         return cls(
-            {
-                topic: LoadedTopic(entry["id"], {int(p): o for p, o in entry["next"].items()})
-                for topic, entry in json.loads(text).items()
-            }
+            {topic: LoadedTopic(entry["id"], unpack(entry["next"])) for topic, entry in json.loads(text).items()}
         )
 
 
@@ -102,11 +101,19 @@ def snapshot_properties(
     """
     return {
         LOAD_ID: load_id,
-        RANGES: _dump_ranges(ranges),
+        ADDED: _dump_counts(ranges),
         RECORDS: str(records),
         MISSING: _dump_ranges(missing),
         LEDGER: ledger.dump(),
     }
+
+
+def _dump_counts(ranges: Iterable[OffsetRange]) -> str:
+    by_topic: dict[str, dict[int, int]] = {}
+    for each in sorted(ranges):
+        if each.count:
+            by_topic.setdefault(each.topic, {})[each.partition] = each.count
+    return dump_short({topic: pack(counts) for topic, counts in by_topic.items()})
 
 
 def _dump_ranges(ranges: Iterable[OffsetRange]) -> str:

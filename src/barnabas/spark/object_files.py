@@ -56,3 +56,22 @@ def remove_below(properties: Mapping[str, str], uri: str) -> None:
     """
     system, path = file_system_of(properties, uri)
     system.delete_dir(path)
+
+
+def files_in(properties: Mapping[str, str], uri: str) -> list[str]:
+    """Return the names of the files of a folder, without those of folders in it.
+
+    :raises OSError: it cannot be listed.
+    """
+    system, path = file_system_of(properties, uri)
+    return [info.base_name for info in system.get_file_info(FileSelector(path, allow_not_found=True)) if info.is_file]
+
+
+def read_text(properties: Mapping[str, str], uri: str) -> str:
+    """Return a file's text.
+
+    :raises OSError: it cannot be read.
+    """
+    system, path = file_system_of(properties, uri)
+    with system.open_input_stream(path) as file:
+        return bytes(file.read()).decode()

@@ -22,6 +22,9 @@ from barnabas.spark.errors import WarehouseError
 from barnabas.spark.ledger import LOAD_ID
 from barnabas.spark.streamed_batches import EPOCH_ID, QUERY_ID, BatchFile
 
+MADE_BY_A_STREAM = "made by barnabas.spark.append_batch, which keeps at least its newest 100 versions"
+"""The description of a table that is Barnabas' own: its log is bounded (delta_history.py)."""
+
 
 class StreamedDeltaTable(DeltaBase):
     """A table as it is now; `append` succeeds only while it still is like that."""
@@ -70,9 +73,12 @@ class StreamedDeltaTable(DeltaBase):
                 self._make(adds, committing)
                 return 0
             self._table.create_write_transaction(adds, "append", self._table.schema(), [], commit_properties=committing)
-            return int(self._table.version()) + 1
         except FAILURES as error:
             return self._find_out(load_id, error)
+        version = int(self._table.version()) + 1
+        if self._table.metadata().description == MADE_BY_A_STREAM:
+            self._delete_old_versions(version, None)
+        return version
 
     def _make(self, adds: list[AddAction], committing: CommitProperties) -> None:
         folder = self._location.local_folder
@@ -85,6 +91,7 @@ class StreamedDeltaTable(DeltaBase):
             mode="error",
             partition_by=[],
             name=self.name,
+            description=MADE_BY_A_STREAM,
             storage_options=storage_options(self._location.properties),
             commit_properties=committing,
         )

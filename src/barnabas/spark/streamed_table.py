@@ -20,10 +20,11 @@ from pyiceberg.table.snapshots import ancestors_of
 
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.iceberg_files import add_files
+from barnabas.spark.iceberg_history import BOUNDS, summary_of
 from barnabas.spark.ledger import LOAD_ID
 from barnabas.spark.streamed_batches import EPOCH_ID, QUERY_ID, BatchFile
 from barnabas.spark.table_shape import TableShape
-from barnabas.spark.warehouse import RETRIES, TableBase, Warehouse, summary_of
+from barnabas.spark.warehouse import RETRIES, TableBase, Warehouse, set_what_commits_need
 
 BATCHES = "barnabas.batches"
 QUERIES_KEPT_MAX = 100
@@ -34,9 +35,8 @@ class StreamedTable(TableBase):
 
     def __init__(self, warehouse: Warehouse, name: str, columns: pa.Schema) -> None:
         table = warehouse.find_table(name)
-        if table is not None and table.properties.get(RETRIES) != "0":
-            with table.transaction() as transaction:
-                transaction.set_properties({RETRIES: "0"})
+        if table is not None:
+            set_what_commits_need(table, is_own=False)
         super().__init__(warehouse.catalog, warehouse.identifier(name), table)
         self.columns = columns
 
@@ -95,7 +95,7 @@ class StreamedTable(TableBase):
         self._catalog.create_namespace_if_not_exists(self._name[0])
         try:
             return self._catalog.create_table_transaction(
-                self._name, self.columns, self._new_location, properties={RETRIES: "0"}
+                self._name, self.columns, self._new_location, properties={RETRIES: "0", **BOUNDS}
             )
         except UnsupportedPyArrowTypeException as error:
             raise WarehouseError(f"table {self.name}: Iceberg has no such column: {error}") from error

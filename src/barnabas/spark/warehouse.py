@@ -12,6 +12,7 @@ loads at once would then both append the same records; so the property is 0 for 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlparse
@@ -40,6 +41,7 @@ from barnabas.model import TopicPartition
 from barnabas.spark.day_files import DataFile
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
 from barnabas.spark.iceberg_files import add_files
+from barnabas.spark.iceberg_history import BOUNDS, expire_beyond_count, lacking_bounds, summary_of
 from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, ends_of_rows, nothing_says_how_far
 from barnabas.spark.spark_catalogs import is_known_to_pyiceberg, properties_in_spark, settings_of
 from barnabas.spark.table_names import parse_table_name
@@ -55,6 +57,8 @@ from barnabas.spark.table_schema import (
 )
 from barnabas.spark.table_shape import EVENT_TIME_SOURCE, FORMAT, RENAMED_FIELDS, TableShape
 from barnabas.spark.table_store import Contents, Location
+
+log = logging.getLogger(__name__)
 
 RETRIES = "commit.retry.num-retries"
 TARGET_FILE_SIZE = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES
@@ -171,9 +175,20 @@ def _prepare(table: Table, name: str) -> None:
         with table.update_schema() as update:
             for column in sorted(lacking):
                 update.add_column(column, ADDED_LATER[column])
+    set_what_commits_need(table, is_own=FORMAT in table.properties)
+
+
+def set_what_commits_need(table: Table, *, is_own: bool) -> None:
+    """Set the properties that a table lacks: no second try for a commit, and bounds for its history.
+
+    :param is_own: whether Barnabas made the table.
+    """
+    lacking = lacking_bounds(table, is_own=is_own)
     if table.properties.get(RETRIES) != "0":
+        lacking[RETRIES] = "0"
+    if lacking:
         with table.transaction() as transaction:
-            transaction.set_properties({RETRIES: "0"})
+            transaction.set_properties(lacking)
 
 
 def _catalog(place: TablePlace) -> Catalog:
@@ -393,7 +408,19 @@ class TableBase:
             return self._find_out(properties[LOAD_ID], error)
         snapshot = table.current_snapshot()
         assert snapshot is not None, "a commit makes a snapshot"
+        self._expire_beyond_count(table)
         return snapshot.snapshot_id
+
+    def _expire_beyond_count(self, table: Table) -> None:
+        """Bound the history after a commit; what fails here is left to the next one."""
+        try:
+            expire_beyond_count(table)
+        except (*_REFUSED, *_UNCLEAR) as error:
+            log.warning(
+                "table %s: cannot expire old snapshots: %s; the rows are committed, and a later load tries again",
+                self.name,
+                _told(error),
+            )
 
     def _reshape(self, transaction: Transaction, shape: TableShape) -> None:
         """Give the table the columns that the shape has more."""
@@ -418,7 +445,7 @@ class TableBase:
             _schema_of(shape),
             self._new_location,
             partition_spec=partition_spec(has_event_time=shape.has_event_time),
-            properties={RETRIES: "0", **shape.properties()},
+            properties={RETRIES: "0", **BOUNDS, **shape.properties()},
         )
 
     def _find_out(self, load_id: str, error: Exception) -> int:
@@ -473,8 +500,3 @@ def _is_followed_by(properties: Mapping[str, str], oldest: Snapshot) -> bool:
     if LEDGER not in properties or sequence is None:
         return False
     return oldest.sequence_number is not None and int(sequence) < oldest.sequence_number
-
-
-def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
-    """Return what a snapshot says of itself."""
-    return snapshot.summary.additional_properties if snapshot.summary else {}

@@ -127,7 +127,7 @@ def test_data_and_offsets_are_in_one_version_and_columns_come_with_it(warehouse:
     assert next_offset(warehouse) == 2
     assert write(warehouse, "three", 2, b'{"a":"no","b":{"d":[1.5]}}') == 2
     base = warehouse.begin("t")
-    assert base.last_load["barnabas.ranges"] == '{"t": {"0": [2, 3]}}'
+    assert base.last_load["barnabas.added"] == '{"t":[1]}'
     assert base.shape().fields == {"a": "long", "b": {"c": "string", "d": ["double"]}}
     assert rows(place, "a", "b") == [
         (1, None),
