@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,10 +87,25 @@ def test_what_cannot_be_appended_is_told_in_a_line_and_leaves_nothing(frame: Dat
     assert not append_batch(frame, 0, table=TABLE, warehouse=warehouse, query_id="a")
     with pytest.raises(ConfigurationError, match="give query_id"):
         append_batch(frame, 1, table=TABLE, warehouse=warehouse)
-    with pytest.raises(WarehouseError, match="has no column other"):
-        append_batch(frame.selectExpr("1 AS other"), 1, table=TABLE, warehouse=warehouse, query_id="a")
+    with pytest.raises(WarehouseError, match="has the column number, which SQL cannot tell from NUMBER"):
+        append_batch(frame.selectExpr("1 AS NUMBER"), 1, table=TABLE, warehouse=warehouse, query_id="a")
     with pytest.raises(LoadError, match="a Spark task failed, and the table is as before") as caught:
         append_batch(frame.selectExpr("'x' AS number"), 1, table=TABLE, warehouse=warehouse, query_id="a")
     assert "\n" not in str(caught.value)
     assert not append_batch(frame.where("number < 0"), 1, table=TABLE, warehouse=warehouse, query_id="a")
     assert numbers_in(warehouse) == list(range(5))
+
+
+@pytest.mark.parametrize("table_format", [ICEBERG, DELTA])
+def test_columns_that_a_later_batch_brings_are_in_the_table(
+    frame: DataFrame, tmp_path: Path, table_format: str
+) -> None:
+    append = partial(append_batch, table=TABLE, warehouse=tmp_path, table_format=table_format, query_id="a")
+    later = frame.selectExpr("number + 5 AS number", "'/' AS page", "named_struct('b', 1, 'a', array(number)) AS more")
+    assert append(frame, 0)
+    assert append(later, 1)
+    assert append(frame.selectExpr("number + 10 AS number"), 2)
+    found = scan_table(tmp_path, TABLE, columns=["number", "page", "more"], table_format=table_format)
+    rows = sorted((row for batch in found for row in batch.to_pylist()), key=lambda row: row["number"])
+    assert [row["page"] for row in rows] == [None] * 5 + ["/"] * 5 + [None] * 5
+    assert [rows[number]["more"] for number in (1, 6, 11)] == [{"a": [1], "b": None}, {"a": [1], "b": 1}, None]

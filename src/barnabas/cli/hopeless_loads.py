@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark import JavaNotFoundError, MissingExtraError
-from barnabas.spark.errors import UnknownTopicError
+from barnabas.spark.errors import MissingPackageError, UnknownTopicError
 
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult
 
-_AS_IT_IS_SET_UP = (ConfigurationError, MissingExtraError, JavaNotFoundError)
+_AS_IT_IS_SET_UP = (ConfigurationError, MissingExtraError, MissingPackageError, JavaNotFoundError)
 
 
 class HopelessLoads:

@@ -30,7 +30,8 @@ from barnabas.spark.errors import LoadConflictError, LoadError
 from barnabas.spark.extras import require
 from barnabas.spark.java_errors import gateway_of, told_as
 from barnabas.spark.leftovers import claim_folder, remove_leftovers
-from barnabas.spark.streamed_batches import BatchFile, BatchTable
+from barnabas.spark.projection import project
+from barnabas.spark.streamed_batches import BatchFile, BatchTable, nullable
 from barnabas.spark.streamed_table import StreamedTable
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_place import DELTA, ICEBERG, TablePlace
@@ -72,7 +73,7 @@ def append_batch(
     query = query_id or _query_of(batch)
     place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
     target = open_place(place)
-    columns = pa.schema([field.with_nullable(True) for field in to_arrow_schema(batch.schema, timezone="UTC")])
+    columns = pa.schema([nullable(field) for field in to_arrow_schema(batch.schema, timezone="UTC")])
     look = partial(_kind_of(place), target, table)
     base = look(columns)
     location = base.location()
@@ -138,7 +139,7 @@ def _writer(
         assert task is not None, "it runs on an executor"
         for number, rows in enumerate(_gathered(batches)):
             path = f"{folder}/{task.partitionId():05}-{task.taskAttemptId()}-{number:05}.parquet"
-            made = rows.cast(schema)
+            made = pa.Table.from_batches([project(each, schema) for each in rows.to_batches()], schema)
             with create_file(io_properties, path) as file:
                 pq.write_table(made, file, compression="zstd", write_statistics=columns_with_bounds(made))
                 size_bytes = file.tell()

@@ -14,6 +14,7 @@ from deltalake import QueryBuilder
 from barnabas.clock import Clock
 from barnabas.spark.delta_schema import arrow_schema
 from barnabas.spark.delta_warehouse import DeltaWarehouse
+from barnabas.spark.library_errors import library_errors
 from barnabas.spark.projection import project
 from barnabas.spark.table_store import Maintainer, StoredTable, TableFormat, TableStore
 
@@ -25,7 +26,13 @@ def _scan(stored: StoredTable, columns: Sequence[str] | None, where: str | None)
     """Yield the rows as Arrow batches.
 
     :param where: a condition of SQL.
+    :raises WarehouseError: they cannot be read.
     """
+    with library_errors(f"table {stored.name}: its rows cannot be read"):
+        yield from _found(stored, columns, where)
+
+
+def _found(stored: StoredTable, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(stored.table.schema().to_json())
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     names = ", ".join(_quoted(name) for name in wanted.names)

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from barnabas.spark.delta_schema import arrow_schema
+from barnabas.spark.library_errors import library_errors
 from barnabas.spark.parquet_frame import frame_of_files
 from barnabas.spark.table_schema import EVENT_DAY
 from barnabas.spark.table_store import StoredTable
@@ -18,9 +19,12 @@ def frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFr
     """Return the rows as a DataFrame.
 
     :param where: a condition of SQL; it leaves out files.
+    :raises WarehouseError: the files cannot be listed.
     """
-    schema = arrow_schema(stored.table.schema().to_json())
-    files = stored.table.file_uris(file_pruning_predicate=where)
+    table = stored.table
+    with library_errors(f"table {stored.name}: its list of files cannot be read"):
+        schema = arrow_schema(table.schema().to_json())
+        files = table.file_uris(file_pruning_predicate=where)
     in_files = pa.schema([field for field in schema if field.name != EVENT_DAY])
     frame = frame_of_files(spark, files, in_files, stored.location().properties)
     if EVENT_DAY not in schema.names:

@@ -19,10 +19,11 @@ from deltalake.exceptions import CommitFailedError
 
 from barnabas.clock import Clock
 from barnabas.spark.day_files import TARGET_BYTES
-from barnabas.spark.delta_warehouse import FAILURES, DeltaWarehouse, told_short
-from barnabas.spark.errors import LoadConflictError, WarehouseError
+from barnabas.spark.delta_warehouse import DeltaWarehouse
+from barnabas.spark.errors import LoadConflictError
 from barnabas.spark.ledger import KEPT_PROPERTIES, LOAD_ID
 from barnabas.spark.leftovers import SUFFIX, remove_leftovers
+from barnabas.spark.library_errors import library_errors
 from barnabas.spark.object_files import files_below, remove_file
 from barnabas.spark.table_store import ORPHAN_AGE, SMALL_FILE_BYTES, SNAPSHOT_AGE
 
@@ -105,14 +106,17 @@ class DeltaMaintainer:
         :raises LoadConflictError: somebody else has committed meanwhile.
         :raises WarehouseError: it could not be done.
         """
-        try:
-            yield
-        except CommitFailedError as error:
-            raise LoadConflictError(
-                f"table {self.name}: somebody else changed it while this was running, so nothing of it was kept; run "
-                "it again"
-            ) from error
-        except FAILURES as error:
-            raise WarehouseError(
-                f"table {self.name}: cannot {what}, its rows are as before: {told_short(error)}"
-            ) from error
+        with library_errors(f"table {self.name}: cannot {what}, its rows are as before"):
+            before = self._version()
+            try:
+                yield
+            except CommitFailedError as error:
+                if self._version() == before:
+                    raise
+                raise LoadConflictError(
+                    f"table {self.name}: somebody else changed it while this was running, so nothing of it was kept; "
+                    "run it again"
+                ) from error
+
+    def _version(self) -> int:
+        return int(self._warehouse.look(self.name).table.version())

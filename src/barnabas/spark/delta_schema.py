@@ -8,7 +8,7 @@ own; so does which topics it has, with their ids. It is part of the table's stat
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +33,8 @@ _DELTA_TYPES: Mapping[str, str] = {
     "date": "date",
 }
 _COLUMN_TYPES = {delta: name for name, delta in _DELTA_TYPES.items()}
+_RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.")
+"""How metadata of columns begin whose values a writer has to check, or to make."""
 _KAFKA_TYPES: Mapping[str, ColumnType] = {
     "topic": "string",
     "partition": "int",
@@ -80,6 +82,36 @@ def shape_of_schema(text: str, value_format: str = RAW) -> TableShape:
         known, None if renamed is None else json.loads(renamed), has_event_time=EVENT_TIME_SOURCE in properties
     )
     return TableShape.parse(properties, decoded, names=fields, widens_types=False)
+
+
+def obstacle_to_loads(text: str, configuration: Mapping[str, str | None]) -> str | None:
+    """Return why loads cannot write files of a table that another tool has changed, and what to do; None if they can.
+
+    delta-rs adds files without a look at their rows.
+    """
+    obstacle = obstacle_to_rows(text, configuration, ())
+    if obstacle is not None:
+        return obstacle
+    for name, field in _fields(text).items():
+        if name in _KAFKA_TYPES and field["type"] != _type(_KAFKA_TYPES[name]):
+            return f"has another column {name} than loads write ({field['type']}): change it back"
+    return None
+
+
+def obstacle_to_rows(text: str, configuration: Mapping[str, str | None], filled: Collection[str]) -> str | None:
+    """Return why rows cannot be added to a table unseen, and what to do; None if they can.
+
+    :param filled: columns that all rows have.
+    """
+    constraint = next((name for name in configuration if name.startswith("delta.constraints.")), None)
+    if constraint is not None:
+        return f"has the constraint {constraint.removeprefix('delta.constraints.')}, which is not checked here: drop it"
+    for name, field in _fields(text).items():
+        if not field.get("nullable", True) and name not in filled:
+            return f"has the column {name}, which must not be null: make it nullable"
+        if any(key.startswith(_RULES) for key in field.get("metadata") or {}):
+            return f"has the column {name} with a rule of Delta's for its values: drop the rule"
+    return None
 
 
 def remembered(text: str) -> Mapping[str, str]:

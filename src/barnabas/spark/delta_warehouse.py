@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -32,10 +33,11 @@ from urllib.parse import quote, urlparse
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, Transaction, create_table_with_add_actions
 
 from barnabas.clock import SYSTEM_CLOCK
+from barnabas.errors import BarnabasError
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.day_files import TARGET_BYTES, DataFile
@@ -43,6 +45,7 @@ from barnabas.spark.delta_history import delete_old_versions, is_time_to_look
 from barnabas.spark.delta_schema import (
     column_names_of,
     delta_schema,
+    obstacle_to_loads,
     remembered,
     remembered_topics,
     same_schema,
@@ -52,6 +55,7 @@ from barnabas.spark.delta_schema import (
 from barnabas.spark.delta_storage import storage_options
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import LEDGER, LOAD_ID, RECORDS, Ledger, LoadedTopic, ends_of_rows, nothing_says_how_far
+from barnabas.spark.library_errors import library_errors, reason_of
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_schema import EVENT_DAY, KAFKA_COLUMNS
@@ -66,8 +70,6 @@ NOT_READ = frozenset({"deletionVectors", "columnMapping"})
 """Features of tables that others may switch on, with which a table's files alone are not its rows."""
 _ROWS = "barnabas/rows"
 """The application whose transaction says how many rows there are; that of a partition has two signs `/`."""
-FAILURES = (DeltaError, OSError, ValueError)
-"""What delta-rs ends with."""
 
 
 class DeltaWarehouse:
@@ -101,12 +103,10 @@ class DeltaWarehouse:
         """
         identifier = parse_table_name(name)
         location = Location("/".join([self._uri, *identifier]), self._properties)
-        try:
+        with library_errors(f"table {name}: cannot be read"):
             table = _find(location)
-        except FAILURES as error:
-            raise WarehouseError(f"table {name}: cannot be read: {told_short(error)}") from error
-        if table is not None:
-            _check_is_readable(table, name)
+            if table is not None:
+                _check_is_readable(table, name)
         return DeltaBase(".".join(identifier), location, table)
 
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
@@ -114,8 +114,9 @@ class DeltaWarehouse:
         table = self.look(name).find()  # streams have tables that are not for topics
         if table is None:
             return set()
-        found = {entry.get(LOAD_ID, "") for entry in table.history()} & set(load_ids)
-        paths = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
+        with library_errors(f"table {name}: its list of files cannot be read"):
+            found = {entry.get(LOAD_ID, "") for entry in table.history()} & set(load_ids)
+            paths = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
         return found | {load_id for load_id in load_ids if any(f"/{load_id}/" in path for path in paths)}
 
 
@@ -194,7 +195,8 @@ class DeltaBase:
         """The properties of the version of the last load; empty where there is none left."""
         if self._table is None:
             return {}
-        return next((entry for entry in _line(self._table) if LEDGER in entry), {})
+        with self._reading("its old versions cannot be read"):
+            return next((entry for entry in _line(self._table) if LEDGER in entry), {})
 
     @property
     def target_file_bytes(self) -> int:
@@ -211,12 +213,30 @@ class DeltaBase:
     def _schema(self) -> str:
         return str(self.table.schema().to_json())
 
+    def check_takes_loads(self) -> None:
+        """Check that files of loads fit the table, which other tools may have changed.
+
+        :raises WarehouseError: they do not.
+        """
+        obstacle = None if self._table is None else self._obstacle(self._table)
+        if obstacle is not None:
+            raise WarehouseError(f"table {self.name} {obstacle}, or load into another table")
+
+    def _obstacle(self, table: DeltaTable) -> str | None:
+        return obstacle_to_loads(self._schema, table.metadata().configuration)
+
     def shape(self, value_format: str = RAW) -> TableShape | None:
         """Return what its rows look like; None for a table that does not exist.
 
         :param value_format: that of the values, for a table that no load has made.
         """
-        return None if self._table is None else shape_of_schema(self._schema, value_format)
+        if self._table is None:
+            return None
+        with self._reading("its properties (barnabas.*) cannot be read"):
+            return shape_of_schema(self._schema, value_format)
+
+    def _reading(self, what: str) -> AbstractContextManager[None]:
+        return library_errors(f"table {self.name}: {what}")
 
     def ledger(self) -> Ledger:
         """Return how far the table is loaded.
@@ -225,17 +245,21 @@ class DeltaBase:
         """
         if self._table is None:
             return Ledger()
+        with self._reading("its properties (barnabas.*) cannot be read"):
+            return self._ledger(self._table)
+
+    def _ledger(self, table: DeltaTable) -> Ledger:
         last = self.last_load
         if LEDGER in last:
             return Ledger.parse(last[LEDGER])
         topics = remembered_topics(self._schema)
-        if not topics and not self._table.file_uris():
+        if not topics and not table.file_uris():
             return Ledger()
-        told = Ledger({topic: LoadedTopic(topics[topic], _transactions(self._table, topic)) for topic in topics})
+        told = Ledger({topic: LoadedTopic(topics[topic], _transactions(table, topic)) for topic in topics})
         # A RESTORE takes rows back and leaves transactions as they are, and it may have expired itself. As many rows as
         # the last load left are those: an offset behind the last one was no record's, or that of one that is compacted.
-        was_restored = not topics or _was_restored(self._table)
-        if not was_restored and self._table.transaction_version(_ROWS) == _row_count(_files(self._table)):
+        was_restored = not topics or _was_restored(table)
+        if not was_restored and table.transaction_version(_ROWS) == _row_count(_files(table)):
             return told
         # Else records between the last row and where transactions end may not be in the table.
         rows = self.next_offsets_of_rows()
@@ -247,8 +271,9 @@ class DeltaBase:
         """Return the offset after the last row of each partition. It reads three columns of the whole table."""
         if self._table is None:
             return {}
-        rows = self._table.to_pyarrow_dataset()
-        return ends_of_rows(rows.to_batches(columns=["topic", "partition", "offset"]))
+        with self._reading("its rows cannot be read"):
+            rows = self._table.to_pyarrow_dataset()
+            return ends_of_rows(rows.to_batches(columns=["topic", "partition", "offset"]))
 
     def rows_of(self, topic: str, start_offset: int, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a topic, from an offset on in all of its partitions.
@@ -260,10 +285,8 @@ class DeltaBase:
             return
         there = [name for name in column_names_of(self._schema) if name in columns]
         wanted = (pc.field("topic") == topic) & (pc.field("offset") >= start_offset)
-        try:
+        with self._reading("its rows cannot be read"):
             yield from self._table.to_pyarrow_dataset().to_batches(there, filter=wanted)
-        except FAILURES as error:
-            raise WarehouseError(f"table {self.name}: its rows cannot be read: {told_short(error)}") from error
 
     def location(self) -> Location:
         """Return where the table's files are, or will be."""
@@ -271,12 +294,10 @@ class DeltaBase:
 
     def contents(self) -> Contents:
         """Return what it holds."""
-        files = _files(self.table)
-        return Contents(
-            _row_count(files),
-            tuple(files.column("size_bytes").to_pylist()),
-            len(self.table.history()),
-        )
+        table = self.table
+        with self._reading("its list of files cannot be read"):
+            files = _files(table)
+            return Contents(_row_count(files), tuple(files.column("size_bytes").to_pylist()), len(table.history()))
 
     def commit(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> int:
         """Add the files and the properties in one version, and return its number.
@@ -285,6 +306,27 @@ class DeltaBase:
         :raises LoadConflictError: the table is no longer as it was when the load began.
         :raises WarehouseError: it could not be done, and the table is as before.
         """
+        with library_errors(f"table {self.name}: cannot commit, the table is as before"):
+            write = self._prepared(files, properties, shape)
+        version = self._written(write, properties[LOAD_ID])
+        self._delete_old_versions(version, LEDGER)
+        return version
+
+    def _written(self, write: Callable[[], int], load_id: str) -> int:
+        """Write a version, and return its number.
+
+        :raises LoadConflictError: the table is no longer as it was when the load began.
+        :raises WarehouseError: it could not be done, and the table is as before.
+        """
+        try:
+            return write()
+        except (BarnabasError, AssertionError):
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, the log says whether it was committed
+            return self._find_out(load_id, error)
+
+    def _prepared(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> Callable[[], int]:
+        """Return what writes the version of a commit, and returns its number."""
         ledger = Ledger.parse(properties[LEDGER])
         before = "" if self._table is None else self._schema
         topics = remembered_topics(before) if before else {}
@@ -294,17 +336,9 @@ class DeltaBase:
         committing = CommitProperties(
             custom_metadata=dict(properties), max_commit_retries=0, app_transactions=self._progress(ledger, rows)
         )
-        try:
-            if self._table is None:
-                version = 0
-                self._create(wanted, adds, committing)
-            else:
-                version = int(self._table.version()) + 1
-                self._append(self._table, wanted, adds, committing, is_same=same_schema(before, wanted))
-        except FAILURES as error:
-            return self._find_out(properties[LOAD_ID], error)
-        self._delete_old_versions(version, LEDGER)
-        return version
+        if self._table is None:
+            return partial(self._create, wanted, adds, committing)
+        return partial(self._append, self._table, wanted, adds, committing, is_same=same_schema(before, wanted))
 
     def _delete_old_versions(self, version: int, needed: str | None) -> None:
         """Bound the log after a commit; what fails here is left to a later one.
@@ -317,14 +351,10 @@ class DeltaBase:
             DeltaTable, path_of(self._location), storage_options=storage_options(self._location.properties)
         )
         try:
-            delete_old_versions(open_at(), self._location, open_at, needed)
-        except FAILURES as error:
-            log.warning(
-                "table %s: cannot delete old versions from its log: %s; the rows are committed, and a later load tries "
-                "again",
-                self.name,
-                told_short(error),
-            )
+            with self._reading("cannot delete old versions from its log"):
+                delete_old_versions(open_at(), self._location, open_at, needed)
+        except WarehouseError as error:
+            log.warning("%s; the rows are committed, and a later load tries again", error)
 
     def _rows(self) -> int:
         """Return how many rows the table has: as the last load counted them, where nobody has committed since."""
@@ -335,7 +365,7 @@ class DeltaBase:
             return int(counted)
         return _row_count(_files(self._table))
 
-    def _create(self, schema: str, adds: list[AddAction], committing: CommitProperties) -> None:
+    def _create(self, schema: str, adds: list[AddAction], committing: CommitProperties) -> int:
         folder = self._location.local_folder
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -349,13 +379,15 @@ class DeltaBase:
             storage_options=storage_options(self._location.properties),
             commit_properties=committing,
         )
+        return 0
 
     def _append(
         self, table: DeltaTable, schema: str, adds: list[AddAction], committing: CommitProperties, *, is_same: bool
-    ) -> None:
+    ) -> int:
+        version = int(table.version()) + 1
         if is_same:
             table.create_write_transaction(adds, "append", table.schema(), [EVENT_DAY], commit_properties=committing)
-            return
+            return version
         # Only what replaces rows may bring a schema in the same version: so this replaces those of a day without any.
         table.create_write_transaction(
             adds,
@@ -365,6 +397,7 @@ class DeltaBase:
             partition_filters=[(EVENT_DAY, "=", NO_DAY_AT_ALL)],
             commit_properties=committing,
         )
+        return version
 
     def _add(self, file: DataFile) -> AddAction:
         return AddAction(
@@ -395,19 +428,21 @@ class DeltaBase:
 
     def _find_out(self, load_id: str, error: Exception) -> int:
         """Look what became of a commit that ended with an error."""
+        unknown = CommitUnknownError(
+            f"table {self.name}: cannot tell whether the commit was done ({reason_of(error)}); run the load again"
+        )
         try:
-            table = _find(self._location)
-            versions = [] if table is None else table.history()
-        except FAILURES as second:
-            raise CommitUnknownError(
-                f"table {self.name}: cannot tell whether the commit was done ({told_short(error)}); run the load again"
-            ) from second
+            with self._reading("cannot be read"):
+                table = _find(self._location)
+                versions = [] if table is None else table.history()
+        except WarehouseError as second:
+            raise unknown from second
         for entry in versions:
             if entry.get(LOAD_ID) == load_id:
                 return int(entry["version"])
         known = None if self._table is None else self._table.version()
         now = None if table is None else versions[0]["version"]
-        if isinstance(error, CommitFailedError) or now != known:
+        if now != known:
             other = versions[0].get(LOAD_ID) if versions else None
             happened = f"another load ({other}) was committed" if other else "it was changed by somebody else"
             raise LoadConflictError(
@@ -415,12 +450,8 @@ class DeltaBase:
                 "what is left"
             ) from error
         if self._location.local_folder is None:  # a store may still carry out what it was asked for
-            raise CommitUnknownError(
-                f"table {self.name}: cannot tell whether the commit was done ({told_short(error)}); run the load again"
-            ) from error
-        raise WarehouseError(
-            f"table {self.name}: cannot commit, the table is as before: {told_short(error)}"
-        ) from error
+            raise unknown from error
+        raise WarehouseError(f"table {self.name}: cannot commit, the table is as before: {reason_of(error)}") from error
 
 
 def _files(table: DeltaTable) -> pa.Table:
@@ -483,8 +514,3 @@ def _line(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
 
 def _was_restored(table: DeltaTable) -> bool:
     return any(entry["operation"] == "RESTORE" for entry in table.history())
-
-
-def told_short(error: Exception) -> str:
-    """Return what is wrong, in one line."""
-    return " ".join(str(error).split())[:500]

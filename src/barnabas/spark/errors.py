@@ -64,6 +64,10 @@ class WarehouseError(LoadError):
     """The warehouse cannot be used: not reachable, not writable, full, or a table of another kind."""
 
 
+class MissingPackageError(WarehouseError):
+    """A catalog or a storage needs a package that is not installed; the message names it."""
+
+
 class CommitUnknownError(LoadError):
     """It could not be found out whether the commit was carried out. The next load finds out, and goes on."""
 

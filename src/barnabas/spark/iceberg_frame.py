@@ -7,12 +7,13 @@ with `open_table(...).scan()`.
 
 from __future__ import annotations
 
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 
 from barnabas.spark.errors import WarehouseError
-from barnabas.spark.iceberg_reading import former_names
+from barnabas.spark.iceberg_reading import former_names, row_filter_of
+from barnabas.spark.library_errors import library_errors
 from barnabas.spark.parquet_frame import frame_of_files
 from barnabas.spark.table_store import StoredTable
 
@@ -21,9 +22,13 @@ def frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFr
     """Return the rows as a DataFrame.
 
     :param where: a filter in pyiceberg's language; it leaves out files.
-    :raises WarehouseError: rows were deleted.
+    :raises ConfigurationError: it is none.
+    :raises WarehouseError: rows were deleted, or the files cannot be listed.
     """
-    tasks = list(stored.table.scan(row_filter=where or AlwaysTrue()).plan_files())
+    table: Table = stored.table
+    row_filter = row_filter_of(where)
+    with library_errors(f"table {stored.name}: its list of files cannot be read"):
+        tasks = list(table.scan(row_filter=row_filter).plan_files())
     if any(task.delete_files for task in tasks):
         raise WarehouseError(f"table {stored.name!r} has deleted rows: read it with Iceberg's runtime for Spark")
     schema = schema_to_pyarrow(stored.table.schema(), include_field_ids=False)

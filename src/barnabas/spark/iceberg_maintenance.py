@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -31,6 +31,7 @@ from barnabas.spark.iceberg_history import expire_snapshots, summary_of
 from barnabas.spark.iceberg_reading import read_files
 from barnabas.spark.ledger import KEPT_PROPERTIES, LEDGER, LOAD_ID
 from barnabas.spark.leftovers import SUFFIX, claim_folder, remove_leftovers
+from barnabas.spark.library_errors import library_errors
 from barnabas.spark.object_files import files_below, remove_file
 from barnabas.spark.table_store import ORPHAN_AGE, SMALL_FILE_BYTES, SNAPSHOT_AGE
 from barnabas.spark.warehouse import TableBase, Warehouse
@@ -53,7 +54,18 @@ class IcebergMaintainer:
         self._clock = clock
 
     def compact(self, target_bytes: int = TARGET_BYTES, small_bytes: int = SMALL_FILE_BYTES) -> tuple[int, int]:
-        """Put small files together. Returns how many there were, and how many came of them."""
+        """Put small files together. Returns how many there were, and how many came of them.
+
+        :raises LoadConflictError: somebody else has committed meanwhile.
+        :raises WarehouseError: it could not be done.
+        """
+        with self._failures_of("put its small files together"):
+            return self._compact(target_bytes, small_bytes)
+
+    def _failures_of(self, what: str) -> AbstractContextManager[None]:
+        return library_errors(f"table {self.name}: cannot {what}, its rows are as before")
+
+    def _compact(self, target_bytes: int, small_bytes: int) -> tuple[int, int]:
         base = self._warehouse.begin(self._name)
         table = base.table
         local = base.location().local_folder
@@ -104,11 +116,19 @@ class IcebergMaintainer:
         old = [each.snapshot_id for each in table.snapshots() if each.timestamp_ms < oldest_ms]
         expired = [each for each in old if each not in kept]
         if expired:
-            expire_snapshots(table, expired)
+            with self._failures_of("expire old snapshots"):
+                expire_snapshots(table, expired)
         return len(expired)
 
     def remove_orphans(self, age: timedelta = ORPHAN_AGE) -> int:
-        """Remove old files that no snapshot names. Returns how many."""
+        """Remove old files that no snapshot names. Returns how many.
+
+        :raises WarehouseError: it could not be done.
+        """
+        with self._failures_of("remove files that nobody names"):
+            return self._remove_orphans(age)
+
+    def _remove_orphans(self, age: timedelta) -> int:
         location = self._warehouse.begin(self._name).location()
         folder = location.local_folder
         alive = set() if folder is None else {path.stem for path in (folder / "loads").glob(f"*{SUFFIX}")}

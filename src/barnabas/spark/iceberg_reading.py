@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyparsing import ParseBaseException
 
+from barnabas.errors import ConfigurationError
 from barnabas.formats.field_aliases import Path
+from barnabas.spark.library_errors import library_errors
 from barnabas.spark.parquet_rows import rows_of_file
 from barnabas.spark.projection import project
 from barnabas.spark.table_store import StoredTable
@@ -29,9 +33,30 @@ def scan(stored: StoredTable, columns: Sequence[str] | None, where: str | None) 
     Files that did not come by their names, and rows that others deleted, are for pyiceberg to know about.
 
     :param where: a filter in pyiceberg's language.
+    :raises ConfigurationError: it is none.
+    :raises WarehouseError: they cannot be read.
     """
+    row_filter = row_filter_of(where)
+    with library_errors(f"table {stored.name}: its rows cannot be read"):
+        yield from _scan(stored, columns, row_filter)
+
+
+def row_filter_of(where: str | None) -> BooleanExpression:
+    if not where:
+        return AlwaysTrue()
+    try:
+        return parse(where)
+    except ParseBaseException as error:
+        raise ConfigurationError(
+            f"where: {where!r} is no filter in pyiceberg's language, as of sign {error.loc + 1}"
+        ) from error
+
+
+def _scan(
+    stored: StoredTable, columns: Sequence[str] | None, row_filter: BooleanExpression
+) -> Iterator[pa.RecordBatch]:
     table: Table = stored.table
-    scan = table.scan(row_filter=where or AlwaysTrue(), selected_fields=tuple(columns or ("*",)))
+    scan = table.scan(row_filter=row_filter, selected_fields=tuple(columns or ("*",)))
     tasks = list(scan.plan_files())
     if table.name_mapping() is None or any(task.delete_files for task in tasks):
         yield from scan.to_arrow_batch_reader()

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.exceptions import ValidationError
-from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, schema_to_pyarrow
+from pyiceberg.exceptions import ResolveError, ValidationError
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import ancestors_of
 
@@ -22,7 +23,8 @@ from barnabas.spark.errors import WarehouseError
 from barnabas.spark.iceberg_files import add_files
 from barnabas.spark.iceberg_history import BOUNDS, summary_of
 from barnabas.spark.ledger import LOAD_ID
-from barnabas.spark.streamed_batches import EPOCH_ID, QUERY_ID, BatchFile
+from barnabas.spark.library_errors import library_errors
+from barnabas.spark.streamed_batches import EPOCH_ID, QUERY_ID, BatchFile, check_all_has_a_place, check_names, nullable
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.warehouse import RETRIES, TableBase, Warehouse, set_what_commits_need
 
@@ -36,22 +38,49 @@ class StreamedTable(TableBase):
     def __init__(self, warehouse: Warehouse, name: str, columns: pa.Schema) -> None:
         table = warehouse.find_table(name)
         if table is not None:
-            set_what_commits_need(table, is_own=False)
+            set_what_commits_need(table, name, is_own=False)
         super().__init__(warehouse.catalog, warehouse.identifier(name), table)
         self.columns = columns
 
     def arrow_schema(self) -> pa.Schema:
         """Return the columns of the batches, with the types that the table's files have.
 
-        :raises WarehouseError: the table lacks one of them, or Iceberg has no such type.
+        :raises WarehouseError: Iceberg has no such type, or a column differs from one of the table's by case alone.
         """
-        made = self._create_transaction() if self._table is None else None
-        schema = self.table.schema() if made is None else made.table_metadata.schema()
-        target = schema_to_pyarrow(schema, include_field_ids=False)
-        lacking = [name for name in self.columns.names if name not in target.names]
-        if lacking:
-            raise WarehouseError(f"table {self.name} has no column {', '.join(lacking)}: select those that it has")
-        return pa.schema([target.field(name) for name in self.columns.names])
+        if self._table is None:
+            made = self._create_transaction()
+        else:
+            check_names(self.name, self.columns.names, [field.name for field in self._table.schema().fields])
+            lacking = [each.name for each in self._table.schema().fields if each.required]
+            lacking = [name for name in lacking if name not in self.columns.names]
+            if lacking:
+                raise WarehouseError(f"table {self.name} has the required column {lacking[0]}: select it")
+            made = self._table.transaction()
+            self._add_columns(made)
+        target = schema_to_pyarrow(made.table_metadata.schema(), include_field_ids=False)
+        written = pa.schema([target.field(name) for name in self.columns.names])
+        return check_all_has_a_place(self.name, self.columns, written)
+
+    def _add_columns(self, transaction: Transaction) -> None:
+        """Give the table the columns that it lacks, and wider types, as loads do; all other columns stay.
+
+        :raises WarehouseError: Iceberg has no such type.
+        """
+        before = transaction.table_metadata.schema()
+        known = {field.name for field in before.fields}
+        new = [field for field in self.columns if field.name not in known]
+        if new:
+            with self._no_such_column():
+                transaction.update_schema().union_by_name(pa.schema(new)).commit()
+        own = schema_to_pyarrow(before, include_field_ids=False)
+        for field in self.columns:
+            if field.name in known and own.field(field.name).type != field.type:
+                fitted = pa.schema([nullable(field, own.field(field.name))])
+                with suppress(ValueError, ResolveError, ValidationError):  # a type that cannot be widened stays
+                    transaction.update_schema().union_by_name(fitted).commit()
+
+    def _no_such_column(self) -> AbstractContextManager[None]:
+        return library_errors(f"table {self.name}: Iceberg has no such column")
 
     def has_batch(self, query_id: str, batch_id: int) -> bool:
         """Return whether the table has this batch, or a later one, of a query."""
@@ -77,10 +106,10 @@ class StreamedTable(TableBase):
         properties = {LOAD_ID: load_id, QUERY_ID: query_id, EPOCH_ID: str(batch_id)}
 
         def change(transaction: Transaction) -> None:
-            try:
+            if self._table is not None:
+                self._add_columns(transaction)
+            with library_errors(f"table {self.name} cannot have these rows"):
                 add_files(transaction, [file.path for file in files], properties)
-            except (ValueError, ValidationError) as error:
-                raise WarehouseError(f"table {self.name} cannot have these rows: {error}") from error
             added = transaction.table_metadata.current_snapshot()
             assert added is not None, "files are added with a snapshot"
             kept = _kept(transaction.table_metadata.properties)
@@ -93,12 +122,10 @@ class StreamedTable(TableBase):
 
     def _create_transaction(self, shape: TableShape | None = None) -> Transaction:  # that of loads
         self._catalog.create_namespace_if_not_exists(self._name[0])
-        try:
+        with self._no_such_column():
             return self._catalog.create_table_transaction(
                 self._name, self.columns, self._new_location, properties={RETRIES: "0", **BOUNDS}
             )
-        except UnsupportedPyArrowTypeException as error:
-            raise WarehouseError(f"table {self.name}: Iceberg has no such column: {error}") from error
 
 
 def _kept(properties: Mapping[str, str]) -> dict[str, dict[str, Any]]:

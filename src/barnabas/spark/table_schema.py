@@ -17,11 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import count
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import DayTransform
+from pyiceberg.transforms import (
+    DayTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -165,6 +174,45 @@ def partition_spec(*, has_event_time: bool = False) -> PartitionSpec:
     """Return the partitioning by the UTC day of the event time."""
     source = _EVENT_TIME_ID if has_event_time else _TIMESTAMP_ID
     return PartitionSpec(PartitionField(source_id=source, field_id=1000, transform=DayTransform(), name=EVENT_DAY))
+
+
+def obstacle_to_loads(schema: Schema, spec: PartitionSpec, *, has_event_time: bool) -> str | None:
+    """Return why loads cannot write files of a table that another tool has changed, and what to do; None if they can.
+
+    A file of a load has rows of one UTC day, and fills the columns that loads know.
+    """
+    time_column = EVENT_TIME if has_event_time else "timestamp"
+    for part in spec.fields:
+        column = schema.find_column_name(part.source_id)
+        if not _is_one_value_in_a_file(part.transform, column, time_column):
+            return (
+                f"is partitioned by {part.transform}({column}), and loads write files by the day of {time_column}: "
+                f"remove that partition field (table.update_spec().remove_field({part.name!r}))"
+            )
+    required = [field.name for field in schema.fields if field.required]
+    if required:
+        return f"has the required column {required[0]}, which may be null in rows of loads: make it optional"
+    written = {field.name: field.field_type for field in table_schema(None, {}).fields}
+    changed = [field for field in schema.fields if not _takes(field.field_type, written.get(field.name))]
+    if changed:
+        return f"has another column {changed[0].name} than loads write ({changed[0].field_type}): change it back"
+    return None
+
+
+def _is_one_value_in_a_file(transform: Transform[Any, Any], column: str | None, time_column: str) -> bool:
+    """Whether all rows of a file of one day have one value of a partition field; of a topic they have as a rule."""
+    if isinstance(transform, VoidTransform):
+        return True
+    if isinstance(transform, (DayTransform, MonthTransform, YearTransform)):
+        return column == time_column
+    return column == "topic" and isinstance(transform, (IdentityTransform, TruncateTransform))
+
+
+def _takes(has: IcebergType, writes: IcebergType | None) -> bool:
+    """Whether a column takes what loads write: that type, or one that Iceberg widens it to; headers are not compared,
+    as catalogs number the fields in them."""
+    widened = isinstance(writes, IntegerType) and isinstance(has, LongType)
+    return writes is None or widened or has == writes or (isinstance(has, ListType) and isinstance(writes, ListType))
 
 
 def decoded_columns(

@@ -102,6 +102,12 @@ class StoredTable(Protocol):
     def widens_types(self) -> bool:
         """Whether the type of a column can become a wider one."""
 
+    def check_takes_loads(self) -> None:
+        """Check that files of loads fit the table, which other tools may have changed.
+
+        :raises WarehouseError: they do not.
+        """
+
     def shape(self, value_format: str = RAW) -> TableShape | None:
         """Return what its rows look like; None for a table that does not exist.
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -35,7 +36,6 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
-from barnabas.errors import ConfigurationError
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.day_files import DataFile
@@ -43,6 +43,7 @@ from barnabas.spark.errors import CommitUnknownError, LoadConflictError, Warehou
 from barnabas.spark.iceberg_files import add_files
 from barnabas.spark.iceberg_history import BOUNDS, expire_beyond_count, lacking_bounds, summary_of
 from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, ends_of_rows, nothing_says_how_far
+from barnabas.spark.library_errors import library_errors, reason_of
 from barnabas.spark.spark_catalogs import is_known_to_pyiceberg, properties_in_spark, settings_of
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import UNNAMED_CATALOG, TablePlace
@@ -52,6 +53,7 @@ from barnabas.spark.table_schema import (
     VALUE_FORM,
     WITHOUT_VALUE_FORM,
     decoded_columns,
+    obstacle_to_loads,
     partition_spec,
     table_schema,
 )
@@ -66,7 +68,8 @@ TARGET_FILE_SIZE_DEFAULT = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
 # What a commit may end with that does not say by itself whether it was done.
 _UNCLEAR = (OSError, SQLAlchemyError, RESTError)
 _REFUSED = (CommitFailedException, TableAlreadyExistsError)
-# What leaves a request with a server that may still carry it out, after we have looked.
+# What leaves a request with a server that may still carry it out, after we have looked. Other catalogs than those whose
+# errors are named here (Hive, Glue) may do so, too.
 _LATE = (RESTError, RequestException)
 
 
@@ -97,14 +100,11 @@ class Warehouse:
         """
         if not isinstance(place, TablePlace):
             place = TablePlace.of(place)
-        try:
-            if place.has_catalog:
+        if place.has_catalog:
+            with library_errors(f"cannot open the catalog {place.describe()}", is_set_up=True):
                 return cls(_catalog(place), place.catalog or UNNAMED_CATALOG)
+        with library_errors(f"cannot open the warehouse {place.describe()}"):
             return cls(_embedded_catalog(local_path(str(place.warehouse))))
-        except ValueError as error:
-            raise ConfigurationError(f"cannot open the catalog {place.describe()}: {error}") from error
-        except _UNCLEAR as error:
-            raise WarehouseError(f"cannot open the warehouse {place.describe()}: {_told(error)}") from error
 
     @property
     def catalog(self) -> Catalog:
@@ -116,12 +116,12 @@ class Warehouse:
 
         :raises WarehouseError: the catalog does not answer, or refuses.
         """
-        try:
-            return self._catalog.load_table(self.identifier(name))
-        except (NoSuchTableError, NoSuchNamespaceError):
-            return None
-        except _UNCLEAR as error:
-            raise WarehouseError(f"table {name}: the catalog does not tell of it: {_told(error)}") from error
+        identifier = self.identifier(name)
+        with library_errors(f"table {name}: the catalog cannot load it"):
+            try:
+                return self._catalog.load_table(identifier)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
 
     def table(self, name: str) -> Table:
         """Return a table as it is now.
@@ -156,7 +156,8 @@ class Warehouse:
         found = {summary_of(snapshot).get(LOAD_ID, "") for snapshot in table.metadata.snapshots} & wanted
         if wanted - found:
             # Expired snapshots take their properties with them, while their files may live on.
-            paths = table.inspect.all_files().column("file_path").to_pylist()
+            with library_errors(f"table {name}: its list of files cannot be read"):
+                paths = table.inspect.all_files().column("file_path").to_pylist()
             found |= {load_id for load_id in wanted - found if any(f"/{load_id}/" in path for path in paths)}
         return found
 
@@ -172,22 +173,23 @@ def _prepare(table: Table, name: str) -> None:
     if lacking - set(ADDED_LATER):
         raise WarehouseError(f"table {name} is not one for topics: it lacks {', '.join(sorted(lacking))}")
     if lacking:
-        with table.update_schema() as update:
+        with library_errors(f"table {name}: cannot add {', '.join(sorted(lacking))}"), table.update_schema() as update:
             for column in sorted(lacking):
                 update.add_column(column, ADDED_LATER[column])
-    set_what_commits_need(table, is_own=FORMAT in table.properties)
+    set_what_commits_need(table, name, is_own=FORMAT in table.properties)
 
 
-def set_what_commits_need(table: Table, *, is_own: bool) -> None:
+def set_what_commits_need(table: Table, name: str, *, is_own: bool) -> None:
     """Set the properties that a table lacks: no second try for a commit, and bounds for its history.
 
     :param is_own: whether Barnabas made the table.
+    :raises WarehouseError: they cannot be set.
     """
     lacking = lacking_bounds(table, is_own=is_own)
     if table.properties.get(RETRIES) != "0":
         lacking[RETRIES] = "0"
     if lacking:
-        with table.transaction() as transaction:
+        with library_errors(f"table {name}: cannot set its properties"), table.transaction() as transaction:
             transaction.set_properties(lacking)
 
 
@@ -199,11 +201,6 @@ def _catalog(place: TablePlace) -> Catalog:
     if place.catalog is not None and "uri" not in asked and not is_known_to_pyiceberg(place.catalog):
         asked = {**properties_in_spark(place.catalog, settings_of(None)), **asked}
     return load_catalog(place.catalog or UNNAMED_CATALOG, **asked)
-
-
-def _told(error: Exception) -> str:
-    """Return what is wrong, in one line: a server's answer may have a stack trace in it."""
-    return str(error).strip().partition("\n")[0]
 
 
 def _embedded_catalog(folder: Path) -> Catalog:
@@ -250,6 +247,18 @@ class TableBase:
         """How values were decoded in earlier loads; None for a table that no load has made."""
         return None if self._table is None else self._table.properties.get(FORMAT)
 
+    def check_takes_loads(self) -> None:
+        """Check that files of loads fit the table, which other tools may have changed.
+
+        :raises WarehouseError: they do not.
+        """
+        if self._table is None:
+            return
+        has_event_time = EVENT_TIME_SOURCE in self._table.properties
+        obstacle = obstacle_to_loads(self._table.schema(), self._table.spec(), has_event_time=has_event_time)
+        if obstacle is not None:
+            raise WarehouseError(f"table {self.name} {obstacle}, or load into another table")
+
     def shape(self, value_format: str = RAW) -> TableShape | None:
         """Return what its rows look like; None for a table that does not exist.
 
@@ -259,12 +268,13 @@ class TableBase:
             return None
         properties = {FORMAT: value_format, **self._table.properties}
         renamed = properties.get(RENAMED_FIELDS)
-        columns = decoded_columns(
-            self._table.schema(),
-            None if renamed is None else json.loads(renamed),
-            has_event_time=EVENT_TIME_SOURCE in properties,
-        )
-        return TableShape.parse(properties, columns, names=[column.name for column in self._table.schema().fields])
+        with self._reading_properties():
+            columns = decoded_columns(
+                self._table.schema(),
+                None if renamed is None else json.loads(renamed),
+                has_event_time=EVENT_TIME_SOURCE in properties,
+            )
+            return TableShape.parse(properties, columns, names=[column.name for column in self._table.schema().fields])
 
     @property
     def last_load(self) -> Mapping[str, str]:
@@ -289,20 +299,22 @@ class TableBase:
         if self._table is None or snapshot is None:
             return Ledger()
         oldest = snapshot
-        for oldest in ancestors_of(snapshot, self._table.metadata):
-            properties = summary_of(oldest)
-            if LEDGER in properties:
-                return Ledger.parse(properties[LEDGER])
-        if _is_followed_by(self._table.properties, oldest):
-            return Ledger.parse(self._table.properties[LEDGER])
+        with self._reading_properties():
+            for oldest in ancestors_of(snapshot, self._table.metadata):
+                properties = summary_of(oldest)
+                if LEDGER in properties:
+                    return Ledger.parse(properties[LEDGER])
+            if _is_followed_by(self._table.properties, oldest):
+                return Ledger.parse(self._table.properties[LEDGER])
         raise nothing_says_how_far(self.name, "snapshots", self.next_offsets_of_rows())
 
     def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
         """Return the offset after the last row of each partition. It reads three columns of the whole table."""
         if self._table is None:
             return {}
-        rows = self._table.scan(selected_fields=("topic", "partition", "offset"))
-        return ends_of_rows(rows.to_arrow_batch_reader())
+        with self._reading_rows():
+            rows = self._table.scan(selected_fields=("topic", "partition", "offset"))
+            return ends_of_rows(rows.to_arrow_batch_reader())
 
     def rows_of(self, topic: str, start_offset: int, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a topic, from an offset on in all of its partitions.
@@ -313,17 +325,21 @@ class TableBase:
         if self._table is None:
             return
         there = {column.name for column in self._table.schema().fields}
-        rows = self._table.scan(
-            And(
-                EqualTo(term=Reference("topic"), value=literal(topic)),
-                GreaterThanOrEqual(term=Reference("offset"), value=literal(start_offset)),
-            ),
-            tuple(name for name in columns if name in there),
-        )
-        try:
+        with self._reading_rows():
+            rows = self._table.scan(
+                And(
+                    EqualTo(term=Reference("topic"), value=literal(topic)),
+                    GreaterThanOrEqual(term=Reference("offset"), value=literal(start_offset)),
+                ),
+                tuple(name for name in columns if name in there),
+            )
             yield from rows.to_arrow_batch_reader()
-        except (*_UNCLEAR, ValueError) as error:
-            raise WarehouseError(f"table {self.name}: its rows cannot be read: {_told(error)}") from error
+
+    def _reading_properties(self) -> AbstractContextManager[None]:
+        return library_errors(f"table {self.name}: its properties (barnabas.*) cannot be read")
+
+    def _reading_rows(self) -> AbstractContextManager[None]:
+        return library_errors(f"table {self.name}: its rows cannot be read")
 
     @property
     def target_file_bytes(self) -> int:
@@ -343,21 +359,21 @@ class TableBase:
         """
         if self._table is not None:
             return Location(self._table.location(), self._table.io.properties)
-        try:
+        with library_errors(f"table {self.name}: the catalog makes no table"):
             staged = self._create_transaction(TableShape())
-        except _UNCLEAR as error:
-            raise WarehouseError(f"table {self.name}: the catalog makes no table: {_told(error)}") from error
         # A catalog may choose another place each time that it is asked.
         self._new_location = staged.table_metadata.location
         return Location(self._new_location, staged._table.io.properties)
 
     def contents(self) -> Contents:
         """Return what it holds."""
-        files = self.table.inspect.files()
+        table = self.table
+        with library_errors(f"table {self.name}: its list of files cannot be read"):
+            files = table.inspect.files()
         return Contents(
             sum(files.column("record_count").to_pylist()),
             tuple(files.column("file_size_in_bytes").to_pylist()),
-            len(self.table.metadata.snapshots),
+            len(table.metadata.snapshots),
         )
 
     def commit(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> int:
@@ -403,8 +419,16 @@ class TableBase:
             assert added is not None, "files are added with a snapshot"
             if LEDGER in properties:
                 transaction.set_properties({LEDGER: properties[LEDGER], LEDGER_SEQUENCE: str(added.sequence_number)})
-            table = transaction.commit_transaction()
         except (*_REFUSED, *_UNCLEAR) as error:
+            return self._find_out(properties[LOAD_ID], error)
+        except Exception as error:
+            with library_errors(f"table {self.name}: cannot commit, the table is as before"):
+                raise error from None
+        try:
+            table = transaction.commit_transaction()
+        except AssertionError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, the table says whether it was committed
             return self._find_out(properties[LOAD_ID], error)
         snapshot = table.current_snapshot()
         assert snapshot is not None, "a commit makes a snapshot"
@@ -414,13 +438,10 @@ class TableBase:
     def _expire_beyond_count(self, table: Table) -> None:
         """Bound the history after a commit; what fails here is left to the next one."""
         try:
-            expire_beyond_count(table)
-        except (*_REFUSED, *_UNCLEAR) as error:
-            log.warning(
-                "table %s: cannot expire old snapshots: %s; the rows are committed, and a later load tries again",
-                self.name,
-                _told(error),
-            )
+            with library_errors(f"table {self.name}: cannot expire old snapshots"):
+                expire_beyond_count(table)
+        except WarehouseError as error:
+            log.warning("%s; the rows are committed, and a later load tries again", error)
 
     def _reshape(self, transaction: Transaction, shape: TableShape) -> None:
         """Give the table the columns that the shape has more."""
@@ -453,13 +474,15 @@ class TableBase:
 
         One that was refused may be: what stands between may send a request twice, and the second finds the first.
         """
+        unknown = CommitUnknownError(
+            f"table {self.name}: cannot tell whether the commit was done ({reason_of(error)}); run the load again"
+        )
         try:
-            snapshots = self._catalog.load_table(self._name).metadata.snapshots if self._is_there() else []
-            happened = self._what_happened()
-        except _UNCLEAR as second:
-            raise CommitUnknownError(
-                f"table {self.name}: cannot tell whether the commit was done ({_told(error)}); run the load again"
-            ) from second
+            with library_errors(f"table {self.name}: the catalog cannot load it"):
+                snapshots = self._catalog.load_table(self._name).metadata.snapshots if self._is_there() else []
+                happened = self._what_happened()
+        except WarehouseError as second:
+            raise unknown from second
         for snapshot in snapshots:
             if summary_of(snapshot).get(LOAD_ID) == load_id:
                 return snapshot.snapshot_id
@@ -468,11 +491,9 @@ class TableBase:
                 f"table {self.name}: {happened} while this was running, so nothing of it was kept; run it again to do "
                 "what is left"
             ) from error
-        if isinstance(error, _LATE):
-            raise CommitUnknownError(
-                f"table {self.name}: cannot tell whether the commit was done ({_told(error)}); run the load again"
-            ) from error
-        raise WarehouseError(f"table {self.name}: cannot commit, the table is as before: {_told(error)}") from error
+        if isinstance(error, _LATE) or not isinstance(error, _UNCLEAR):
+            raise unknown from error
+        raise WarehouseError(f"table {self.name}: cannot commit, the table is as before: {reason_of(error)}") from error
 
     def _is_there(self) -> bool:
         return self._catalog.table_exists(self._name)

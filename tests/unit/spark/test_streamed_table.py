@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, NestedField
 
 from barnabas.spark.errors import LoadConflictError, WarehouseError
+from barnabas.spark.projection import project
 from barnabas.spark.streamed_batches import BatchFile
 from barnabas.spark.streamed_table import BATCHES, EPOCH_ID, QUERIES_KEPT_MAX, QUERY_ID, StreamedTable
+from barnabas.spark.tables import scan_table
 from barnabas.spark.warehouse import Warehouse
 
 COLUMNS = pa.schema([pa.field("number", pa.int64()), pa.field("at", pa.timestamp("us", tz="UTC"))])
@@ -34,6 +39,14 @@ class Lake:
         path = self.folder / f"{self.files}.parquet"
         pq.write_table(pa.Table.from_pylist([{"number": number} for number in range(rows)], schema=columns), path)
         return BatchFile(str(path), path.stat().st_size, rows)
+
+    def write_and_append(self, query: str, batch: int, rows: list[dict[str, Any]], base: StreamedTable) -> int:
+        """Append rows as the batches of a stream have them."""
+        self.files += 1
+        path = self.folder / f"{self.files}.parquet"
+        made = project(pa.Table.from_pylist(rows, base.columns).to_batches()[0], base.arrow_schema())
+        pq.write_table(pa.Table.from_batches([made]), path)
+        return base.append([BatchFile(str(path), path.stat().st_size, len(rows))], f"load-{self.files}", query, batch)
 
     def append(self, query: str, batch: int, base: StreamedTable | None = None) -> int:
         return (base or self.table()).append([self.file()], f"load-{self.files}", query, batch)
@@ -97,13 +110,87 @@ def test_a_table_of_somebody_else_is_taken_and_then_refuses_conflicts_too(lake: 
         lake.append("b", 0, other)
 
 
-def test_columns_that_the_table_lacks_and_types_that_iceberg_lacks_are_told(lake: Lake) -> None:
+def test_types_that_iceberg_lacks_are_refused_in_one_line(lake: Lake) -> None:
+    took = pa.schema([pa.field("took", pa.duration("us"))])
+    with pytest.raises(WarehouseError, match="Iceberg has no such column: "):
+        StreamedTable(lake.warehouse, "other", took).arrow_schema()
     lake.append("a", 0)
-    more = COLUMNS.append(pa.field("page", pa.string()))
-    with pytest.raises(WarehouseError, match="has no column page: select those that it has"):
-        lake.table(more).arrow_schema()
-    with pytest.raises(WarehouseError, match="Iceberg has no such column"):
-        StreamedTable(lake.warehouse, "other", pa.schema([pa.field("took", pa.duration("us"))])).arrow_schema()
+    with pytest.raises(WarehouseError, match="Iceberg has no such column: "):
+        lake.table(took).arrow_schema()
+
+
+def rows(lake: Lake) -> list[dict[str, Any]]:
+    found = [row for batch in scan_table(lake.folder / "warehouse", TABLE) for row in batch.to_pylist()]
+    return sorted(found, key=lambda row: (row["number"], repr(row)))
+
+
+def test_columns_that_appear_later_come_with_their_rows(lake: Lake) -> None:
+    lake.append("a", 0)
+    more = pa.schema([pa.field("page", pa.string()), *COLUMNS])
+    base = lake.table(more)
+    assert base.arrow_schema().names == ["page", "number", "at"]
+    lake.write_and_append("a", 1, [{"number": 7, "page": "/"}], base)
+    assert lake.warehouse.table(TABLE).schema().column_names == ["number", "at", "page"]
+    assert [(row["number"], row["page"]) for row in rows(lake)] == [(0, None), (1, None), (7, "/")]
+    lake.append("a", 2)
+    assert len(rows(lake)) == 5
+    assert len(lake.warehouse.table(TABLE).snapshots()) == 3
+
+
+def test_types_widen_and_structs_get_fields_and_all_other_types_stay(lake: Lake) -> None:
+    first = pa.schema([("number", pa.int32()), ("in", pa.struct([("a", pa.int32())])), ("name", pa.string())])
+    lake.write_and_append("a", 0, [{"number": 1, "in": {"a": 1}, "name": "x"}], lake.table(first))
+    wider = pa.schema(
+        [("number", pa.int64()), ("in", pa.struct([("b", pa.string()), ("a", pa.int32())])), ("name", pa.int64())]
+    )
+    base = lake.table(wider)
+    types = base.arrow_schema()
+    assert types.field("number").type == pa.int64()
+    assert {each.name for each in types.field("in").type} == {"a", "b"}
+    assert "string" in str(types.field("name").type)
+    lake.write_and_append("a", 1, [{"number": 5_000_000_000, "in": {"a": 2, "b": "y"}, "name": 3}], base)
+    lake.write_and_append("a", 2, [{"number": 9, "in": {"a": 3}, "name": "z"}], lake.table(first))
+    assert rows(lake) == [
+        {"number": 1, "in": {"a": 1, "b": None}, "name": "x"},
+        {"number": 9, "in": {"a": 3, "b": None}, "name": "z"},
+        {"number": 5_000_000_000, "in": {"a": 2, "b": "y"}, "name": "3"},
+    ]
+
+
+def test_a_field_that_a_struct_cannot_get_is_refused_and_not_lost(lake: Lake) -> None:
+    first = pa.schema([("number", pa.int64()), ("in", pa.struct([("a", pa.int64())]))])
+    lake.write_and_append("a", 0, [{"number": 1, "in": {"a": 1}}], lake.table(first))
+    changed = pa.schema([("in", pa.struct([("a", pa.string()), ("b", pa.string())]))])
+    with pytest.raises(WarehouseError, match=r"cannot have the field in\.b, as the column in has another type there"):
+        lake.table(changed).arrow_schema()
+
+
+def test_a_column_that_differs_by_case_alone_is_refused(lake: Lake) -> None:
+    lake.append("a", 0)
+    with pytest.raises(WarehouseError, match="has the column number, which SQL cannot tell from Number: select it"):
+        lake.table(pa.schema([("Number", pa.int64())])).arrow_schema()
+
+
+def test_a_column_that_must_not_be_null_stays_so(lake: Lake) -> None:
+    lake.warehouse.catalog.create_namespace_if_not_exists("default")
+    strict = Schema(NestedField(1, "number", IntegerType(), required=True))
+    lake.warehouse.catalog.create_table(("default", TABLE), strict)
+    base = lake.table(pa.schema([("number", pa.int64()), ("page", pa.string())]))
+    lake.write_and_append("a", 0, [{"number": 1, "page": "/"}], base)
+    table = lake.warehouse.table(TABLE)
+    assert table.schema().find_field("number").required
+    assert table.schema().column_names == ["number", "page"]
+
+
+def test_of_two_streams_that_bring_columns_at_once_the_second_tries_again_with_those_of_the_first(lake: Lake) -> None:
+    lake.append("a", 0)
+    one, other = (lake.table(COLUMNS.append(pa.field(name, pa.string()))) for name in ("page", "host"))
+    lake.write_and_append("a", 1, [{"number": 2, "page": "/"}], one)
+    with pytest.raises(LoadConflictError):
+        lake.write_and_append("b", 0, [{"number": 3, "host": "x"}], other)
+    lake.write_and_append("b", 0, [{"number": 3, "host": "x"}], lake.table(other.columns))
+    assert lake.warehouse.table(TABLE).schema().column_names == ["number", "at", "page", "host"]
+    assert [row["number"] for row in rows(lake)] == [0, 1, 2, 3]
 
 
 def test_some_of_the_columns_are_enough_and_small_numbers_become_ints(lake: Lake) -> None:
