@@ -397,6 +397,13 @@ def delete_topics(names: Names, version: int, topics: Sequence[str], *, by_id: b
     return made(DeleteTopicsRequest, version, topics=states, topic_names=[*topics], timeout_ms=5_000)
 
 
+def alter_broker(name: str, value: str | None) -> IncrementalAlterConfigsRequest:
+    """Return a request to set a setting of the broker, or to take it back."""
+    change = IncrementallyAlterableConfig(name=name, config_operation=1 if value is None else 0, value=value)
+    broker = IncrementalAlterConfigsResource(resource_type=4, resource_name="1", configs=[change])
+    return IncrementalAlterConfigsRequest(resources=[broker], validate_only=False)
+
+
 # --- all APIs ---------------------------------------------------------------------------------------------
 
 PLACES = [("plain", 0), ("plain", 3), ("plain", 9), ("missing", 0), ("led-by-2", 0)]

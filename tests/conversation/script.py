@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from barnabas.broker.broker import Broker
 from barnabas.protocol.apis import APIS
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.fetch import ForgottenTopic, ReplicaState
@@ -651,8 +652,10 @@ def commits(play: Play) -> None:
         line.ask_all([one(5, text="text"), one(6, text="text"), one(7, text="other"), one(8), one(9), one(10)])
         line.ask_all([one(11), one(12, generation=generation + 1), one(13), one(14, member_id="x"), one(15)])
         if version % 3 == 0:
-            play.admin.ask(s.samples(names, "IncrementalAlterConfigs", 1)[-2], 1)
-            line.ask_all([one(16), one(17), one(18)])
+            line.ask_all([one(offset, text="text") for offset in range(16, 20)])
+            for value in ("100000", None):
+                play.admin.ask(s.alter_broker("log.retention.ms", value), 1)
+                line.ask_all([one(offset, text="text") for offset in range(16, 20)])
         mixed: list[tuple[Any, int]] = []
         for offset in range(20, 30):
             mixed += [one(offset), (s.heartbeat(4, group, generation, member_id), 4)]
@@ -1175,6 +1178,21 @@ def left_alone(play: Play) -> None:
         reader.ask(s.metadata(names, 9, ["left-at-once", "compact"]), 9)
     for each in s.samples(names, "ListGroups", 4):
         reader.ask(each, 4)
+    member = play.line("member")
+    play.join_alone("members", member)
+    for version in (3, 9):
+        line = play.line(f"leaves while it joins {version}", f"joiner-{version}")
+        play.stage.beat()
+        line.send_all([(s.join(version, "members", instance_id=None if version < 5 else "joiner"), version)])
+        play.stage.pass_time(0.1)
+        line.leave()
+        play.stage.pass_time(0.1)
+        member.ask(s.heartbeat(4, "members", names.generation, names.member_id), 4)
+        answer = member.ask(s.join(9, "members", names.member_id), 9)
+        names.generation = answer.generation_id
+        member.ask(s.sync(5, "members", names.generation, names.member_id, [(names.member_id, b"all")]), 5)
+        for each in s.samples(names, "DescribeGroups", 5):
+            reader.ask(each, 5)
 
 
 def stops(play: Play) -> None:
@@ -1297,8 +1315,11 @@ SCENES: dict[str, tuple[Scene, dict[str, Any]]] = {
 """Each scene, and the settings of its broker."""
 
 
-def perform(name: str) -> list[LineRecord]:
-    """Perform a scene, and return what each connection sent and received."""
+def perform(name: str, at_end: Callable[[Broker], None] | None = None) -> list[LineRecord]:
+    """Perform a scene, and return what each connection sent and received.
+
+    :param at_end: called with the broker when all is answered, before the broker ends.
+    """
     scene, settings = SCENES[name]
     # These two are not injected: the broker asks the operating system.
     with (
@@ -1307,6 +1328,9 @@ def perform(name: str) -> list[LineRecord]:
     ):
         play = Play(name, **settings)
         scene(play)
+        play.stage.pass_time(0.05)
+        if at_end is not None:
+            at_end(play.stage.broker)
         return play.stage.end()
 
 

@@ -257,7 +257,6 @@ class Stage:
 
         :raises AssertionError: the broker let an error escape.
         """
-        self.pass_time(0.05)
         records = [line.record for line in self.lines]
         unhandled = self.loop.unhandled
         self.world.end()
