@@ -77,8 +77,9 @@ class MeasuredBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.stop()
+            if kind is None:  # after an error or Ctrl-C nobody waits for a clean stop
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.stop()
         finally:
             self.kill()
 

@@ -264,7 +264,7 @@ def both_sides(base: str, cache: Path, progress: Progress) -> Iterator[tuple[Sid
         if older.is_compiled != newer.is_compiled:
             pure = newer if older.is_compiled else older
             raise ComparisonError(
-                f"the codec of {pure.title} is not compiled: find out why, and remove {pure.site.parent}"
+                f"the codec of {pure.title} is not compiled: install a C compiler, and remove {pure.site.parent}"
             )
         yield older, newer
 
