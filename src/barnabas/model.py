@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -43,6 +44,21 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def in_file_name(name: str, bytes_max: int = 120) -> str:
+    """Return a name as a part of the name of a file: a long one is cut, and ends with a digest of the whole.
+
+    A topic's name has up to 249 letters, and that of a file up to 255 bytes.
+
+    >>> in_file_name("clicks"), len(in_file_name("c" * 249))
+    ('clicks', 120)
+    """
+    encoded = name.encode(errors="surrogateescape")
+    if len(encoded) <= bytes_max:
+        return name
+    digest = hashlib.sha256(encoded).hexdigest()[:16]
+    return f"{encoded[: bytes_max - 1 - len(digest)].decode(errors='ignore')}-{digest}"
 
 
 class TimestampType(enum.IntEnum):

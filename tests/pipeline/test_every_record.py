@@ -16,8 +16,10 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 import barnabas
+from barnabas.errors import ConfigurationError
 from barnabas.serialization.wire_format import header
 from barnabas.spark import load, read_table, scan_table
+from barnabas.spark.table_names import table_name_of_topic
 from barnabas.sql.duckdb_engine import DuckDbEngine
 from barnabas.sql.engine import Engine
 from barnabas.sql.sampling import ValueOptions, json_rules
@@ -215,3 +217,21 @@ def test_every_record_is_a_row_in_tables_in_sql_in_the_source_and_in_a_stream(
     query = writer.foreachBatch(lambda batch, _: came.extend(batch.collect())).start()
     assert query.awaitTermination(PATIENCE_S)
     assert len(came) == sum(counts.values())
+
+
+@pytest.mark.parametrize("table_format", ["iceberg", "delta"])
+def test_each_topic_has_a_table_of_its_own(broker: BrokerProcess, tmp_path: Path, table_format: str) -> None:
+    names = ["visits", "Visits", "web.visits", "sqlite_master", "-", "0", "l" * 249]
+    place: dict[str, Any] = {"warehouse": tmp_path, "table_format": table_format}
+    with barnabas.Producer(broker.bootstrap) as producer:
+        for name in (*names, "web-visits"):
+            producer.send(name, json.dumps({"who": name}).encode()).result(60)
+    for name in names:
+        load(name, bootstrap=broker.bootstrap, format="json", **place)
+    for name in names:
+        (batch,) = scan_table(tmp_path, table_name_of_topic(name), table_format=table_format)
+        assert [(row["topic"], row["who"]) for row in batch.to_pylist()] == [(name, name)]
+    with pytest.raises(ConfigurationError, match=r"has records of 'web\.visits'"):
+        load("web-visits", bootstrap=broker.bootstrap, format="json", **place)
+    with pytest.raises(ConfigurationError, match="would both be loaded into table"):
+        load(["visits", "Visits"], bootstrap=broker.bootstrap, format="json", **place)

@@ -70,3 +70,33 @@ def test_spark_gives_what_duckdb_gives(broker, spark, tmp_path: Path) -> None:
             engine.split(f"insert into {OTHER} select 1")
         with pytest.raises(SqlError):
             rows(engine, f"select * from csv.`{file}`")
+
+
+NAMES = ["visits", "web.visits", "sqlite_master", "main.visits", "pg_class", "tables", "select", "-x", "l" * 249]
+NAMES_FOR_SPARK = NAMES[:3]
+"""Spark takes a while for each."""
+
+
+@pytest.mark.timeout(600)
+def test_each_topic_is_reached_under_its_own_name_by_both_engines(broker, spark) -> None:
+    with barnabas.Producer(broker.bootstrap) as producer:
+        for name in ("Visits", *NAMES):
+            producer.send(name, json.dumps({"who": name}).encode()).result(60)
+    with Topics(broker.bootstrap, ValueOptions()) as topics, DuckDbEngine(topics) as duckdb:
+        engines: list[Engine] = [duckdb, SparkEngine(topics, spark)]
+        for engine, names in zip(engines, (NAMES, NAMES_FOR_SPARK), strict=True):
+            all_names = " union all ".join(f'select who, topic from "{name}"' for name in names)
+            found = {(row["who"], row["topic"]) for row in rows(engine, all_names)}
+            assert found == {(name, name) for name in names}
+            assert rows(engine, 'select who from "Visits"') == [{"who": "Visits"}]
+            for query, told in {
+                'select * from visits, "Visits"': "SQL takes the topics 'Visits' and 'visits' for one table",
+                "select * from VISITS": "did you mean 'Visits' or 'visits'",
+                "select * from web.visits": 'are quoted: "web.visits"',
+            }.items():
+                with pytest.raises(SqlError, match=told):
+                    rows(engine, query)
+        spark.range(1).createOrReplaceTempView("visits")
+        with pytest.raises(SqlError, match="the Spark session has a table 'visits', which hides the topic"):
+            rows(engines[1], "select * from visits")
+        spark.catalog.dropTempView("visits")

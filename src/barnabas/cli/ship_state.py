@@ -22,10 +22,15 @@ from barnabas.cli.file_contents import Identity
 from barnabas.cli.file_marks import FileMark
 from barnabas.cli.tailing import Piece
 from barnabas.errors import BarnabasError
+from barnabas.model import in_file_name
 
 
 class ShipStateError(BarnabasError):
     """Another process ships the file to the same topic, or the file of the state holds something else."""
+
+
+NAME_BYTES_MAX = 230
+"""Of a topic or a log in the name of a folder or file, behind which a topic's id or a digest stands."""
 
 
 def default_state_folder() -> Path:
@@ -45,7 +50,8 @@ class ShipState:
     def __init__(self, folder: Path, topic: str, topic_id: str, path: Path) -> None:
         self.path = path.absolute()
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
-        self._file = folder / f"{topic}-{topic_id}" / f"{path.name}-{digest}.json"
+        file_name = f"{in_file_name(path.name, NAME_BYTES_MAX)}-{digest}.json"
+        self._file = folder / f"{in_file_name(topic, NAME_BYTES_MAX)}-{topic_id}" / file_name
         self._lock: int | None = None
         self._marks: dict[Identity, FileMark] = {}
         self._known: list[FileMark] | None = None

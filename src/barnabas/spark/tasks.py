@@ -20,7 +20,7 @@ from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.formats.column_types import Fields, merge_fields
 from barnabas.formats.decoding import KeepValues, ValueDecoder
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
-from barnabas.model import TopicPartition
+from barnabas.model import TopicPartition, in_file_name
 from barnabas.spark.bad_records import BadRecordBin, BadRecords
 from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import TARGET_BYTES, DataFile, DayFiles, create_file
@@ -116,7 +116,7 @@ def write_ranges(
     :param attempt_id: unique to this attempt of this task: what an earlier attempt wrote is not touched.
     """
     first = current = wanted[0]
-    name = f"{first.topic}-{first.partition}-{first.start_offset}-{attempt_id}"
+    name = f"{in_file_name(first.topic)}-{first.partition}-{first.start_offset}-{attempt_id}"
     files = DayFiles(
         f"{writing.folder}/{name}",
         partial(create_file, writing.io_properties),

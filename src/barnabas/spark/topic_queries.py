@@ -95,6 +95,11 @@ def drop_topic_view(spark: SparkSession, topic: str) -> None:
     spark.sql(f"DROP VIEW IF EXISTS {_quoted(topic)}")  # the catalog's own call takes no quoted names
 
 
+def has_table(spark: SparkSession, name: str) -> bool:
+    """Return whether a session has a table or view of a name, which `make_topic_view` has not made."""
+    return bool(spark.catalog.tableExists(_quoted(name)))
+
+
 def begin_query(spark: SparkSession, statement: str) -> DataFrame:
     """Return what a statement gives, which is not computed yet.
 

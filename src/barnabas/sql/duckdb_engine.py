@@ -22,17 +22,14 @@ from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.extras import require
 from barnabas.sql.engine import Result
 from barnabas.sql.errors import InterruptedQueryError, SqlError, UnknownTopicError
-from barnabas.sql.statements import first_line, split_statements, without_explain
-from barnabas.sql.table_names import NamedTables, TableName, named_tables
+from barnabas.sql.statements import QUOTED, described_table, first_line, split_statements, without_explain
+from barnabas.sql.table_names import NamedTables, TableName, check_told_apart, named_tables
 from barnabas.sql.topic_dataset import TopicDataset
 from barnabas.sql.topics import Topics, TopicTable
 
 ROWS_AT_ONCE = 2_048
 MEMORY = "1GB"
 END_OF_ROWS = None
-
-_OWN_SCHEMAS = frozenset({"information_schema", "pg_catalog", "main", "temp", "system"})
-_OWN_TABLES = ("duckdb_", "pg_", "sqlite_")
 
 
 def import_duckdb() -> Any:
@@ -88,6 +85,9 @@ class DuckDbEngine:
     def run(self, query: str) -> Result:
         """Begin a query; see `Engine`."""
         tables = self._named(query)
+        if tables.is_special and (described := described_table(query)) and self._is_topic(described[1]):
+            query = "{} select * from {}".format(described[0], '"' + described[1].replace('"', '""') + '"')
+            tables = self._named(query)
         if tables.is_list_of_tables:
             return _list_of(self._topics.names())
         names = self._make_tables(tables)
@@ -108,27 +108,40 @@ class DuckDbEngine:
 
     def _make_tables(self, tables: NamedTables) -> list[str]:
         """Make tables of the topics that a query names, and return their names."""
+        for function in tables.by_text:
+            raise SqlError(f"the function {function} does not find topics: name them after FROM")
         found = [self._topic_named(name, tables) for name in sorted(tables.named)]
-        topics = [table for table in found if table is not None]
-        for table in topics:
+        topics = {table.name: table for table in found if table is not None}
+        check_told_apart(name for name in topics if name.lower() not in tables.defined)
+        for name in set(self._known) - set(topics):  # DuckDB would take it for another one that differs by case
+            self._wait(partial(self._connection.unregister, name))
+            del self._known[name]
+        for table in topics.values():
             if self._known.get(table.name) is not table:
                 self._add(table)
-        return [table.name for table in topics]
+        return list(topics)
 
     def _topic_named(self, table: TableName, tables: NamedTables) -> TopicTable | None:
-        """Return the topic of a name; None where it is a table of the statement's own, or of DuckDB's."""
-        if table.schema.lower() in _OWN_SCHEMAS or (not table.schema and table.name.lower().startswith(_OWN_TABLES)):
-            return None
-        name = f"{table.schema}.{table.name}" if table.schema else table.name
+        """Return the topic of a name; None where it is a table of the statement's own, or of DuckDB's.
+
+        A topic goes before a table of DuckDB's own that has its name.
+        """
+        name = str(table)
         try:
             found = self._topics.get(name)
         except UnknownTopicError:
-            if name.lower() in tables.defined:
+            if table.may_be_duckdbs or (not table.schema and name.lower() in tables.defined):
                 return None
             raise
         if table.schema:
-            raise SqlError(f'names with other signs than letters are quoted: "{found.name}"')
+            raise SqlError(QUOTED.format(found.name))
         return found
+
+    def _is_topic(self, name: str) -> bool:
+        try:
+            return self._topics.get(name).name == name
+        except UnknownTopicError:
+            return False
 
     def _add(self, table: TopicTable) -> None:
         dataset = TopicDataset(table.schema, partial(self._topics.read, table), self._failures.append)

@@ -23,7 +23,8 @@ class UnknownTopicError(SqlError):
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         topics = list(known)
-        near = difflib.get_close_matches(name, topics, n=3, cutoff=NAMES_ALIKE)
+        same = [topic for topic in topics if topic.lower() == name.lower()]
+        near = same or difflib.get_close_matches(name, topics, n=3, cutoff=NAMES_ALIKE)
         if near:
             advice = f"did you mean {' or '.join(map(repr, near))}?"
         else:

@@ -13,7 +13,8 @@ from barnabas.spark.extras import require
 from barnabas.sql.engine import Result
 from barnabas.sql.errors import SqlError
 from barnabas.sql.record_columns import as_text, headers_as_map
-from barnabas.sql.statements import REFUSED
+from barnabas.sql.statements import QUOTED, REFUSED
+from barnabas.sql.table_names import check_told_apart
 from barnabas.sql.topics import Topics, TopicTable
 
 TABLES_MAX = 100
@@ -47,16 +48,34 @@ class SparkEngine:
     def run(self, query: str) -> Result:
         """Begin a query; see `Engine`."""
         self._drop_views()
+        self._check_names(query)
         for _ in range(TABLES_MAX):
             try:
                 frame = self._queries.begin_query(self._spark, query)
             except self._queries.QueryRefusedError as error:
                 if error.unknown_table is None:
                     raise SqlError(str(error)) from None
-                self._make_view(self._topics.get(error.unknown_table))
+                table = self._topics.get(error.unknown_table)
+                if table.name in self._views:
+                    raise SqlError(QUOTED.format(table.name)) from None
+                self._make_view(table)
             else:
                 return Result(self._queries.columns_of(frame), self._rows(frame))
         raise SqlError(f"the statement names more than {TABLES_MAX} topics")
+
+    def _check_names(self, query: str) -> None:
+        """Check that Spark takes no name in a statement for another one.
+
+        Spark finds a view of another case, and a table of the session's own, before it says that a table is unknown.
+
+        :raises SqlError: two topics differ by case alone, or the session has a table that is called like a topic.
+        """
+        named = identifiers(query)
+        topics = [topic for topic in self._topics.names() if topic in named]
+        check_told_apart(topics)
+        for topic in topics:
+            if self._queries.has_table(self._spark, topic):
+                raise SqlError(f"the Spark session has a table {topic!r}, which hides the topic: rename the table")
 
     def _rows(self, frame: Any) -> Generator[pa.RecordBatch]:
         try:
@@ -101,6 +120,19 @@ def split_at_semicolons(text: str) -> list[str]:
     starts = [0, *(end + 1 for end in ends)]
     pairs = zip(starts, ends, strict=False)
     return [text[start:end].strip() for start, end in pairs if blank[start:end].strip()]
+
+
+def identifiers(statement: str) -> set[str]:
+    """Return the names and words of a statement, those in quotes without them.
+
+    >>> sorted(identifiers("select 'a', `b-1` from web.c -- d"))
+    ['b-1', 'from', 'select', 'web.c']
+    """
+    found: set[str] = set()
+    for quoted in _OUTSIDE_QUOTES.findall(statement):
+        if quoted[0] in '"`':
+            found.add(quoted[1:-1].replace(quoted[0] * 2, quoted[0]))
+    return found | set(re.findall(r"[\w.]+", _OUTSIDE_QUOTES.sub(" ", statement)))
 
 
 def is_query(statement: str) -> bool:

@@ -13,9 +13,11 @@ _BEFORE = r"(?>\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"
 """What may be before a statement's first word: DuckDB's parser leaves the comments there that follow the one before."""
 
 _EXPLAIN = re.compile(_BEFORE + r"explain\b(\s+analyze\b)?(\s*\([^)]*\))?", re.IGNORECASE)
+_DESCRIBED = re.compile(_BEFORE + r'(describe|desc|summarize|show)\s+"((?:[^"]|"")+)"\s*', re.IGNORECASE)
 _NAME_WITH_SIGNS = re.compile(r"\b(?:from|join)\s+([\w.]*-[\w.-]*)", re.IGNORECASE)
 _KIND = re.compile(r"^[A-Z][A-Za-z ]{2,30} Error: ")
 _RESERVED_COLUMN = re.compile(r"(?<!\")\boffset\b(?!\"|\s+\d)", re.IGNORECASE)
+QUOTED = 'names with other signs than letters are quoted: "{}"'
 REFUSED = (
     "only queries are carried out (SELECT, WITH, FROM, VALUES, DESCRIBE, SUMMARIZE, EXPLAIN): topics are read here, "
     "and nothing is written"
@@ -46,6 +48,19 @@ def without_explain(query: str) -> str:
     return query if explain is None else query[explain.end() :].lstrip()
 
 
+def described_table(query: str) -> tuple[str, str] | None:
+    """Return the word and the table of a statement that describes one quoted table; None for another statement.
+
+    >>> described_table('show "tables"'), described_table("describe tables")
+    (('describe', 'tables'), None)
+    """
+    described = _DESCRIBED.fullmatch(query)
+    if described is None:
+        return None
+    word = described[1].lower()
+    return "describe" if word == "show" else word, described[2].replace('""', '"')
+
+
 def _is_query(duckdb: Any, statement: Any) -> bool:
     kinds = duckdb.StatementType
     if statement.type == kinds.EXPLAIN:
@@ -65,7 +80,7 @@ def _advice(text: str) -> str:
     """Return what is the likely reason why a statement is no SQL, for who knows topics better than SQL's words."""
     signs = _NAME_WITH_SIGNS.search(text)
     if signs:
-        return f'; names with other signs than letters are quoted: "{signs[1]}"'
+        return f"; {QUOTED.format(signs[1])}"
     return '; offset is a word of SQL, the column is quoted: "offset"' if _RESERVED_COLUMN.search(text) else ""
 
 

@@ -6,29 +6,54 @@ statement defines itself (WITH).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from barnabas.sql.errors import SqlError
 
 LIST_OF_TABLES = '"tables"'
 """What SHOW TABLES shows, as the tree has it."""
 
 
+_SPECIAL = "SHOW_SPECIAL"
+BY_TEXT = frozenset({"query", "query_table"})
+"""Functions of DuckDB whose texts name tables."""
+
+_OWN_SCHEMAS = frozenset({"information_schema", "pg_catalog", "system"})
+_OWN_TABLES = ("duckdb_", "pg_", "sqlite_")
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class TableName:
-    """A table as a statement names it; `schema` is empty unless something stands before a dot."""
+    """A table as a statement names it; `schema` and `catalog` are empty unless something stands before a dot."""
 
     schema: str
     name: str
+    catalog: str = ""
+
+    def __str__(self) -> str:
+        return ".".join(part for part in (self.catalog, self.schema, self.name) if part)
+
+    @property
+    def may_be_duckdbs(self) -> bool:
+        """Whether DuckDB may have a table of its own of this name."""
+        return self.schema.lower() in _OWN_SCHEMAS or self.name.lower().startswith(_OWN_TABLES)
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTables:
-    """The tables that a statement names, those that it defines, and whether it asks which there are."""
+    """The tables that a statement names, those that it defines, and whether it asks which there are.
+
+    `is_special`: whether the statement is DESCRIBE, SUMMARIZE or SHOW with a word of DuckDB's own, such as `tables`.
+    `by_text`: functions in it whose texts name tables.
+    """
 
     named: frozenset[TableName]
     defined: frozenset[str]
     is_list_of_tables: bool = False
+    is_special: bool = False
+    by_text: frozenset[str] = frozenset()
 
 
 def named_tables(tree: Mapping[str, Any]) -> NamedTables:
@@ -36,14 +61,40 @@ def named_tables(tree: Mapping[str, Any]) -> NamedTables:
     named: set[TableName] = set()
     defined: set[str] = set()
     shows: set[str] = set()
+    specials: set[str] = set()
+    functions: set[str] = set()
     for node in _nodes(tree):
         if node.get("type") == "BASE_TABLE":
-            named.add(TableName(node.get("schema_name") or "", node["table_name"]))
+            names = (node.get("schema_name") or "", node["table_name"], node.get("catalog_name") or "")
+            named.add(TableName(*names))
         elif node.get("type") == "SHOW_REF":
             shows.add(node.get("table_name") or "")
+            specials.add(node.get("show_type") or "")
+        elif node.get("type") == "TABLE_FUNCTION":
+            functions.add((node.get("function") or {}).get("function_name") or "")
         if "cte_map" in node:
             defined.update(entry["key"].lower() for entry in node["cte_map"]["map"])
-    return NamedTables(frozenset(named), frozenset(defined), LIST_OF_TABLES in shows)
+    by_text = frozenset(functions & BY_TEXT)
+    return NamedTables(frozenset(named), frozenset(defined), LIST_OF_TABLES in shows, _SPECIAL in specials, by_text)
+
+
+def check_told_apart(topics: Iterable[str]) -> None:
+    """Check that no two topics of one statement differ by case alone, which SQL does not see.
+
+    :raises SqlError: it names the topics.
+
+    >>> check_told_apart(["Clicks", "views", "clicks"])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    barnabas.sql.errors.SqlError: SQL takes the topics 'Clicks' and 'clicks' for one table: query each in ...
+    """
+    found: dict[str, str] = {}
+    for topic in sorted(set(topics)):
+        other = found.setdefault(topic.lower(), topic)
+        if other != topic:
+            raise SqlError(
+                f"SQL takes the topics {other!r} and {topic!r} for one table: query each in a statement of its own"
+            )
 
 
 def _nodes(tree: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

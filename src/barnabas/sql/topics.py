@@ -43,6 +43,21 @@ class TopicTable:
         return self.rows.schema
 
 
+def topic_of(name: str, known: Sequence[str]) -> str:
+    """Return the topic that a statement means: that of the very name, or the only one that differs by case alone.
+
+    :raises UnknownTopicError: there is none, or several differ by case alone and none has the very name.
+
+    >>> topic_of("CLICKS", ["clicks", "views"]), topic_of("clicks", ["clicks", "Clicks"])
+    ('clicks', 'clicks')
+    """
+    same = [topic for topic in known if topic.lower() == name.lower()]
+    topic = name if name in same else same[0] if len(same) == 1 else None
+    if topic is None:
+        raise UnknownTopicError(name, same or known)
+    return topic
+
+
 class Topics:
     """The topics of a cluster. Safe to use from several threads.
 
@@ -68,11 +83,7 @@ class Topics:
         :raises UnknownTopicError: there is none of the name.
         :raises BarnabasError: no broker or no registry answers.
         """
-        known = self.names()
-        same = [topic for topic in known if topic.lower() == name.lower()]
-        topic = name if name in same else same[0] if len(same) == 1 else None
-        if topic is None:
-            raise UnknownTopicError(name, same or known)
+        topic = topic_of(name, self.names())
         return self._tables.get(topic) or self.look_again(topic)
 
     def look_again(self, name: str) -> TopicTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,13 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from barnabas.errors import ConfigurationError, TimedOutError
 from barnabas.sql.duckdb_engine import DuckDbEngine
 from barnabas.sql.errors import SqlError, UnknownTopicError
 from barnabas.sql.record_columns import RECORD_COLUMNS, Rows
-from barnabas.sql.topics import TopicTable
+from barnabas.sql.topics import TopicTable, topic_of
 from barnabas.sql.value_columns import JsonColumns
+from tests.searches import examples
 
 pytest.importorskip("duckdb")
 ROWS_PER_BATCH = 1_000
@@ -39,8 +43,7 @@ class ListedTopics:
         self.tables: dict[str, TopicTable] = {}
 
     def get(self, name: str) -> TopicTable:
-        if name not in self.known:
-            raise UnknownTopicError(name, self.known)
+        name = topic_of(name, self.known)
         return self.tables.get(name) or self.look_again(name)
 
     def look_again(self, name: str) -> TopicTable:
@@ -272,3 +275,53 @@ def test_several_statements_are_told_apart(engine) -> None:
     assert rows(engine, commented[0]) == [(";",)]
     assert rows(engine, "explain select 1")
     assert [row[0] for row in rows(engine, "describe clicks")][-1] == "ms"
+
+
+OWN_NAMES = [
+    *("sqlite_master", "pg_class", "pg_orders", "duckdb_tables", "main", "temp", "system", "information_schema"),
+    *("information_schema.tables", "main.clicks", "tables", "databases", "variables", "x.csv", "select", "a.b.c", "0"),
+]
+LEGAL = st.text("abAB01._-", min_size=1, max_size=8).filter(lambda name: name not in (".", ".."))
+
+
+@given(st.sets(LEGAL | st.sampled_from([*OWN_NAMES, "Main", "PG_CLASS", "query"]), min_size=1, max_size=6), st.data())
+@settings(max_examples=examples(20))
+def test_each_topic_is_reached_under_its_own_name(names: set[str], data: st.DataObject) -> None:
+    topics = ListedTopics(*sorted(names), batches=1)
+    with DuckDbEngine(topics) as engine:  # type: ignore[arg-type]
+        for name in data.draw(st.permutations(sorted(names))):
+            assert rows(engine, f'select distinct topic from "{name}"') == [(name,)]
+            assert ("ms", "BIGINT") in {row[:2] for row in rows(engine, f'describe "{name}"')}
+        one, other = data.draw(st.lists(st.sampled_from(sorted(names)), min_size=2, max_size=2))
+        both = f'select distinct o.topic, p.topic as other from "{one}" o, "{other}" p'
+        if one != other and one.lower() == other.lower():
+            with pytest.raises(SqlError, match="query each in a statement of its own"):
+                rows(engine, both)
+        else:
+            assert rows(engine, both) == [(one, other)]
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("select * from main.views", 'are quoted: "main.views"'),
+        ("select * from temp.clicks", "no topic 'temp.clicks'; did you mean 'clicks'"),
+        ("select * from temp.main.clicks", "no topic 'temp.main.clicks'"),
+        ("select * from a.b.c", 'are quoted: "a.b.c"'),
+        ("select * from CLICKS", "no topic 'CLICKS'; did you mean"),
+        ('select * from clicks, "Clicks"', "SQL takes the topics 'Clicks' and 'clicks' for one table"),
+        ("select * from query_table('clicks')", "the function query_table does not find topics"),
+        ("select * from query('from clicks')", "the function query does not find topics"),
+    ],
+)
+def test_a_name_that_may_mean_another_topic_is_refused(query: str, told: str) -> None:
+    with DuckDbEngine(ListedTopics("clicks", "Clicks", "main.views", "a.b.c", "views")) as engine:  # type: ignore[arg-type]
+        rows(engine, 'select topic from "clicks" limit 1')
+        with pytest.raises(SqlError, match=re.escape(told)):
+            rows(engine, query)
+
+
+def test_tables_of_duckdb_are_there_where_no_topic_has_their_name(engine) -> None:
+    assert rows(engine, "select count(*) >= 0 from sqlite_master") == [(True,)]
+    assert rows(engine, "select count(*) >= 0 from information_schema.tables") == [(True,)]
+    assert rows(engine, "with clicks2 as (select 1 as a) select a from CLICKS2") == [(1,)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 
@@ -10,8 +11,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from barnabas.errors import ConfigurationError
-from barnabas.spark.errors import WarehouseError
+from barnabas.spark.errors import HistoryExpiredError, WarehouseError
+from barnabas.spark.spark_catalogs import place_of
+from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_names import table_name_of_topic
+from barnabas.spark.table_place import ICEBERG
+from barnabas.spark.table_store import StoredTable
 from barnabas.spark.tables import read_table
 
 
@@ -47,12 +52,29 @@ def events_of_tables(
 
 def _read(spark: SparkSession, name: str, warehouse: str | Path | None, catalog: str | None) -> DataFrame:
     """Return the rows of a topic's table; what has a dot may be a table in a namespace as well."""
+    table = table_name_of_topic(name)
     try:
-        return read_table(spark, warehouse, table_name_of_topic(name), catalog=catalog)
+        if table != name:
+            _check_is_of_topic(open_place(place_of(table, spark, warehouse, catalog, None, ICEBERG)).begin(table), name)
+        return read_table(spark, warehouse, table, catalog=catalog)
     except WarehouseError:
         if "." not in name:
             raise
     return read_table(spark, warehouse, name, catalog=catalog)
+
+
+def _check_is_of_topic(table: StoredTable, topic: str) -> None:
+    """Check that a table has a topic: `web.views` and `web-views` have tables of one name.
+
+    :raises WarehouseError: it has others.
+    """
+    with suppress(HistoryExpiredError):
+        others = table.ledger().topics if table.exists else {}
+        if others and topic not in others:
+            raise WarehouseError(
+                f"there is no table of topic {topic!r}: table {table.name} has records of "
+                f"{', '.join(map(repr, sorted(others)))}"
+            )
 
 
 def _line(error: AnalysisException) -> str:
