@@ -25,7 +25,7 @@ print()
 print(json.dumps([codes, sorted(sys.modules)]))
 """
 NOT_NEEDED = {
-    "iceberg": {"pandas", "pyspark", "polars", "deltalake", "barnabas.spark.iceberg_maintenance"},
+    "iceberg": {"pandas", "pyspark", "polars", "sqlalchemy", "deltalake", "barnabas.spark.iceberg_maintenance"},
     "delta": {"pandas", "pyspark", "polars", "sqlalchemy", "pyiceberg.catalog.sql", "barnabas.spark.delta_maintenance"},
 }
 

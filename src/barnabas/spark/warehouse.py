@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlparse
 
 import pyarrow as pa
@@ -33,12 +35,13 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.utils.config import Config
 from requests import RequestException
-from sqlalchemy.exc import SQLAlchemyError
 
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.day_files import DataFile
+from barnabas.spark.embedded_catalog import NAME, EmbeddedCatalog
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
 from barnabas.spark.iceberg_files import add_files
 from barnabas.spark.iceberg_history import BOUNDS, expire_beyond_count, lacking_bounds, summary_of
@@ -66,7 +69,8 @@ RETRIES = "commit.retry.num-retries"
 TARGET_FILE_SIZE = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES
 TARGET_FILE_SIZE_DEFAULT = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
 # What a commit may end with that does not say by itself whether it was done.
-_UNCLEAR = (OSError, SQLAlchemyError, RESTError)
+_UNCLEAR: tuple[type[Exception], type[Exception], type[Exception]] = (OSError, RESTError, OSError)
+"""The last one is SQLAlchemy's once a catalog has imported it (`_open_catalog`)."""
 _REFUSED = (CommitFailedException, TableAlreadyExistsError)
 # What leaves a request with a server that may still carry it out, after we have looked. Other catalogs than those whose
 # errors are named here (Hive, Glue) may do so, too.
@@ -109,7 +113,7 @@ class Warehouse:
     @property
     def catalog(self) -> Catalog:
         """pyiceberg's catalog."""
-        return self._catalog
+        return self._catalog.opened() if isinstance(self._catalog, EmbeddedCatalog) else self._catalog
 
     def find_table(self, name: str) -> Table | None:
         """Return a table as it is now, None where there is none.
@@ -200,14 +204,27 @@ def _catalog(place: TablePlace) -> Catalog:
         asked["warehouse"] = f"file://{local_path(place.warehouse)}" if place.is_local else place.warehouse
     if place.catalog is not None and "uri" not in asked and not is_known_to_pyiceberg(place.catalog):
         asked = {**properties_in_spark(place.catalog, settings_of(None)), **asked}
-    return load_catalog(place.catalog or UNNAMED_CATALOG, **asked)
+    return _open_catalog(place.catalog or UNNAMED_CATALOG, asked)
+
+
+def _open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
+    """Return pyiceberg's catalog. One in a database imports SQLAlchemy and fails with its errors from then on."""
+    global _UNCLEAR  # noqa: PLW0603  # to import it here would take most of the time of `barnabas table status`
+    try:
+        return load_catalog(name, **properties)
+    finally:
+        imported = sys.modules.get("sqlalchemy.exc")
+        if imported is not None:
+            _UNCLEAR = (OSError, RESTError, imported.SQLAlchemyError)
 
 
 def _embedded_catalog(folder: Path) -> Catalog:
     folder.mkdir(parents=True, exist_ok=True)
-    return load_catalog(
-        "barnabas", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/tables"
-    )
+    file = folder / "catalog.db"
+    properties = {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": f"file://{folder}/tables"}
+    if Config().get_catalog_config(NAME):  # of pyiceberg's configuration, which has more to say
+        return _open_catalog(NAME, properties)
+    return cast("Catalog", EmbeddedCatalog(file, properties, lambda: _open_catalog(NAME, properties)))
 
 
 def local_path(uri: str) -> Path:
