@@ -26,7 +26,7 @@ print(json.dumps([codes, sorted(sys.modules)]))
 """
 NOT_NEEDED = {
     "iceberg": {"pandas", "pyspark", "polars", "sqlalchemy", "deltalake", "barnabas.spark.iceberg_maintenance"},
-    "delta": {"pandas", "pyspark", "polars", "sqlalchemy", "pyiceberg.catalog.sql", "barnabas.spark.delta_maintenance"},
+    "delta": {"pandas", "pyspark", "polars", "sqlalchemy", "pyiceberg.io.pyarrow", "barnabas.spark.delta_maintenance"},
 }
 
 

@@ -143,7 +143,7 @@ def test_a_catalog_or_a_store_that_does_not_answer_is_told_in_a_line(
 ) -> None:
     send(topic, b"1")
     nowhere = {**lake, "uri": "http://127.0.0.1:9"}
-    with pytest.raises(WarehouseError, match="cannot open the warehouse http://127") as caught:
+    with pytest.raises(WarehouseError, match="cannot open the catalog http://127") as caught:
         load(TOPIC, bootstrap=topic, spark=spark, catalog_properties=nowhere)
     assert "\n" not in str(caught.value)
     no_store = {**lake, "s3.endpoint": "http://127.0.0.1:9", "s3.connect-timeout": "1"}

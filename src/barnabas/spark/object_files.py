@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyarrow.fs import FileSelector, FileSystem
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,8 @@ class StoredFile:
 
 def file_system_of(properties: Mapping[str, str], uri: str) -> tuple[FileSystem, str]:
     """Return the file system of a URI, and the path in it."""
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
     io = PyArrowFileIO(dict(properties))
     scheme, netloc, path = io.parse_location(uri, io.properties)
     return io.fs_by_scheme(scheme, netloc), path
