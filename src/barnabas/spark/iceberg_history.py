@@ -150,10 +150,12 @@ def _delete_unnamed(table: Table, gone: Sequence[Snapshot]) -> None:
     unnamed -= named
     unnamed |= {each.manifest_list for each in gone} - {each.manifest_list for each in table.metadata.snapshots}
     own = table.location_provider().new_metadata_location("")
-    for path in sorted(unnamed):
-        if path.startswith(own):
-            with suppress(FileNotFoundError):
-                table.io.delete(path)
+    list(run(lambda path: _delete(path, table.io), (path for path in unnamed if path.startswith(own))))
+
+
+def _delete(path: str, io: FileIO) -> None:
+    with suppress(FileNotFoundError):
+        io.delete(path)
 
 
 def _merged_at_once(manifest: str) -> list[str]:

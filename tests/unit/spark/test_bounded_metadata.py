@@ -48,8 +48,8 @@ def check(table: LoadedTable, count: int, period: int) -> None:
 
 
 def test_a_day_of_iceberg_commits_leaves_less_than_100_mb(iceberg: LoadedTable) -> None:
-    check(iceberg, 48, 12)
+    check(iceberg, 36, 12)
 
 
 def test_a_day_of_delta_commits_leaves_less_than_100_mb(delta: LoadedTable) -> None:
-    check(delta, 60, 20)
+    check(delta, 45, 15)

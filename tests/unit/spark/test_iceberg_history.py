@@ -23,7 +23,7 @@ from barnabas.spark.warehouse import Warehouse
 from tests.unit.spark.loaded_table import PARTITIONS, LoadedTable
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
-KEPT = 4
+KEPT = 3
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ def test_snapshots_beyond_the_count_expire_with_the_files_that_only_they_name(lo
     commit(loaded, 2)
     metadata = loaded.folder / "tables" / "default" / "clicks" / "metadata"
     (metadata / "snap-of-somebody-else.avro").write_bytes(b"not ours")
-    commit(loaded, 18)
+    commit(loaded, 14)
     table = loaded.table
     snapshots = table.snapshots()
     assert KEPT <= len(snapshots) <= KEPT * 3 // 2 + 1
-    assert snapshots[-1].summary["total-records"] == str(20 * PARTITIONS)
+    assert snapshots[-1].summary["total-records"] == str(16 * PARTITIONS)
     lists = {base_name(each.manifest_list) for each in snapshots}
     assert names(loaded, "snap-*.avro") == lists | {"snap-of-somebody-else.avro"}
     manifests = {base_name(each.manifest_path) for snapshot in snapshots for each in snapshot.manifests(table.io)}
@@ -71,7 +71,7 @@ def test_snapshots_beyond_the_count_expire_with_the_files_that_only_they_name(lo
     assert len(names(loaded, "*.metadata.json")) == 1 + len(table.metadata.metadata_log) == 4
     assert len(table.current_snapshot().manifests(table.io)) <= 8
     check_all_snapshots_can_be_read(loaded)
-    assert loaded.next_offsets() == {loaded.offset_after(20)}
+    assert loaded.next_offsets() == {loaded.offset_after(16)}
 
 
 def test_one_snapshot_of_each_hour_and_day_stays_for_time_travel(loaded: LoadedTable) -> None:

@@ -29,6 +29,7 @@ from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_status import table_status
 from barnabas.spark.table_store import maintain
 from barnabas.spark.tables import scan_table
+from tests.unit.spark.lake import Lake
 from tests.unit.spark.loaded_table import LoadedTable
 
 
@@ -134,6 +135,26 @@ def test_a_partition_spec_that_loads_cannot_write_is_refused_before_work(
         iceberg.store.begin("clicks").check_takes_loads()
     assert table_status(iceberg.store, "clicks").records == 50
     maintain(format_of(iceberg.place).maintainer(iceberg.store, "clicks", SYSTEM_CLOCK))
+
+
+@pytest.mark.parametrize("changed", ["t", "bad"])
+def test_a_load_into_a_changed_table_leaves_all_tables_and_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    lake = Lake(tmp_path, "iceberg")
+    lake.stand_in(monkeypatch)
+    lake.values = [b'{"country": "nl"}', b"bad"]
+    lake.load()
+    with lake.open().look(changed).table.update_spec() as spec:
+        spec.add_field("country" if changed == "t" else "reason", IdentityTransform())
+    lake.values += [b'{"country": "nl"}', b'{"country": "de"}', b"worse"]
+    files = lake.files()
+    with pytest.raises(WarehouseError, match=rf"table default\.{changed} is partitioned by identity"):
+        lake.load()
+    assert lake.files() == files
+    with lake.open().look(changed).table.update_spec() as spec:
+        spec.remove_field("country" if changed == "t" else "reason")
+    assert lake.load().records == 3
 
 
 def test_specs_that_files_of_a_day_fit_are_loaded(iceberg: LoadedTable) -> None:
