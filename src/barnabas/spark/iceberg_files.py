@@ -18,12 +18,17 @@ from pyiceberg.io.pyarrow import (
     parquet_file_to_data_file,
     parquet_path_to_id_mapping,
 )
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles, _ManifestMergeManager, _MergeAppendFiles
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
 
+TIER_MANIFESTS = 10
+MANIFEST_BYTES_MAX = 8 * 1024 * 1024
+"""Longer manifests are not merged any more: it is Iceberg's own target size."""
 FOOTERS_AT_ONCE = 32
 """A footer of a file with hundreds of columns is most of a megabyte in memory."""
 
@@ -43,10 +48,49 @@ def add_files(transaction: Transaction, paths: Sequence[str], properties: Mappin
     merges = property_as_bool(
         metadata.properties, TableProperties.MANIFEST_MERGE_ENABLED, TableProperties.MANIFEST_MERGE_ENABLED_DEFAULT
     )
-    update = transaction.update_snapshot(snapshot_properties=dict(properties))
-    with update.merge_append() if merges else update.fast_append() as append:
-        for file in files:
-            append.append_data_file(file)
+    kind = TieredAppend if merges else _FastAppendFiles
+    append = kind(Operation.APPEND, transaction, transaction._table.io, snapshot_properties=dict(properties))
+    for file in files:
+        append.append_data_file(file)
+    append.commit()
+
+
+class TieredAppend(_MergeAppendFiles):
+    """An append that keeps manifests few, and writes the entry of a file again only as often as manifests have tiers.
+
+    pyiceberg's own merge fills one manifest up to a target size. Close to that size it writes all of it with each
+    commit. Here ten manifests of a tier (`TIER_MANIFESTS`, or `commit.manifest.min-count-to-merge`) become one of the
+    next tier, which has about ten times more files.
+    """
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        asked = self._transaction.table_metadata.properties.get(TableProperties.MANIFEST_MIN_MERGE_COUNT, "")
+        least = max(2, int(asked)) if asked.isdecimal() else TIER_MANIFESTS
+        merge = _ManifestMergeManager(0, 0, merge_enabled=True, snapshot_producer=self)._create_manifest
+        tiers: dict[tuple[int, int], list[ManifestFile]] = {}
+        kept = []
+        for manifest in manifests:
+            if manifest.content == ManifestContent.DATA and manifest.manifest_length < MANIFEST_BYTES_MAX:
+                tiers.setdefault((manifest.partition_spec_id, tier_of(manifest)), []).append(manifest)
+            else:
+                kept.append(manifest)
+        for spec_id, tier in sorted(tiers):
+            if len(tiers[spec_id, tier]) < least:
+                kept += tiers[spec_id, tier]
+                continue
+            merged = merge(spec_id, tiers[spec_id, tier])
+            above = (spec_id, tier_of(merged))
+            if above in tiers and above[1] > tier:
+                tiers[above].append(merged)
+            else:
+                kept.append(merged)
+        return kept
+
+
+def tier_of(manifest: ManifestFile) -> int:
+    """Return the tier of a manifest: 0 for one of less than 10 files, 1 for less than 100, and so on."""
+    files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+    return len(str(max(1, files))) - 1
 
 
 def _described(io: FileIO, metadata: TableMetadata, paths: Sequence[str]) -> Iterator[DataFile]:

@@ -6,7 +6,7 @@ a table of Barnabas' own lacks, and leaves a value that somebody has chosen:
 
     write.metadata.delete-after-commit.enabled,     old metadata files: pyiceberg deletes those that the table's own
     write.metadata.previous-versions-max            log of metadata files no longer names
-    commit.manifest-merge.enabled and its bounds    manifests: a commit puts many small ones together
+    commit.manifest-merge.enabled                   manifests: a commit puts ten small ones together (iceberg_files.py)
     barnabas.snapshots-max                          snapshots: `expire_beyond_count` below; 0 keeps all of them
 
 A snapshot that is expired by count must be one that Barnabas has committed. These stay: the newest ones, those that a
@@ -42,9 +42,6 @@ BOUNDS: Mapping[str, str] = {
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
     TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "10",
     TableProperties.MANIFEST_MERGE_ENABLED: "true",
-    TableProperties.MANIFEST_MIN_MERGE_COUNT: "20",
-    # A merge rewrites what it merges: with Iceberg's 8 MB each would rewrite all manifests of most tables.
-    TableProperties.MANIFEST_TARGET_SIZE_BYTES: str(256 * 1024),
     SNAPSHOTS_MAX: "50",
 }
 """The properties that tables of Barnabas' own have."""

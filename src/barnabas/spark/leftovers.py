@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from barnabas.spark.errors import WarehouseError, is_as_before
-from barnabas.spark.object_files import files_below, remove_below, remove_file
+from barnabas.spark.library_errors import library_errors
+from barnabas.spark.object_files import file_system_of, files_below, remove_below, remove_file
 
 if TYPE_CHECKING:
     from barnabas.spark.table_store import Location
@@ -136,10 +137,12 @@ Folder = LoadFolder | RemoteFolder
 def claim_folder(location: Location, load_id: str, table: str) -> Folder:
     """Return the folder of a new load, wherever its table is.
 
-    :raises WarehouseError: the warehouse is full or not writable.
+    :raises WarehouseError: the warehouse is full or not writable, or of a kind that nothing here can write to.
     """
     folder = location.local_folder
     if folder is None:
+        with library_errors(f"table {table} is as before: cannot write to {location.uri}"):
+            file_system_of(location.properties, location.uri)
         return RemoteFolder(location.properties, f"{location.uri}/data/{load_id}")
     try:
         return LoadFolder.claim(folder, load_id)

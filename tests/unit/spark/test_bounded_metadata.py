@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.spark import iceberg_files
 from barnabas.spark.iceberg_history import BOUNDS, SNAPSHOTS_MAX
 from barnabas.spark.table_status import table_status
 from tests.unit.spark.loaded_table import PARTITIONS, LoadedTable
@@ -18,7 +19,7 @@ def iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedTable:
     """A table that reaches its usual size after some commits, and not only after a hundred."""
     monkeypatch.setitem(BOUNDS, SNAPSHOTS_MAX, "8")
     monkeypatch.setitem(BOUNDS, "write.metadata.previous-versions-max", "3")
-    monkeypatch.setitem(BOUNDS, "commit.manifest.min-count-to-merge", "5")
+    monkeypatch.setattr(iceberg_files, "TIER_MANIFESTS", 4)
     return LoadedTable(tmp_path, "iceberg")
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -18,7 +20,7 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from barnabas.spark import iceberg_files
-from barnabas.spark.iceberg_files import add_files
+from barnabas.spark.iceberg_files import TieredAppend, add_files
 
 SCHEMA = Schema(
     NestedField(1, "number", LongType()), NestedField(2, "text", StringType()), NestedField(3, "at", TimestamptzType())
@@ -111,3 +113,31 @@ def test_file_with_another_column_is_refused_wherever_it_stands(tmp_path: Path) 
     with pytest.raises(ValueError, match="more columns: more"):
         commit(table, add_files, paths)
     assert table.refresh().current_snapshot() is None
+
+
+class Manifest(SimpleNamespace):
+    """What a merge looks at: a manifest of so many files."""
+
+    content, manifest_length, partition_spec_id, existing_files_count = ManifestContent.DATA, 6_000, 0, 0
+
+
+def test_manifests_of_a_day_stay_few_and_an_entry_is_written_once_for_each_tier(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[int] = []
+
+    def merge(_spec_id: int, manifests: Sequence[Manifest]) -> Manifest:
+        written.append(sum(each.added_files_count for each in manifests))
+        return Manifest(added_files_count=written[-1])
+
+    manager = SimpleNamespace(_create_manifest=merge)
+    monkeypatch.setattr(iceberg_files, "_ManifestMergeManager", lambda *_sizes, **_options: manager)
+    append: Any = SimpleNamespace(_transaction=SimpleNamespace(table_metadata=SimpleNamespace(properties={})))
+    manifests: list[Any] = []
+    most = 0
+    for _ in range(8_640):
+        manifests = TieredAppend._process_manifests(append, [Manifest(added_files_count=1), *manifests])
+        most = max(most, len(manifests))
+    assert sum(each.added_files_count for each in manifests) == 8_640
+    assert most <= 4 * 9
+    assert sum(written) <= 3 * 8_640

@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 
 from barnabas.clock import ManualClock
+from barnabas.spark import iceberg_files
 from barnabas.spark import warehouse as warehouse_module
 from barnabas.spark.iceberg_history import BOUNDS, SNAPSHOTS_MAX, beyond_count, expire_beyond_count
 from barnabas.spark.iceberg_maintenance import IcebergMaintainer
@@ -30,7 +31,7 @@ KEPT = 3
 def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedTable:
     monkeypatch.setitem(BOUNDS, SNAPSHOTS_MAX, str(KEPT))
     monkeypatch.setitem(BOUNDS, "write.metadata.previous-versions-max", "3")
-    monkeypatch.setitem(BOUNDS, "commit.manifest.min-count-to-merge", "4")
+    monkeypatch.setattr(iceberg_files, "TIER_MANIFESTS", 4)
     return LoadedTable(tmp_path, "iceberg")
 
 

@@ -23,11 +23,12 @@ from barnabas.spark.errors import (
     UnknownTopicError,
     WarehouseError,
 )
+from barnabas.spark.leftovers import claim_folder
 from barnabas.spark.library_errors import library_errors, reason_of
 from barnabas.spark.table_formats import format_of, open_place
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_status import table_status
-from barnabas.spark.table_store import maintain
+from barnabas.spark.table_store import Location, maintain
 from barnabas.spark.tables import scan_table
 from tests.unit.spark.lake import Lake
 from tests.unit.spark.loaded_table import LoadedTable
@@ -97,6 +98,11 @@ def test_a_catalog_that_cannot_be_opened_is_refused_in_one_line(
     with pytest.raises(kind, match=words) as raised:
         open_place(TablePlace.of(catalog="h", catalog_properties=properties))
     assert "\n" not in str(raised.value)
+
+
+def test_a_storage_that_nothing_here_can_write_to_is_refused_before_work() -> None:
+    with pytest.raises(WarehouseError, match="cannot write to foo://lake/t: Unrecognized filesystem"):
+        claim_folder(Location("foo://lake/t", {}), "one", "t")
 
 
 def _raise(error: Exception) -> None:
