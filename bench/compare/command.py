@@ -134,6 +134,6 @@ def main() -> int:
         return EXIT_WRONG_INPUT
     finally:
         end_descendants()
-    show(asked, "bench.compare", lines(rows, asked.pairs, caption), data(rows, asked.pairs))
+    show(asked, "bench.compare", lines(rows, asked.pairs, caption), data(rows, asked.pairs, caption))
     verdicts = [row.verdict(asked.pairs) for row in rows]
     return interrupted.exit_code or (EXIT_FAILED if any(each.startswith("FAIL") for each in verdicts) else 0)

@@ -93,8 +93,8 @@ def caption_of(base: Side, checkout: Side, pairs: int, *, is_smoke: bool = False
     )
 
 
-def data(rows: Sequence[Row], pairs: int) -> Iterator[dict[str, Any]]:
-    """Return the rows as plain data, with each measurement."""
+def data(rows: Sequence[Row], pairs: int, caption: str) -> Iterator[dict[str, Any]]:
+    """Return the rows as plain data, with each measurement; the caption names the commits."""
     for row in rows:
         yield {
             "workload": row.workload,
@@ -105,6 +105,7 @@ def data(rows: Sequence[Row], pairs: int) -> Iterator[dict[str, Any]]:
             "ratio": asdict(row.interval) if row.interval else None,
             "cpu_ratio": row.cpu_ratio,
             "verdict": row.verdict(pairs),
+            "caption": caption,
         }
 
 

@@ -120,7 +120,8 @@ def test_the_table_is_aligned_and_ends_with_its_caption() -> None:
 def test_too_few_pairs_have_figures_and_no_verdict() -> None:
     row = Row("W4", RATE, measured(1.0, 1.0), measured(0.5))
     assert row.verdict(7) == "1 of 7 pairs"
-    (kept,) = data([row], 7)
+    (kept,) = data([row], 7, caption_of(BASE, CHECKOUT, 7))
+    assert kept["caption"].startswith("checkout bbbbbbb against base aaaaaaa")
     assert kept["ratio"] == {"median": 0.5, "low": 0.5, "high": 0.5}
     assert kept["base"] == [{"value": 1.0, "cpu_s": None}] * 2
 
