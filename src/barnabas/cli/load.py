@@ -362,6 +362,9 @@ def _remarks(table: TableLoad) -> Iterator[str]:
     if table.not_renamed:
         beside = ", ".join(f"{old} stays beside {new}" for old, new in table.not_renamed.items())
         yield f"not renamed: {beside}, its new name by a schema"
+    for name, counts in table.further_columns.items():
+        places = ", ".join(f"{counted(count, 'value')} in {column}" for column, count in counts.items())
+        yield f"field {name!r} has further columns for values of other types: {places}"
     if table.kept_values:
         yield f"kept whole in `value`: {counted(table.kept_values, 'value')} of {table.records:,} (--keep-values)"
     if table.lost_values:
@@ -407,6 +410,7 @@ def _as_json(table: TableLoad) -> dict[str, object]:
         "snapshot_id": table.snapshot_id,
         "kept_values": table.kept_values,
         "lost_values": table.lost_values,
+        "further_columns": {name: dict(counts) for name, counts in table.further_columns.items()},
         "bad_records": dict(table.bad.reasons),
         "dead_letters": table.dead_letters,
         "dead_letter_rows": table.dead_letter_rows,

@@ -164,6 +164,8 @@ def _told(load: TableLoad) -> dict[str, object]:
         told["kept_values"] = load.kept_values
     if load.lost_values:
         told["lost_values"] = load.lost_values
+    if load.further_columns:
+        told["further_columns"] = {name: dict(counts) for name, counts in load.further_columns.items()}
     if load.new_fields:
         told["new_fields"] = dict(load.new_fields)
     if load.not_renamed:

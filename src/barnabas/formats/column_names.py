@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from itertools import count
 
+from barnabas.formats.further_columns import is_further, usual_name
+
 RESERVED = frozenset(
     {
         *("topic", "partition", "offset", "timestamp", "key", "value", "headers", "raw_timestamp_ms"),
@@ -32,15 +34,17 @@ def column_names(fields: Iterable[str], taken: Iterable[str] = ()) -> dict[str, 
     {'origin': 'origin', 'userId': 'userId', 'timestamp': 'value_timestamp', 'userid': 'value_userid'}
     """
     taken = set(RESERVED) | {sql_key(column) for column in taken}
-    columns, clashing = {}, []
+    columns, clashing, further = {}, [], []
     for field in fields:
-        if field and sql_key(field) not in taken and not _NOT_IN_NAMES.search(field):
+        if is_further(field):
+            further.append(field)
+        elif field and sql_key(field) not in taken and not _NOT_IN_NAMES.search(field):
             columns[field] = field
             taken.add(sql_key(field))
         else:
             clashing.append(field)
-    for field in clashing:
-        name = wanted = CLASH_PREFIX + _NOT_IN_NAMES.sub("_", field)
+    for field in (*clashing, *further):
+        name = wanted = usual_name(field) if is_further(field) else CLASH_PREFIX + _NOT_IN_NAMES.sub("_", field)
         for number in count(2):
             if sql_key(name) not in taken:
                 break

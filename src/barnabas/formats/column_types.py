@@ -19,6 +19,7 @@ from typing import TypeAlias, cast
 import pyarrow as pa
 
 from barnabas.errors import ConfigurationError
+from barnabas.formats.further_columns import field_of, is_further, stored_names
 
 ColumnType: TypeAlias = "str | dict[str, ColumnType] | list[ColumnType]"
 MaybeType: TypeAlias = "ColumnType | None"
@@ -186,8 +187,9 @@ def settled(column_type: MaybeType, depth: int = 0) -> ColumnType:
 
 def is_good_struct(fields: Mapping[str, object]) -> bool:
     """Whether SQL can tell the fields of a struct apart, and there are not too many."""
-    names = {name.upper().lower() for name in fields}
-    are_distinct = len(names) == len(fields) and not any(not name or _NOT_IN_NAMES.search(name) for name in fields)
+    stored = stored_names(fields).values()
+    names = {name.upper().lower() for name in stored}
+    are_distinct = len(names) == len(fields) and not any(not name or _NOT_IN_NAMES.search(name) for name in stored)
     return 0 < len(fields) <= STRUCT_FIELDS_MAX and are_distinct
 
 
@@ -197,8 +199,9 @@ def grown(
     """Return the fields of a table after records were seen that have others: new ones, and types that widen safely.
 
     Safe is int to long, float to double, a decimal with more digits before the point, and a struct with more fields:
-    what Iceberg does without touching old files. Any other type stays as it is. A field that was only null so far
-    stays without a column, until somebody knows its type.
+    what Iceberg does without touching old files. Any other type stays as it is, and the field gets a further column for
+    the values that do not fit (further_columns.py). A field that was only null so far stays without a column, until
+    somebody knows its type.
 
     :param widens: False where no type can become a wider one; structs get fields all the same, but in maps.
 
@@ -206,7 +209,14 @@ def grown(
     {'a': 'long', 'b': 'long', 'c': 'double'}
     """
     after = dict(table)
-    for name, column_type in found.items():
+    for name, kind in found.items():
+        field, column_type = field_of(name), kind
+        if field in after:
+            own = _widened(after[field], kind, widens=widens)
+            if takes(own, kind, widens=False):
+                after[field] = own
+                continue
+            column_type = further_type(kind)
         if name in after:
             after[name] = _widened(after[name], column_type, widens=widens)
         elif column_type is not None and len(after) < fields_max:
@@ -214,11 +224,13 @@ def grown(
     return after
 
 
-def takes(column: ColumnType, found: MaybeType) -> bool:
+def takes(column: ColumnType, found: MaybeType, *, widens: bool = True) -> bool:
     """Whether a column, once it has grown, holds all values of a type; fields that a struct gets are no hindrance.
 
     That is for values with schemas: where others are written into a column of text as JSON, these have nothing there.
     Text takes numbers and booleans of theirs.
+
+    :param widens: whether it may become a column of a wider type for that.
 
     >>> takes("int", "long"), takes("long", "double"), takes({"a": "int"}, {"a": "long", "b": "date"})
     (True, False, True)
@@ -226,13 +238,73 @@ def takes(column: ColumnType, found: MaybeType) -> bool:
     (True, False, False)
     """
     if isinstance(column, dict) and isinstance(found, dict):
-        return all(takes(column[name], kind) for name, kind in found.items() if name in column)
+        return all(takes(column[name], kind, widens=widens) for name, kind in found.items() if name in column)
     if isinstance(column, list) and isinstance(found, list) and len(column) == len(found):
-        return all(map(takes, column, found))
+        return all(takes(*pair, widens=widens) for pair in zip(column, found, strict=True))
     if column == "string" and (not isinstance(found, str | None) or found == "timestamp" or found in WITH_SCHEMA_TYPES):
         return False
-    after = _widened(column, found, widens=True)
+    after = _widened(column, found, widens=widens)
     return wider(after, found) == after
+
+
+def type_word(column_type: MaybeType) -> str:
+    """Return the word for a type in the name of a further column.
+
+    >>> type_word("double"), type_word("decimal(38,2)"), type_word([["long"]]), type_word({"a": "long"})
+    ('double', 'decimal', 'list_list_long', 'struct')
+    """
+    if isinstance(column_type, dict):
+        return "struct"
+    if isinstance(column_type, list):
+        return "map" if len(column_type) == 2 else f"list_{type_word(column_type[0])}"
+    return "decimal" if decimal_parts(column_type) else column_type or "string"
+
+
+def further_type(column_type: MaybeType) -> MaybeType:
+    """Return the type of a further column: one of decimals has as many digits after the point as there may be."""
+    return f"decimal({DECIMAL_DIGITS},{SCALE_MAX})" if decimal_parts(column_type) else column_type
+
+
+def stored_type(column_type: ColumnType) -> ColumnType:
+    """Return a type with the names that fields of structs have in the table.
+
+    >>> stored_type({"n": "long", further_key("n", "double"): "double"})
+    {'n': 'long', 'n_double': 'double'}
+    """
+    if isinstance(column_type, dict):
+        names = stored_names(column_type)
+        return {names[key]: stored_type(inner) for key, inner in column_type.items()}
+    return [stored_type(inner) for inner in column_type] if isinstance(column_type, list) else column_type
+
+
+def stored_paths(column_type: ColumnType, path: str) -> dict[str, str]:
+    """Return the keys of further columns within a column, by their paths in the table, with dots.
+
+    >>> stored_paths([{"n": "long", further_key("n", "double"): "double"}], "items")
+    {'items.element.n_double': 'n\x1fdouble'}
+    """
+    found: dict[str, str] = {}
+    if isinstance(column_type, dict):
+        for key, name in stored_names(column_type).items():
+            if is_further(key):
+                found[f"{path}.{name}"] = key
+            found |= stored_paths(column_type[key], f"{path}.{name}")
+    elif isinstance(column_type, list):
+        found |= stored_paths(column_type[-1], f"{path}.{'element' if len(column_type) == 1 else 'value'}")
+    return found
+
+
+def type_of_stored(column_type: ColumnType, path: str, further: Mapping[str, str]) -> ColumnType:
+    """Return the type of a column, given that in the table and what `stored_paths` has returned."""
+    if isinstance(column_type, dict):
+        return {
+            further.get(f"{path}.{name}", name): type_of_stored(inner, f"{path}.{name}", further)
+            for name, inner in column_type.items()
+        }
+    if isinstance(column_type, list):
+        step = "element" if len(column_type) == 1 else "value"
+        return [*column_type[:-1], type_of_stored(column_type[-1], f"{path}.{step}", further)]
+    return column_type
 
 
 def _widened(column: ColumnType, found: MaybeType, *, widens: bool) -> ColumnType:

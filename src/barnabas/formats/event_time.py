@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from barnabas.errors import ConfigurationError
 from barnabas.formats import times
 from barnabas.formats.field_aliases import Aliases, Path
+from barnabas.formats.further_columns import field_of
 from barnabas.formats.json_fields import SCHEMA_ID_BYTES
 from barnabas.formats.lines import as_text
 from barnabas.formats.times import FORMS, TIME_TYPE, UNITS, TimeUnit
@@ -128,20 +129,28 @@ class EventTime:
         :param columns: by the names of their fields.
         """
         first, *within = self.path
-        column = columns.get(first)
+        found = _columns_of(first, columns)
         for name in within:
-            column = None if column is None else _within(column, name)
-        exact = columns.get(self.source) if within else None
-        return [each for each in (exact, column) if each is not None]
+            found = [inner for column in found for inner in _within(column, name)]
+        return [*(_columns_of(self.source, columns) if within else ()), *found]
 
 
-def _within(column: pa.Array, name: str) -> pa.Array | None:
+def _columns_of(field: str, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
+    """Return the column of a field, and its further ones."""
+    return [column for key, column in columns.items() if field in (key, field_of(key))]
+
+
+def _within(column: pa.Array, name: str) -> list[pa.Array]:
     kind = column.type
-    if pa.types.is_struct(kind) and kind.get_field_index(name) >= 0:
-        return pc.struct_field(column, name)
+    if pa.types.is_struct(kind):
+        return [
+            pc.struct_field(column, [number])
+            for number, each in enumerate(kind)
+            if name in (each.name, field_of(each.name))
+        ]
     if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
-        return pc.map_lookup(column, pa.scalar(name), "last")
-    return None
+        return [pc.map_lookup(column, pa.scalar(name), "last")]
+    return []
 
 
 def times_of_column(column: pa.Array, near: pa.Array, unit: TimeUnit | None, zone: str | None = None) -> pa.Array:

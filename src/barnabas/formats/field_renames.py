@@ -16,6 +16,7 @@ from typing import cast
 
 from barnabas.formats.column_types import STRUCT_FIELDS_MAX, ColumnType, Fields, MaybeType, is_good_struct, takes, wider
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases, last_names
+from barnabas.formats.further_columns import field_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class Renaming:
             is_free = new not in fields and new not in renamed.values() and new not in known.names
             if old in fields and new in found and is_free and takes(fields[old], found[new]):
                 renamed[old] = new
+        for key in fields:
+            field = field_of(key)
+            if field in renamed:
+                renamed[key] = renamed[field] + key[len(field) :]
         left = {*fields, *renamed.values()} - set(renamed)
         names = _with_new_name(known.names, renamed)
         for old, new in now.items():

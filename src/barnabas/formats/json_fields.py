@@ -40,11 +40,15 @@ from barnabas.formats.column_types import (
     MaybeType,
     arrow_type,
     decimal_parts,
+    further_type,
     is_good_struct,
     merge_fields,
+    settled,
     type_of_arrow,
+    type_word,
     wider,
 )
+from barnabas.formats.further_columns import further_key, is_further, keys_of_fields
 
 DEPTH_MAX = 1_000
 """Of objects and arrays in a value that goes to Arrow's parser."""
@@ -124,7 +128,62 @@ def infer_fields(values: pa.Array, rules: JsonRules = PLAIN) -> Fields:
 
 def _note_fields(fields: Fields, items: Iterable[tuple[str, object]], rules: JsonRules) -> None:
     for name, item in items:
-        fields[name] = wider(fields.get(name), _type_of(item, rules))
+        if not is_further(name):
+            fields[name] = wider(fields.get(name), _type_of(item, rules))
+
+
+def _note_misfit(found: Fields, name: str, item: object, types: Mapping[str, ColumnType], rules: JsonRules) -> None:
+    """Note which columns a field needs for an item that it has no column for, or none that takes it."""
+    if name not in types or is_further(name):
+        _note_fields(found, [(name, item)], rules)
+    elif _is_alike(item, types[name]):
+        found[name] = wider(found.get(name), _misfits_within(item, types[name], rules))
+    else:
+        for key, kind in _further_types(name, item, types[name], rules):
+            if key not in types:
+                if _convert(item, settled(further_type(kind)), rules)[0]:
+                    found[key] = wider(found.get(key), kind)
+                    return
+            elif _is_alike(item, types[key]):
+                found[key] = wider(found.get(key), _misfits_within(item, types[key], rules))
+                return
+
+
+def _misfits_within(item: object, column_type: ColumnType, rules: JsonRules) -> MaybeType:
+    """Return those fields of an object, or of the objects of a list, that lack a column."""
+    if isinstance(item, dict) and isinstance(column_type, dict):
+        found: Fields = {}
+        for name, each in item.items():
+            if is_further(name) or name not in column_type or not _place(name, each, column_type, rules)[0]:
+                _note_misfit(found, name, each, column_type, rules)
+        return cast("ColumnType", found)
+    assert isinstance(item, list), "they are alike"
+    assert isinstance(column_type, list), "they are alike"
+    within = [_misfits_within(each, column_type[0], rules) for each in item if each is not None]
+    return [cast("ColumnType", reduce(wider, within, None))]
+
+
+def _is_alike(item: object, column_type: ColumnType) -> bool:
+    """Whether an item is an object in a column of structs, or a list of such ones: what does not fit is within it."""
+    if isinstance(column_type, dict):
+        return isinstance(item, dict)
+    is_deep = isinstance(column_type, list) and not isinstance(column_type[0], str)
+    return (
+        is_deep
+        and isinstance(item, list)
+        and all(each is None or _is_alike(each, cast("list[ColumnType]", column_type)[0]) for each in item)
+    )
+
+
+def _further_types(
+    name: str, item: object, column_type: ColumnType, rules: JsonRules
+) -> Iterator[tuple[str, MaybeType]]:
+    """Yield the further columns that may take an item, with their types, the closest one first."""
+    kind = settled(_type_of(item, rules))
+    if wider(column_type, kind) != column_type:
+        yield further_key(name, type_word(kind)), kind
+    if decimal_parts(kind):
+        yield further_key(name, "double"), "double"
 
 
 def _infer_at_once(values: pa.Array, rules: JsonRules) -> Fields | None:
@@ -132,7 +191,7 @@ def _infer_at_once(values: pa.Array, rules: JsonRules) -> Fields | None:
     table = _parse_lines(values, pajson.ParseOptions())
     if table is None:
         return None
-    fields = {column.name: type_of_arrow(column.type) for column in table.schema}
+    fields = {column.name: type_of_arrow(column.type) for column in table.schema if not is_further(column.name)}
     if not rules.nested:
         fields = {name: "string" if isinstance(kind, dict | list) else kind for name, kind in fields.items()}
     return None if rules.decimals and "double" in repr(list(fields.values())) else fields
@@ -140,7 +199,8 @@ def _infer_at_once(values: pa.Array, rules: JsonRules) -> Fields | None:
 
 def decode(values: pa.Array, fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN) -> Parsed:
     """Decode values (binary) into a column per field, in the order of `fields`."""
-    columns = _decode_at_once(values, fields)
+    further = keys_of_fields(fields)
+    columns = _decode_with_further(values, fields, further) if further else _decode_at_once(values, fields)
     if columns is not None:
         return Parsed(columns, pa.repeat(pa.scalar(True), len(values)))
     if len(values) <= PART_ROWS:
@@ -186,6 +246,36 @@ def _decode_at_once(values: pa.Array, fields: Mapping[str, ColumnType]) -> list[
     schema = pa.schema([(name, arrow_type(column_type)) for name, column_type in fields.items()])
     table = _parse_lines(values, pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"))
     return None if table is None else [_one_chunk(table.column(name)) for name in fields]
+
+
+def _decode_with_further(
+    values: pa.Array, fields: Mapping[str, ColumnType], further: Mapping[str, Sequence[str]]
+) -> list[pa.Array] | None:
+    """Decode with Arrow's parser, None where a value needs another further column than one of doubles for integers."""
+    usual = {name: kind for name, kind in fields.items() if not is_further(name)}
+    numbers = {
+        name: key
+        for name, keys in further.items()
+        if (key := further_key(name, "double")) in keys and usual.get(name) in ("int", "long")
+    }
+    decoded = _decode_at_once(values, usual)
+    if decoded is not None:
+        columns = dict(zip(usual, decoded, strict=True))
+    elif numbers and (decoded := _decode_at_once(values, usual | dict.fromkeys(numbers, "double"))) is not None:
+        columns = dict(zip(usual, decoded, strict=True))
+        for name, key in numbers.items():
+            number = columns[name]
+            size = pc.abs(number)
+            is_whole = pc.equal(pc.floor(number), number)
+            greatest = _INT_MAX if usual[name] == "int" else _EXACT_MAX - 1  # the double 2^53 may have been 2^53 + 1
+            if pc.any(pc.and_(is_whole, pc.greater(size, float(greatest)))).as_py():
+                return None
+            nothing = pa.scalar(None, number.type)
+            columns[name] = pc.if_else(is_whole, number, nothing).cast(arrow_type(usual[name]))
+            columns[key] = pc.if_else(is_whole, nothing, number)
+    else:
+        return None
+    return [columns[key] if key in columns else pa.nulls(len(values), arrow_type(fields[key])) for key in fields]
 
 
 def _parse_lines(values: pa.Array, options: pajson.ParseOptions) -> pa.Table | None:
@@ -273,13 +363,15 @@ def _decode_one_by_one(values: Sequence[bytes | None], fields: Mapping[str, Colu
             continue
         whole[row] = True
         for name, item in parsed.items():
-            if name in fields:
-                fits, columns[name][row] = _convert(item, fields[name])
-                if not fits:
+            has_column = name in fields and not is_further(name)
+            if has_column:
+                has_column, key, converted = _place(name, item, fields, rules)
+                columns[key][row] = converted
+                if not has_column:
                     reasons[row] = _misfit(name, fields[name])
-            if name not in fields or not fits:
+            if not has_column:
                 whole[row] = False
-                _note_fields(found, [(name, item)], rules)
+                _note_misfit(found, name, item, fields, rules)
     arrays = [pa.array(columns[name], arrow_type(column_type)) for name, column_type in fields.items()]
     return Parsed(arrays, pa.array(whole, pa.bool_()), reasons if any(reasons) else None, found)
 
@@ -360,14 +452,27 @@ def _decimal(number: float) -> Decimal:
     return Decimal(number.text if isinstance(number, WrittenNumber) else repr(number))
 
 
-def _convert(item: object, column_type: ColumnType) -> tuple[bool, Any]:
+def _place(name: str, item: object, types: Mapping[str, ColumnType], rules: JsonRules) -> tuple[bool, str, Any]:
+    """Return whether a column of a field takes an item, the key of that column, and as much of the item as it takes."""
+    fits, converted = _convert(item, types[name], rules)
+    if fits or _is_alike(item, types[name]):
+        return fits, name, converted
+    for key, _ in _further_types(name, item, types[name], rules):
+        if key in types:
+            fits, other = _convert(item, types[key], rules)
+            if fits or _is_alike(item, types[key]):
+                return fits, key, other
+    return False, name, converted
+
+
+def _convert(item: object, column_type: ColumnType, rules: JsonRules) -> tuple[bool, Any]:
     """Return whether the column takes the item, and as what: as much of it as it takes."""
     if item is None:
         return True, None
     if isinstance(column_type, dict):
-        return _convert_object(item, column_type)
+        return _convert_object(item, column_type, rules)
     if isinstance(column_type, list):
-        return _convert_list(item, column_type[0])
+        return _convert_list(item, column_type[0], rules)
     try:
         converted = _convert_plain(item, column_type)
     except (OverflowError, ValueError, InvalidOperation, struct.error):
@@ -375,22 +480,23 @@ def _convert(item: object, column_type: ColumnType) -> tuple[bool, Any]:
     return converted is not None, converted
 
 
-def _convert_object(item: object, types: Mapping[str, ColumnType]) -> tuple[bool, Any]:
+def _convert_object(item: object, types: Mapping[str, ColumnType], rules: JsonRules) -> tuple[bool, Any]:
     if not isinstance(item, dict):
         return False, None
     fits, converted = True, {}
     for name, each in item.items():
-        each_fits = name in types
-        if each_fits:
-            each_fits, converted[name] = _convert(each, types[name])
+        each_fits = each is None  # a field that is only null gets no column; comparing tells that it does not come back
+        if name in types and not is_further(name):
+            each_fits, key, of_each = _place(name, each, types, rules)
+            converted[key] = of_each
         fits = fits and each_fits
     return fits, converted
 
 
-def _convert_list(item: object, element: ColumnType) -> tuple[bool, Any]:
+def _convert_list(item: object, element: ColumnType, rules: JsonRules) -> tuple[bool, Any]:
     if not isinstance(item, list):
         return False, None
-    pairs = [_convert(each, element) for each in item]
+    pairs = [_convert(each, element, rules) for each in item]
     return all(fits for fits, _ in pairs), [converted for _, converted in pairs]
 
 

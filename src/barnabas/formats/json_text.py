@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.formats.decoding import TOMBSTONE, VALUE
+from barnabas.formats.further_columns import is_further, keys_of_fields
 from barnabas.formats.json_values import Path, nulls_beside
 
 SAME = "same"
@@ -105,18 +106,22 @@ def _search_same(forms: pa.Array, values: pa.Array, left: pa.Array, columns: Map
     found: list[str | None] = []
     for original, composed in zip(values.filter(left).to_pylist(), made.to_pylist(), strict=True):
         nulls = nulls_beside(original, composed)
-        if nulls:
-            places = sorted(_place(path, columns) for path in nulls)
-            found.append(f"{SAME}:{','.join('.'.join(map(str, place)) for place in places)}")
+        places = None if nulls is None else [_place(path, columns) for path in nulls]
+        if places is None or None in places:
+            found.append(None)
         else:
-            found.append(None if nulls is None else SAME)
+            listed = ",".join(".".join(map(str, place)) for place in sorted(filter(None, places)))
+            found.append(f"{SAME}:{listed}" if listed else SAME)
     return pc.replace_with_mask(forms, left, pc.coalesce(pa.array(found, pa.string()), forms.filter(left)))
 
 
-def _place(path: Path, columns: Mapping[str, pa.Array]) -> Place:
+def _place(path: Path, columns: Mapping[str, pa.Array]) -> Place | None:
+    """Return the place of a field; None where its column is no struct, as a further column is one instead."""
     first, *within = path
     place, kind = [list(columns).index(first)], columns[first].type
     for name in within:
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            return None
         place.append(kind.get_field_index(name))
         kind = kind.field(place[-1]).type
     return tuple(place)
@@ -232,12 +237,20 @@ def _object_text(
     # saves a copy of everything, the first field has none.
     comma = spacing.comma if first.null_count and not (style.nulls or (0,) in nulls) else ""
     cut = len(comma)
+    further = keys_of_fields(columns)
     for number, (name, column) in enumerate(columns.items()):
+        if is_further(name):
+            continue
         head = comma + json.dumps(name, ensure_ascii=False) + spacing.colon
         comma = spacing.comma
         within = [place[1:] for place in nulls if place[0] == number and len(place) > 1]
         text = _text(column, style, spacing, within)
-        if not column.null_count:
+        null_count = column.null_count
+        if name in further:
+            others = [_joined(_text(columns[key], style, spacing)) for key in further[name]]
+            text = [pc.coalesce(_joined(text), *others)]
+            null_count = text[0].null_count
+        if not null_count:
             pieces += [head, *text]
         elif style.nulls or (number,) in nulls:
             pieces += [head, _joined(text).fill_null("null")]

@@ -13,6 +13,7 @@ from barnabas.formats import times
 from barnabas.formats.column_types import ColumnType, Fields, arrow_type
 from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
+from barnabas.formats.further_columns import further_key, is_further, keys_of_fields
 from barnabas.formats.line_patterns import LinePattern, Piece, line_pattern
 from barnabas.formats.usual_types import without_large_types
 
@@ -73,14 +74,14 @@ class LineDecoder:
             if piece.if_null is None:
                 group = found[piece.group]
                 found[piece.group] = pc.if_else(pc.equal(group, ""), pa.scalar(None, pa.string()), group)
-        columns = {name: _converted(found, name, column_type) for name, column_type in fields.items()}
+        columns, more = _columns(found, fields)
         forms = pc.if_else(pc.is_null(values), TOMBSTONE, VALUE)
         if self.pattern.pieces is not None and all(piece.group in columns for piece in self.pattern.pieces):
             made = compose(columns, self.pattern.pieces, len(values))
             is_same = pc.and_(rows, pc.equal(made, lines).fill_null(False))
             form = pc.if_else(pc.equal(lines, texts).fill_null(False), COLUMNS, COLUMNS_AND_RETURN)
             forms = pc.if_else(is_same, form, forms)
-        return Decoded(list(columns.values()), forms, _reasons(values, texts, rows), {})
+        return Decoded([columns[name] for name in fields], forms, _reasons(values, texts, rows), more)
 
     def _without_line_ends(self, texts: pa.Array) -> pa.Array:
         """Return lines without the carriage return that CRLF leaves, unless the pattern asks for one."""
@@ -134,6 +135,33 @@ def _type_of(texts: pa.Array) -> ColumnType | None:
     return "long" if pc.all(pc.match_substring_regex(filled, _LONG)).as_py() else "string"
 
 
+def _columns(found: Mapping[str, pa.Array], fields: Mapping[str, ColumnType]) -> tuple[dict[str, pa.Array], Fields]:
+    """Return a column for each field, and the further columns that texts need which are not of a column's type."""
+    columns: dict[str, pa.Array] = {}
+    more: Fields = {}
+    for name, column_type in fields.items():
+        if is_further(name):
+            columns.setdefault(name, pa.nulls(len(next(iter(found.values()))), arrow_type(column_type)))
+            continue
+        columns[name] = _converted(found, name, column_type)
+        left = found.get(name)
+        if left is None or columns[name].null_count == left.null_count:
+            continue
+        is_left = pc.and_(columns[name].is_null(), pc.invert(pc.is_in(left, pa.array(["", "-", None]))))
+        for kind in ("long", "double", "string"):
+            texts = pc.if_else(is_left, left, pa.scalar(None, pa.string()))
+            made = _converted({name: texts}, name, kind)
+            if made.null_count == len(made) or kind == column_type:
+                continue
+            key = further_key(name, kind)
+            if key in fields:
+                columns[key] = made
+            else:
+                more[key] = kind
+            is_left = pc.and_(is_left, made.is_null())
+    return columns, more
+
+
 def _converted(found: Mapping[str, pa.Array], name: str, column_type: ColumnType) -> pa.Array:
     """Return a group as a column of a type, null where a text is none of that type."""
     length = len(next(iter(found.values())))
@@ -157,13 +185,19 @@ def compose(columns: Mapping[str, pa.Array], pieces: tuple[Piece, ...], length: 
     if any(piece.group not in columns for piece in pieces):
         return pa.nulls(length, pa.string())
     joined: list[Any] = []
+    further = keys_of_fields(columns)
     for piece in pieces:
         column = columns[piece.group]
-        text = column if pa.types.is_string(column.type) else column.cast(pa.string())
-        if not column.null_count:
+        texts = [_as_string(each) for each in (column, *(columns[key] for key in further.get(piece.group, ())))]
+        text = texts[0] if len(texts) == 1 else pc.coalesce(*texts)
+        if not text.null_count:
             joined += [piece.before, text, piece.after]
             continue
         around = pc.binary_join_element_wise(piece.before, text, piece.after, "")
         absent = "" if piece.if_null is None else piece.before + piece.if_null + piece.after
         joined.append(around.fill_null(absent))
     return pc.binary_join_element_wise(*[part for part in joined if not isinstance(part, str) or part], "")
+
+
+def _as_string(column: pa.Array) -> pa.Array:
+    return column if pa.types.is_string(column.type) else column.cast(pa.string())

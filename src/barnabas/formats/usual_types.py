@@ -31,3 +31,26 @@ def _without_large(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(kind.value_field.with_type(_without_large(kind.value_type)))
     return _USUAL.get(kind, kind)
+
+
+def renamed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return an array of a type that differs in the names of the fields of structs only.
+
+    >>> renamed(pa.array([{"a": 1}, None]), pa.struct([("b", pa.int64())])).to_pylist()
+    [{'b': 1}, None]
+    """
+    if array.type.equals(kind):
+        return array
+    if pa.types.is_struct(kind):
+        children = [renamed(child, each.type) for child, each in zip(array.flatten(), kind, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+    if pa.types.is_map(kind):
+        pairs = array.cast(pa.map_(array.type.key_type, array.type.item_type))
+        items = renamed(pairs.items, kind.item_type)
+        inner = pa.StructArray.from_arrays([pairs.keys, items], fields=[kind.key_field, kind.item_field])
+        return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [inner])
+    if pa.types.is_list(kind):
+        # The offsets of a slice begin in the middle of the values, so these are taken whole.
+        values = renamed(array.values, kind.value_type)
+        return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [values])
+    return array.cast(kind)

@@ -25,11 +25,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.errors import BarnabasError, SchemaRegistryError, SerializationError
-from barnabas.formats.column_types import ColumnType, Fields, arrow_type, merge_fields, wider
+from barnabas.formats.column_types import (
+    ColumnType,
+    Fields,
+    arrow_type,
+    merge_fields,
+    takes,
+    type_word,
+    wider,
+)
 from barnabas.formats.decoding import REASON_LETTERS_MAX, TOMBSTONE, VALUE, Decoded
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
+from barnabas.formats.further_columns import further_key
 from barnabas.formats.usual_types import without_large_types
 from barnabas.serialization import wire_format
+from barnabas.serialization.column_casts import fitted
 from barnabas.serialization.map_keys import with_distinct_keys
 from barnabas.serialization.registry_client import NO_SUCH_SCHEMA, SchemaRegistry
 from barnabas.serialization.unknown_ids import UnknownIds, most_frequent_first
@@ -177,7 +187,8 @@ class RecordDecoder:
                 raise SerializationError(record_type)
             rows = pc.equal(forms, form).fill_null(False)
             own = {name: without_large_types(column.filter(rows)) for name, column in columns.items()}
-            sources = {source: own[target] for source, target in self._targets(record_type, own).items()}
+            targets = self._targets(record_type, own)
+            sources = {name: _source(record_type.fields[name], target, own) for name, target in targets.items()}
             made = record_type.encode(sources, rows.true_count)
             whole = pc.binary_join_element_wise(pa.scalar(wanted.prefix()), made, b"")
             restored = pc.replace_with_mask(restored, rows, whole.cast(restored.type))
@@ -207,7 +218,10 @@ class RecordDecoder:
         return (
             are_distinct
             and not has_hidden
-            and all(record_type.has_columns_for_all(name, fields[target]) for name, target in targets.items())
+            and all(
+                record_type.has_columns_for_all(name, fields[_column_of(record_type.fields[name], target, fields)])
+                for name, target in targets.items()
+            )
         )
 
     def _look_up(self, writers: Mapping[Writer, pa.Array]) -> None:
@@ -271,8 +285,12 @@ class _Group:
             if target is None:
                 if name not in self.fields:
                     missing[name] = own
-            elif wider(self.fields[target], own) != self.fields[target]:
-                missing[target] = own
+                continue
+            key = target
+            if not takes(self.fields[target], own, widens=False):
+                key = further_key(target, type_word(own))
+            if key not in self.fields or wider(self.fields[key], own) != self.fields[key]:
+                missing[key] = own
         return missing
 
     def decode(self, values: pa.Array, rows: pa.Array, reasons: dict[int, str]) -> _Columns:
@@ -300,13 +318,14 @@ class _Group:
         count = len(rows)
         columns = {name: pa.nulls(count, arrow_type(kind)) for name, kind in self.fields.items()}
         for name, target in self.targets.items():
-            columns[target] = with_distinct_keys(self.record_type.cells(name, decoded[name], self.fields[target]))
-            self._note_misfits(name, decoded[name], columns[target], rows, reasons)
+            columns |= self._cells(name, target, decoded[name])
+            self._note_misfits(name, decoded[name], columns, rows, reasons)
         if not self.with_forms:
             if not self.record_type.is_strict:
                 self._clear_damaged(columns, decoded, payloads, pa.array(range(count), pa.int64()), rows, reasons)
             return _Columns(rows, list(columns.values()), pa.repeat(pa.scalar(VALUE), count))
-        sources = {name: columns[target] for name, target in self.targets.items()}
+        kinds = self.record_type.fields
+        sources = {name: _source(kinds[name], target, columns) for name, target in self.targets.items()}
         made = self.record_type.encode(sources, count)
         is_same = pc.equal(made, payloads)
         if is_same.true_count < count:
@@ -319,15 +338,40 @@ class _Group:
             self._clear_damaged(columns, decoded, payloads, places, rows, reasons)
         return _Columns(rows, list(columns.values()), forms)
 
+    def _cells(self, name: str, target: str, values: pa.Array) -> dict[str, pa.Array]:
+        """Return a field in its column, and what that does not take in a further one where there is one."""
+        own, column = self.record_type.fields[name], self.fields[target]
+        key = further_key(target, type_word(own))
+        if key not in self.fields:
+            return {target: with_distinct_keys(self.record_type.cells(name, values, column))}
+        if _column_of(own, target, self.fields) == key and not isinstance(own, str):
+            cells = pa.nulls(len(values), arrow_type(column))  # not those parts of it that would fit
+        else:
+            cells = with_distinct_keys(self.record_type.cells(name, values, column))
+        left = pc.and_(cells.is_null(), values.is_valid())
+        others = with_distinct_keys(self.record_type.cells(name, values, self.fields[key]))
+        places = pc.if_else(left, pa.array(range(len(values)), pa.int64()), pa.scalar(None, pa.int64()))
+        return {target: cells, key: others.take(places)}
+
     def _note_misfits(
-        self, name: str, values: pa.Array, column: pa.Array, rows: pa.Array, reasons: dict[int, str]
+        self,
+        name: str,
+        values: pa.Array,
+        columns: Mapping[str, pa.Array],
+        rows: pa.Array,
+        reasons: dict[int, str],
     ) -> None:
-        if column.null_count == values.null_count:
+        target = self.targets[name]
+        is_there = columns[target].is_valid()
+        further = columns.get(further_key(target, type_word(self.record_type.fields[name])))
+        if further is not None:
+            is_there = pc.or_(is_there, further.is_valid())
+        if is_there.true_count == len(values) - values.null_count:
             return
         shown = name if len(name) <= NAME_LETTERS_SHOWN else name[:NAME_LETTERS_SHOWN] + "..."
-        kind = self.fields[self.targets[name]]
+        kind = self.fields[target]
         told = kind if isinstance(kind, str) else "struct" if isinstance(kind, dict) else "list or map"
-        misfits = rows.filter(pc.and_(column.is_null(), values.is_valid())).to_pylist()
+        misfits = rows.filter(pc.and_not(values.is_valid(), is_there)).to_pylist()
         reasons.update(dict.fromkeys(misfits, f"field {shown!r} does not fit its column ({told})"))
 
     def _clear_damaged(
@@ -354,6 +398,21 @@ class _Group:
         reasons.update((rows[place].as_py(), reason) for place, reason in damaged.items())
         takes = pa.array([None if place in damaged else place for place in range(len(rows))], pa.int64())
         columns.update({name: column.take(takes) for name, column in columns.items()})
+
+
+def _column_of(own: ColumnType, target: str, fields: Mapping[str, ColumnType]) -> str:
+    """Return the column for a field of a type: a further one where the first does not take all values of it."""
+    key = further_key(target, type_word(own))
+    return target if key not in fields or takes(fields[target], own, widens=False) else key
+
+
+def _source(own: ColumnType, target: str, columns: Mapping[str, pa.Array]) -> pa.Array:
+    """Return what a field's column and its further one have together, to be written with a schema."""
+    further = columns.get(further_key(target, type_word(own)))
+    if further is None:
+        return columns[target]
+    parts = [fitted(each, own) for each in (columns[target], further)]
+    return pc.coalesce(*parts)
 
 
 def _damaged(record_type: RecordType, payloads: Sequence[bytes], first: int) -> Iterator[tuple[int, str]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from barnabas.formats.column_types import ColumnType, decimal_parts
+from barnabas.formats.column_types import ColumnType, decimal_parts, stored_type
 from barnabas.formats.value_format import RAW
 from barnabas.spark.ledger import Ledger
 from barnabas.spark.table_schema import EVENT_DAY, EVENT_TIME, KAFKA_COLUMNS, VALUE_FORM, fields_of_columns
@@ -61,7 +61,9 @@ def delta_schema(shape: TableShape, topics: Mapping[str, str], before: str | Non
     if shape.has_value_form:
         fields.append(_field(VALUE_FORM, "string"))
     if shape.fields is not None:
-        fields += [_field(shape.columns[name], _type(column_type)) for name, column_type in shape.fields.items()]
+        fields += [
+            _field(shape.columns[name], _type(stored_type(column_type))) for name, column_type in shape.fields.items()
+        ]
     fields.append(_field(EVENT_DAY, "date"))
     own = {each["name"].lower() for each in fields}
     others = [] if before is None else [each for name, each in _fields(before).items() if name.lower() not in own]

@@ -9,6 +9,7 @@ from typing import Literal
 from barnabas.formats.column_types import ColumnType
 from barnabas.formats.decoding import KeepValues
 from barnabas.formats.event_time import EventTime
+from barnabas.formats.further_columns import Counts
 from barnabas.formats.json_fields import JsonRules
 from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecordLimit, BadRecords
@@ -40,6 +41,8 @@ class TableLoad:
     `bad`: records that could not be decoded as they should be, by reason; they are in `value` too.
     `dead_letters`: how many copies of these were sent to the dead-letter topic; `dead_letter_rows`: how many rows the
     dead-letter table got.
+    `further_columns`: for each field with values in a further column, of a type that its first one does not take: how
+    many values of this load are in each of its columns. Fields within structs have a dot before their names.
     `without_time`: how many records have no event time.
     `missing_event_field`: the field of the event time, where no record of the load has a value in it.
     `new_fields`: the fields that got a column with this load, or a wider one, with the types that they have now.
@@ -67,6 +70,7 @@ class TableLoad:
     dead_letter_rows: int = 0
     missing_event_field: str | None = None
     lost_values: int = 0
+    further_columns: Counts = field(default_factory=dict)
     not_renamed: Mapping[str, str] = field(default_factory=dict)
 
 

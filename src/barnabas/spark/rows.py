@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +12,7 @@ from barnabas.formats.column_types import Fields
 from barnabas.formats.decoding import LOST, TOMBSTONE, Decoded, KeepValues, ValueDecoder
 from barnabas.formats.decoding import VALUE as KEPT
 from barnabas.formats.event_time import LINE, times_in_json, times_in_lines, times_of_column
+from barnabas.formats.further_columns import further_counts
 from barnabas.formats.times import TIME_TYPE
 from barnabas.formats.value_format import JSON
 from barnabas.serialization.value_decoders import AVRO, PROTOBUF
@@ -26,7 +28,8 @@ class Rows:
     """A batch with the table's columns.
 
     `kept_values`: how many values are kept beside decoded columns; `lost_values`: how many are not kept although the
-    columns do not give them back; `reasons`: why a record is bad, else null; `found`:
+    columns do not give them back; `counts`: how many values are in each column of the fields that have further ones;
+    `reasons`: why a record is bad, else null; `found`:
     fields without a column that takes them. `with_event_field`: how many values have something in the field of the
     event time.
     """
@@ -37,6 +40,7 @@ class Rows:
     found: Fields | None = None
     with_event_field: int = 0
     lost_values: int = 0
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def to_rows(
@@ -66,8 +70,16 @@ def to_rows(
     is_kept = pc.equal(forms, KEPT)
     arrays[VALUE] = pc.if_else(is_kept, values, pa.scalar(None, values.type))
     names += [VALUE_FORM, *(shape.columns[name] for name in shape.fields or ())]
-    rows = pa.RecordBatch.from_arrays([*arrays, forms, *decoded.columns], names=names)
-    return Rows(rows, decoded.reasons, is_kept.true_count, decoded.found, with_field, pc.equal(forms, LOST).true_count)
+    rows = pa.RecordBatch.from_arrays([*arrays, forms, *shape.stored(decoded.columns)], names=names)
+    return Rows(
+        rows,
+        decoded.reasons,
+        is_kept.true_count,
+        decoded.found,
+        with_field,
+        pc.equal(forms, LOST).true_count,
+        further_counts(dict(zip(shape.fields or {}, decoded.columns, strict=True)), shape.columns),
+    )
 
 
 def event_times(values: pa.Array, near: pa.Array, shape: TableShape, decoded: Decoded | None) -> tuple[pa.Array, int]:

@@ -36,10 +36,11 @@ from barnabas.client.admin.topics import require
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
 from barnabas.formats.column_names import column_names
-from barnabas.formats.column_types import merge_fields, settled
+from barnabas.formats.column_types import merge_fields, settled, stored_type
 from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases, kept_beside
 from barnabas.formats.field_renames import Renaming
+from barnabas.formats.further_columns import added_counts, is_further
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.line_patterns import TIME_GROUP
 from barnabas.formats.value_format import JSON, LINES, RAW
@@ -305,10 +306,11 @@ class TableLoader:
         wanted = self._settings
         known = base.shape(wanted.value_format)
         if known is not None:
-            if wanted.fields is not None and dict(wanted.fields) != known.fields:
+            own = {name: kind for name, kind in (known.fields or {}).items() if not is_further(name)}
+            if wanted.fields is not None and dict(wanted.fields) != own:
                 raise ConfigurationError(
                     f"table {base.name} has other fields than those given, and they stay: "
-                    f"{json.dumps(known.fields, ensure_ascii=False)}; give none (fields, --fields), or another table"
+                    f"{json.dumps(own, ensure_ascii=False)}; give none (fields, --fields), or another table"
                 )
             return known
         takes_new = wanted.fields is None if wanted.takes_new_fields is None else wanted.takes_new_fields
@@ -478,6 +480,7 @@ class TableLoader:
     ) -> TableLoad:
         self._step("done", outcome.records, outcome.records)
         known, after = before.fields or {}, outcome.shape.fields or {}
+        counted = added_counts(task.counts for task in outcome.written)
         return TableLoad(
             table=base.name,
             snapshot_id=snapshot_id,
@@ -486,12 +489,17 @@ class TableLoader:
             files=len(outcome.gathered),
             kept_values=sum(task.kept_values for task in outcome.written),
             lost_values=sum(task.lost_values for task in outcome.written),
+            further_columns={name: counts for name, counts in counted.items() if any(list(counts.values())[1:])},
             missing=plan.missing,
             leftovers_removed=removed,
             bad=outcome.bad,
             dead_letters=outcome.bad.count if self._settings.dead_letter else 0,
             without_time=sum(task.without_time for task in outcome.written),
-            new_fields={name: column_type for name, column_type in after.items() if known.get(name) != column_type},
+            new_fields={
+                outcome.shape.columns[name] if is_further(name) else name: stored_type(column_type)
+                for name, column_type in after.items()
+                if known.get(name) != column_type
+            },
             complete_until_ms=complete_until_ms,
             not_renamed=outcome.not_renamed,
         )

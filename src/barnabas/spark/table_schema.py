@@ -51,7 +51,7 @@ from pyiceberg.types import (
 )
 
 from barnabas.formats.column_names import CLASH_PREFIX, RESERVED
-from barnabas.formats.column_types import ColumnType, decimal_parts
+from barnabas.formats.column_types import ColumnType, decimal_parts, stored_type
 from barnabas.formats.value_format import RAW
 
 KAFKA_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "raw_timestamp_ms")
@@ -127,7 +127,8 @@ def table_schema(
         return Schema(*kafka)
     ids = count(_FIRST_FREE_ID)
     decoded = [
-        NestedField(next(ids), columns[name], iceberg_type(column_type, ids)) for name, column_type in fields.items()
+        NestedField(next(ids), columns[name], iceberg_type(stored_type(column_type), ids))
+        for name, column_type in fields.items()
     ]
     if has_value_form:
         kafka.append(NestedField(_VALUE_FORM_ID, VALUE_FORM, StringType()))

@@ -8,23 +8,36 @@ The table itself remembers it, in its columns and in these properties:
     barnabas.timezone      the zone of event times in texts that name none; not there for UTC
     barnabas.json          `nested` and `decimals`, where they were asked for
     barnabas.new-fields    `value` where fields that get no column stay in the values; else they become columns
+    barnabas.further       further columns within structs, by their paths; those of a table are in barnabas.fields
     barnabas.aliases       names that fields had before, with those that they have in the table; also within fields
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+import pyarrow as pa
+
 from barnabas.formats.column_names import column_names
-from barnabas.formats.column_types import ColumnType, Fields, grown, merge_fields
+from barnabas.formats.column_types import (
+    ColumnType,
+    Fields,
+    arrow_type,
+    grown,
+    merge_fields,
+    stored_paths,
+    stored_type,
+    type_of_stored,
+)
 from barnabas.formats.decoding import ValueDecoder
 from barnabas.formats.event_time import RECORD, EventTime
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases, Path, renamed_within
 from barnabas.formats.field_renames import Renaming
 from barnabas.formats.json_fields import JsonRules
+from barnabas.formats.usual_types import renamed, without_large_types
 from barnabas.formats.value_format import RAW
 from barnabas.serialization.value_decoders import value_decoder
 from barnabas.spark.table_schema import EVENT_TIME, FIELDS_MAX, OWN_COLUMNS, WITHOUT_VALUE_FORM, renamed_fields
@@ -36,6 +49,7 @@ TIMEZONE = "barnabas.timezone"
 JSON_RULES = "barnabas.json"
 NEW_FIELDS = "barnabas.new-fields"
 ALIASES = "barnabas.aliases"
+FURTHER = "barnabas.further"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +136,8 @@ class TableShape:
         new = column_names(
             [name for name in after if name not in before.fields], taken=(*before.columns.values(), *self.taken)
         )
-        return replace(before, fields=after, columns={**before.columns, **new})
+        columns = {**before.columns, **new}
+        return replace(before, fields=after, columns={name: columns[name] for name in after})
 
     def renamed(self, renaming: Renaming) -> TableShape:
         """Return the shape with fields, and their columns, under other names."""
@@ -134,6 +149,30 @@ class TableShape:
         event_time = self.event_time.renamed(renaming.aliases)
         ordered = {name: columns[name] for name in renaming.fields}
         return replace(self, fields=renaming.fields, columns=ordered, event_time=event_time, aliases=renaming.aliases)
+
+    def stored(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        """Return decoded columns, one for each field, with the names that fields of structs have in the table."""
+        kinds = (self.fields or {}).values()
+        return [
+            column if stored_type(kind) == kind else renamed(column, arrow_type(stored_type(kind)))
+            for column, kind in zip(columns, kinds, strict=True)
+        ]
+
+    def values_of(self, rows: pa.RecordBatch | pa.Table, registry: str | None = None) -> pa.Array:
+        """Return the values that rows of the table were made of, as `value_form` says.
+
+        :param rows: with the columns `value`, `value_form` and those of the fields.
+        :param registry: the url of the schema registry.
+        """
+        decoder = self.decoder(registry)
+        columns = {name: _one_chunk(rows.column(name)) for name in rows.schema.names}
+        if decoder is None:
+            return columns["value"]
+        fields = {}
+        for name, kind in (self.fields or {}).items():
+            own = without_large_types(columns[self.columns[name]])
+            fields[name] = own if stored_type(kind) == kind else renamed(own, arrow_type(kind))
+        return decoder.restore(columns["value"], columns["value_form"], fields)
 
     def columns_renamed_in(self, after: TableShape) -> dict[Path, str]:
         """Return the columns that have another name after this shape has grown, and fields within them.
@@ -165,6 +204,11 @@ class TableShape:
             told[JSON_RULES] = ",".join(name for name in ("nested", "decimals") if getattr(self.rules, name))
         if not self.takes_new_fields:
             told[NEW_FIELDS] = "value"
+        within: dict[str, str] = {}
+        for name, column_type in (self.fields or {}).items():
+            within |= stored_paths(column_type, self.columns[name])
+        if within:
+            told[FURTHER] = json.dumps(within)
         if self.aliases:
             told[ALIASES] = self.aliases.dump()
         return told
@@ -185,6 +229,12 @@ class TableShape:
         """
         known = {column for column, _ in decoded.values()} | OWN_COLUMNS
         value_format = properties.get(FORMAT, RAW)
+        within: dict[str, str] = json.loads(properties.get(FURTHER, "{}"))
+        if within:
+            decoded = {
+                name: (column, type_of_stored(column_type, column, within))
+                for name, (column, column_type) in decoded.items()
+            }
         rules = properties.get(JSON_RULES, "").split(",")
         aliases = Aliases.parse(properties.get(ALIASES, "{}"))
         return cls(
@@ -201,3 +251,7 @@ class TableShape:
             widens_types=widens_types,
             taken=tuple(name for name in names if name not in known),
         )
+
+
+def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

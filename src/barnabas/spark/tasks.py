@@ -20,6 +20,7 @@ from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.formats.column_types import Fields, merge_fields
 from barnabas.formats.decoding import KeepValues, ValueDecoder
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
+from barnabas.formats.further_columns import Counts, added_counts
 from barnabas.model import TopicPartition, in_file_name
 from barnabas.spark.bad_records import BadRecordBin, BadRecords
 from barnabas.spark.columns import to_record_batches
@@ -70,6 +71,7 @@ class Written:
     `kept_values` counts values that are whole in `value` beside decoded columns, `lost_values` those that are not and
     that the columns do not give back, `without_time` records without an event time,
     `readable` those that have a value which is not bad, `with_event_field` those that have the field of the event time.
+    `counts`: how many values are in each column of the fields that have further ones.
     `found`: fields that need other columns than the shape has, `renames`: those that have another name by now; where
     the shape would grow by them, the task has sent no bad records, and is to be done again.
     `event_times_ms`: the latest event time of each partition.
@@ -90,6 +92,7 @@ class Written:
     readable: int = 0
     with_event_field: int = 0
     lost_values: int = 0
+    counts: Counts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,7 @@ class _Task:
         self._bad = bad
         self._records = self._kept_values = self._without_time = self._readable = self._with_event_field = 0
         self._lost_values = 0
+        self._counts: Counts = {}
         self._found: Fields = {}
         self._renames = NO_ALIASES
         self._event_times_ms: dict[TopicPartition, int] = {}
@@ -180,6 +184,7 @@ class _Task:
         self._records += rows.batch.num_rows
         self._kept_values += rows.kept_values
         self._lost_values += rows.lost_values
+        self._counts = added_counts([self._counts, rows.counts])
         self._with_event_field += rows.with_event_field
         if rows.found:
             self._found = merge_fields([self._found, rows.found])
@@ -211,6 +216,7 @@ class _Task:
             readable=self._readable,
             with_event_field=self._with_event_field,
             lost_values=self._lost_values,
+            counts=self._counts,
         )
 
 

@@ -101,6 +101,15 @@ def test_exit_code_of_a_load_with_too_many_bad_records_is_6(monkeypatch: pytest.
     assert asked["max_bad_records"] == "0.5%"
 
 
+def test_further_columns_are_in_the_summary_with_all_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"amount": {"amount": 1, "amount_double": 1_000}}
+    done, _ = run(monkeypatch, LoadResult((replace(LOADED, further_columns=counts),)))
+    told = "field 'amount' has further columns for values of other types: 1 value in amount, 1,000 values"
+    assert f"{told} in amount_double" in done.stderr
+    done, _ = run(monkeypatch, LoadResult((replace(LOADED, further_columns=counts),)), "--json")
+    assert json.loads(done.stdout)[0]["further_columns"] == counts
+
+
 def test_kept_and_lost_values_are_in_the_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = LoadResult((replace(LOADED, kept_values=12, lost_values=1),))
     done, asked = run(monkeypatch, outcome)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.formats.column_types import ColumnType, grown, merge_fields
+from barnabas.formats.further_columns import further_key
 from barnabas.formats.json_fields import PART_ROWS, JsonRules, decode, infer_fields, read_fields
 
 FIELDS: dict[str, ColumnType] = {"i": "long", "d": "double", "s": "string", "b": "boolean"}
@@ -195,3 +196,26 @@ def test_a_value_reads_alike_whatever_stands_beside_it(value: bytes, kind: Colum
     assert str(alone.columns[0][0]) == str(beside.columns[0][0])
     alone.columns[0].validate(full=True)
     assert (alone.reasons or [None])[0] == (beside.reasons or [None])[0]
+
+
+DOUBLES = further_key("n", "double")
+DRIFTING: dict[str, ColumnType] = {"n": "long", DOUBLES: "double", "i": "int", further_key("i", "double"): "double"}
+
+
+@pytest.mark.parametrize("others", [[], [b'{"n": 9007199254740993}'], [b'{"i": 3000000000}'], [b'{"n": "x"}'], [b"?"]])
+def test_fractions_beside_integers_are_decoded_at_once_as_one_by_one(others: list[bytes]) -> None:
+    numbers = ["1", "-2.5", "3.0", "1e3", "-0.0", "null", "2147483648.5", "9007199254740992", "4503599627370497.5"]
+    values = [b'{"n": %s, "i": %d}' % (number.encode(), 5) for number in numbers] + others
+    many = decode(pa.array(values), DRIFTING)
+    single = [decode(pa.array([value, b"?"]), DRIFTING) for value in values]
+    for number, name in enumerate(DRIFTING):
+        assert many.columns[number].to_pylist() == [each.columns[number][0].as_py() for each in single], name
+    assert many.whole.to_pylist() == [each.whole[0].as_py() for each in single]
+    assert many.columns[1].to_pylist()[:5] == [None, -2.5, None, None, None]
+
+
+def test_values_without_room_are_found_by_type() -> None:
+    values = [b'{"n": true}', b'{"n": 2.5, "i": 0.5}', b'{"n": "x"}', b'{"n": {"a": 1}}', b'{"n\\u001fdouble": 1}']
+    parsed = decode(pa.array(values), {"n": "long", "i": "int", further_key("i", "double"): "double"})
+    assert parsed.found == {further_key("n", kind): kind for kind in ("boolean", "double", "string")}
+    assert infer_fields(pa.array(values)) == {"n": "string", "i": "double"}

@@ -15,19 +15,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from barnabas.formats import json_text
-from barnabas.formats.column_types import ColumnType, settled
+from barnabas.formats.column_types import ColumnType, grown, settled
 from barnabas.formats.decoding import TOMBSTONE, VALUE
-from barnabas.formats.json_fields import JsonRules, decode, infer_fields
+from barnabas.formats.json_fields import PLAIN, JsonRules, decode, infer_fields
 from barnabas.formats.json_text import STYLES, compose, restore, value_forms, without_blanks
 
 FIELDS: dict[str, ColumnType] = {"i": "long", "d": "double", "s": "string", "b": "boolean"}
 BLANKS = re.compile(rb'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
 
 
-def load(values: list[bytes | None], fields: dict[str, ColumnType]) -> tuple[pa.Array, pa.Array, dict[str, pa.Array]]:
+def load(
+    values: list[bytes | None], fields: dict[str, ColumnType], rules: JsonRules = PLAIN
+) -> tuple[pa.Array, pa.Array, dict[str, pa.Array]]:
     """Return the columns `value`, `value_form` and the decoded ones, as a table has them."""
     column = pa.array(values, pa.binary())
-    parsed = decode(column, fields)
+    parsed = decode(column, fields, rules)
     columns = dict(zip(fields, parsed.columns, strict=True))
     forms = value_forms(column, parsed.whole, columns)
     kept = [value if form == VALUE else None for value, form in zip(values, forms.to_pylist(), strict=True)]
@@ -165,8 +167,8 @@ def exactly(text: bytes) -> object:
     return json.loads(text, parse_int=number, parse_float=number, object_pairs_hook=frozen_members)
 
 
-def check_given_back(values: list[bytes | None], fields: dict[str, ColumnType]) -> None:
-    kept, forms, columns = load(values, fields)
+def check_given_back(values: list[bytes | None], fields: dict[str, ColumnType], rules: JsonRules = PLAIN) -> None:
+    kept, forms, columns = load(values, fields, rules)
     restored = restore(kept, forms, columns).to_pylist()
     for value, form, given_back in zip(values, forms.to_pylist(), restored, strict=True):
         if value is None or form in (TOMBSTONE, VALUE):
@@ -268,6 +270,24 @@ def test_columns_that_a_table_got_later_are_no_nulls_of_earlier_values() -> None
     kept, forms, columns = load([b'{"i":1,"d":null,"s":null,"b":null}'], FIELDS)
     later = {**columns, "new": pa.nulls(1, pa.string())}
     assert restore(kept, forms, later).to_pylist() == [b'{"i":1,"d":null,"s":null,"b":null}']
+
+
+@given(st.lists(VALUES, max_size=5), st.lists(VALUES, max_size=5), st.booleans(), st.booleans())
+@example([b'{"i":5}'], [b'{"i":12.5}', b'{"i":"x"}', b'{"i":[1]}', b'{"i":12345678901234567890123}'], True, True)
+@example([b'{"i":{"x":5}}'], [b'{"i":{"x":12.5,"y":null}}', b'{"i":[{"x":"x"}]}', b'{"i":7}'], True, False)
+@example([b'{"i":[{"x":[5]}]}'], [b'{"i":[{"x":[12.5]},null]}', b'{"i":[{"x":{"y":1}}]}', b'{"i":[1,2]}'], True, False)
+def test_values_of_any_type_have_columns_once_a_table_has_grown(
+    first: list[bytes | None], then: list[bytes | None], nested: bool, decimals: bool
+) -> None:
+    rules = JsonRules(nested, decimals)
+    inferred = infer_fields(pa.array(first, pa.binary()), rules)
+    fields = {name: settled(column_type) for name, column_type in inferred.items()}
+    for _ in range(2):  # a new column of decimals does not take all numbers
+        fields = grown(fields, decode(pa.array(then, pa.binary()), fields, rules).found, 1_000)
+    reasons = decode(pa.array(then, pa.binary()), fields, rules).reasons or []
+    assert not [reason for reason in reasons if reason and reason.startswith("field")]
+    check_given_back(then, fields, rules)
+    check_given_back(first, fields, rules)
 
 
 @given(st.lists(OBJECTS, min_size=1, max_size=3), st.randoms(use_true_random=False), st.booleans(), st.booleans())

@@ -19,6 +19,7 @@ from barnabas.errors import SchemaRegistryError, TimedOutError
 from barnabas.formats.column_types import ColumnType, settled
 from barnabas.formats.decoding import Decoded
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
+from barnabas.formats.further_columns import further_key
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.value_format import JsonDecoder
 from barnabas.serialization.avro_bytes import PythonCodec
@@ -202,7 +203,7 @@ def test_a_field_that_a_column_does_not_take_is_found_told_and_kept() -> None:
     values = binary(avro_record(1, schema, {"a": 2**40, "b": "x"}), avro_record(1, schema, {"a": 7, "b": ""}))
     decoded = decoder(schema).decode(values, {"a": "int", "b": "long"})
     assert [each.to_pylist() for each in decoded.columns] == [[None, 7], [None, None]]
-    assert decoded.found == {"a": "long", "b": "string"}
+    assert decoded.found == {further_key("a", "long"): "long", further_key("b", "string"): "string"}
     assert decoded.reasons.to_pylist() == ["field 'b' does not fit its column (long)"] * 2
     assert come_back(values, {"a": "int", "b": "long"}, decoded, decoder(schema)) == values.to_pylist()
 

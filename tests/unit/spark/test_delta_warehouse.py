@@ -14,6 +14,7 @@ import pytest
 
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import ConfigurationError
+from barnabas.formats.further_columns import further_key
 from barnabas.formats.json_fields import JsonRules
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
@@ -128,11 +129,12 @@ def test_data_and_offsets_are_in_one_version_and_columns_come_with_it(warehouse:
     assert write(warehouse, "three", 2, b'{"a":"no","b":{"d":[1.5]}}') == 2
     base = warehouse.begin("t")
     assert base.last_load["barnabas.added"] == '{"t":[1]}'
-    assert base.shape().fields == {"a": "long", "b": {"c": "string", "d": ["double"]}}
-    assert rows(place, "a", "b") == [
-        (1, None),
-        (2, {"c": "x", "d": None}),
-        (None, {"c": None, "d": [1.5]}),
+    fields = {"a": "long", "b": {"c": "string", "d": ["double"]}, further_key("a", "string"): "string"}
+    assert base.shape().fields == fields
+    assert rows(place, "a", "b", "a_string") == [
+        (1, None, None),
+        (2, {"c": "x", "d": None}, None),
+        (None, {"c": None, "d": [1.5]}, "no"),
     ]
     assert warehouse.committed_loads("t", ["one", "x"]) == {"one"}
 
