@@ -458,7 +458,9 @@ class TableBase:
             with library_errors(f"table {self.name}: cannot expire old snapshots"):
                 expire_beyond_count(table)
         except WarehouseError as error:
-            log.warning("%s; the rows are committed, and a later load tries again", error)
+            is_conflict = isinstance(error.__cause__, CommitFailedException)  # with a load that is as good at it
+            level = logging.INFO if is_conflict else logging.WARNING
+            log.log(level, "%s; the rows are committed, and a later load tries again", error)
 
     def _reshape(self, transaction: Transaction, shape: TableShape) -> None:
         """Give the table the columns that the shape has more."""

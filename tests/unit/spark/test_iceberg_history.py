@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 
 from barnabas.clock import ManualClock
-from barnabas.spark import iceberg_files
+from barnabas.spark import iceberg_files, iceberg_history
 from barnabas.spark import warehouse as warehouse_module
 from barnabas.spark.iceberg_history import BOUNDS, SNAPSHOTS_MAX, beyond_count, expire_beyond_count
 from barnabas.spark.iceberg_maintenance import IcebergMaintainer
@@ -183,12 +183,28 @@ def test_an_expiry_that_fails_leaves_the_rows_committed(
     loaded: LoadedTable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_table: Any) -> int:
-        raise CommitFailedException("somebody else\nwas faster")
+        raise RuntimeError("no more\n  at line 2")
 
     monkeypatch.setattr(warehouse_module, "expire_beyond_count", fail)
     commit(loaded, 2)
-    assert "table default.clicks: cannot expire old snapshots: somebody else; the rows are committed" in caplog.text
+    assert "table default.clicks: cannot expire old snapshots: no more; the rows are committed" in caplog.text
     assert loaded.next_offsets() == {loaded.offset_after(2)}
+
+
+def test_a_kill_between_an_expiry_and_its_deletions_leaves_a_table_that_goes_on(loaded: LoadedTable) -> None:
+    def end(*_arguments: object) -> None:
+        raise SystemExit(137)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(iceberg_history, "_delete_unnamed", end)
+        with pytest.raises(SystemExit):
+            commit(loaded, KEPT * 3)
+    check_all_snapshots_can_be_read(loaded)
+    done = loaded.commits
+    assert loaded.next_offsets() == {loaded.offset_after(done)}
+    commit(loaded, KEPT)
+    assert loaded.next_offsets() == {loaded.offset_after(done + KEPT)}
+    check_all_snapshots_can_be_read(loaded)
 
 
 def test_an_expiry_is_refused_where_somebody_else_has_committed(loaded: LoadedTable) -> None:
