@@ -32,8 +32,8 @@ from urllib.parse import quote, urlparse
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import TableNotFoundError
+from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, Transaction, create_table_with_add_actions
 
 from barnabas.clock import SYSTEM_CLOCK
@@ -68,6 +68,7 @@ NO_DAY_AT_ALL = "0001-01-01"
 """No row is in this partition: event times begin with the year 2. To replace what is in it replaces nothing."""
 NOT_READ = frozenset({"deletionVectors", "columnMapping"})
 """Features of tables that others may switch on, with which a table's files alone are not its rows."""
+_TIMES_WITHOUT_ZONE = "timestampNtz"
 _ROWS = "barnabas/rows"
 """The application whose transaction says how many rows there are; that of a partition has two signs `/`."""
 
@@ -153,6 +154,29 @@ def _check_is_readable(table: DeltaTable, name: str) -> None:
             f"table {name} has {', '.join(sorted(unknown))} switched on, which loads and their readers do not know: "
             "load into another table"
         )
+
+
+def allow_times_without_zone(table: DeltaTable, schema: Schema, name: str) -> None:
+    """Switch on the feature that columns of times without a zone need, where a table gets its first one.
+
+    It comes in a version before the rows, as delta-rs cannot do both at once. Without the feature nobody could read the
+    table any more. A kill between the two versions leaves a feature that no column uses.
+
+    :raises LoadConflictError: the table is no longer as it was.
+    """
+    protocol = table.protocol()
+    if "timestamp_ntz" not in schema.to_json() or _TIMES_WITHOUT_ZONE in (protocol.writer_features or ()):
+        return
+    try:
+        table.alter.add_feature(
+            TableFeatures.TimestampWithoutTimezone,
+            allow_protocol_versions_increase=True,
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+    except CommitFailedError as error:
+        raise LoadConflictError(
+            f"table {name}: it was changed by somebody else while this was running; run it again"
+        ) from error
 
 
 class DeltaBase:
@@ -384,6 +408,8 @@ class DeltaBase:
     def _append(
         self, table: DeltaTable, schema: str, adds: list[AddAction], committing: CommitProperties, *, is_same: bool
     ) -> int:
+        if not is_same:
+            allow_times_without_zone(table, Schema.from_json(schema), self.name)
         version = int(table.version()) + 1
         if is_same:
             table.create_write_transaction(adds, "append", table.schema(), [EVENT_DAY], commit_properties=committing)

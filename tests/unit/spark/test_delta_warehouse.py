@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -364,3 +365,19 @@ def test_the_log_is_one_that_others_understand(warehouse: Any, tmp_path: Path) -
     assert {"appId": "barnabas/t/0", "version": 1}.items() <= next(a["txn"] for a in actions if "txn" in a).items()
     (protocol,) = [action["protocol"] for action in actions if "protocol" in action]
     assert protocol["minReaderVersion"] == 1
+
+
+def test_a_table_that_gets_its_first_column_of_times_without_a_zone_stays_readable(
+    warehouse: Any, place: TablePlace
+) -> None:
+    write(warehouse, "one", 0, b'{"a":1}')
+    base = warehouse.begin("t")
+    shape = base.shape()
+    fields, columns = {**shape.fields, "local": "timestamp_ntz"}, {**shape.columns, "local": "local"}
+    ledger = base.ledger()
+    properties = snapshot_properties("two", ledger, [], 0)
+    base.commit([], properties, replace(shape, fields=fields, columns=columns))
+    assert warehouse.begin("t").shape().fields == fields
+    write(warehouse, "three", 1, b'{"a":2}')
+    assert rows(place, "a", "local") == [(1, None), (2, None)]
+    assert next_offset(warehouse) == 2
