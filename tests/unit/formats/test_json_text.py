@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.formats import json_text
@@ -19,6 +19,7 @@ from barnabas.formats.column_types import ColumnType, grown, settled
 from barnabas.formats.decoding import TOMBSTONE, VALUE
 from barnabas.formats.json_fields import PLAIN, JsonRules, decode, infer_fields
 from barnabas.formats.json_text import STYLES, compose, restore, value_forms, without_blanks
+from tests.searches import examples
 
 FIELDS: dict[str, ColumnType] = {"i": "long", "d": "double", "s": "string", "b": "boolean"}
 BLANKS = re.compile(rb'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
@@ -273,6 +274,7 @@ def test_columns_that_a_table_got_later_are_no_nulls_of_earlier_values() -> None
 
 
 @given(st.lists(VALUES, max_size=5), st.lists(VALUES, max_size=5), st.booleans(), st.booleans())
+@settings(max_examples=examples(60))
 @example([b'{"i":5}'], [b'{"i":12.5}', b'{"i":"x"}', b'{"i":[1]}', b'{"i":12345678901234567890123}'], True, True)
 @example([b'{"i":{"x":5}}'], [b'{"i":{"x":12.5,"y":null}}', b'{"i":[{"x":"x"}]}', b'{"i":7}'], True, False)
 @example([b'{"i":[{"x":[5]}]}'], [b'{"i":[{"x":[12.5]},null]}', b'{"i":[{"x":{"y":1}}]}', b'{"i":[1,2]}'], True, False)
@@ -291,6 +293,7 @@ def test_values_of_any_type_have_columns_once_a_table_has_grown(
 
 
 @given(st.lists(OBJECTS, min_size=1, max_size=3), st.randoms(use_true_random=False), st.booleans(), st.booleans())
+@settings(max_examples=examples(40))
 def test_another_spelling_of_a_value_is_kept_no_more_than_the_first(
     objects: list[dict[str, Any]], random: Random, nested: bool, decimals: bool
 ) -> None:

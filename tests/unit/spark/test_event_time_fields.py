@@ -19,9 +19,9 @@ MOMENT = datetime(2024, 6, 30, 12, tzinfo=UTC)
 MOMENT_MS = 1_719_748_800_000
 
 
-@pytest.fixture(params=["iceberg", "delta"])
-def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    made = Lake(tmp_path, request.param)
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    made = Lake(tmp_path, "delta")
     made.stand_in(monkeypatch)
     return made
 
