@@ -6,6 +6,7 @@ load reads the same records again. Copies that its tasks sent to a dead-letter t
 
 from __future__ import annotations
 
+from barnabas.formats.further_columns import is_further
 from barnabas.spark.bad_records import BadRecordLimit, BadRecords
 from barnabas.spark.errors import EventTimeFieldError, TooManyBadRecordsError
 from barnabas.spark.table_shape import TableShape
@@ -48,7 +49,8 @@ def check_event_field(table: str, shape: TableShape, missing: str | None, *, is_
     is_only_null = has_column and len(shape.event_time.path) == 1
     if not is_strict and (not is_new or is_only_null):
         return
-    there = ", ".join(list(shape.fields or {})[:_FIELDS_SHOWN])
+    names = [name for name in shape.fields or {} if not is_further(name)]
+    there = ", ".join(names[:_FIELDS_SHOWN])
     told = f"; the first fields of the records: {there}" if there else ""
     state = "is not made" if is_new else "is as before"
     raise EventTimeFieldError(

@@ -99,6 +99,10 @@ def test_field_that_no_record_of_a_later_load_has_is_reported(lake: Lake) -> Non
     lake.values = [*lake.values, *values({"time": MOMENT_MS}, {"at": None})]
     with pytest.raises(EventTimeFieldError, match="no record has the field 'at'"):
         lake.load(strict=True)
+    lake.values[-1] = b'{"time": "x"}'
+    with pytest.raises(EventTimeFieldError, match=r"the records: at, time$"):
+        lake.load(strict=True)
+    lake.values[-1] = b'{"at": null}'
     assert times(lake) == [MOMENT]
     assert lake.load().missing_event_field == "at"
     assert times(lake) == [MOMENT, None, None]
