@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import Peer
+from barnabas.net.server_connection import Endpoints
 from barnabas.net.stream import RECEIVE_BYTES, InPlaceReceiver
 from barnabas.protocol.codec import Chunk
 
@@ -81,5 +81,5 @@ def connect(listener: Listener, host: str = "127.0.0.1") -> FakeStream:
         streams.append(FakeStream(on_bytes, on_drained, on_closed))
         return streams[0]
 
-    assert listener.admit(open_stream, Peer(host, 1, "127.0.0.1"))
+    assert listener.admit(open_stream, Endpoints(host, 1, "127.0.0.1"))
     return streams[0]

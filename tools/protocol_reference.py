@@ -9,8 +9,8 @@ import inspect
 import sys
 from pathlib import Path
 
-from barnabas.broker.api import ServedApi
 from barnabas.broker.handlers import SERVED
+from barnabas.broker.pipeline.served_api import ServedApi
 from barnabas.protocol.declare import message_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "protocol.md"

@@ -31,7 +31,6 @@ from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.errors import BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.net.limits import Limits
-from barnabas.net.server_connection import Peer
 from barnabas.protocol.apis import APIS
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, request_frame
@@ -46,6 +45,7 @@ from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from barnabas.records import BatchBuilder, Record
 from barnabas.storage import Log, OsFileSystem, reserve
 from barnabas.storage.file_names import CLEAN_SHUTDOWN
+from tests.fake_link import FakeLink
 from tests.interop.test_raw_frames import produce_request
 from tests.simulation.cluster import InlineExecutor
 from tests.simulation.world import EPOCH_MS, HostClock, SimulatedLoop
@@ -242,8 +242,8 @@ async def call(broker: Broker, request: Any, version: int | None = None) -> Any:
     assert spec.api_key is not None
     version = spec.versions[-1] if version is None else version
     frame = b"".join(request_frame(request, version, 1, "me"))  # type: ignore[arg-type]
-    carried = broker.dispatcher([bytearray(frame)[4:]], Peer("127.0.0.1", 1, "127.0.0.1"))
-    answer = carried.answer + (await carried.later if carried.later is not None else [])
+    reply = broker.requests.new_handler(FakeLink()).carry_out([bytearray(frame)[4:]])
+    answer = reply.answer + (await reply.later if reply.later is not None else [])
     return decode_response(APIS[spec.api_key].response, version, b"".join(answer)[4:])  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Wild and damaged frames for every API and version, through the broker's own dispatcher.
+"""Wild and damaged frames for every API and version, through the broker's own pipeline.
 
 Whatever comes, the broker answers, or refuses with one of its own errors; it keeps its memory, and serves on.
 `make fuzz` runs many more of them than a usual test run.
@@ -13,12 +13,12 @@ from collections import Counter
 from pathlib import Path
 
 from barnabas.broker.broker import Broker
-from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.errors import BarnabasError
-from barnabas.net.server_connection import Peer
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.fake_link import FakeLink
 from tests.fuzz.random_messages import RandomMessages
 
 FRAMES = int(os.environ.get("FUZZ_FRAMES", "100000"))
@@ -31,41 +31,41 @@ GROWTH_MIB_MAX = 150
 TOPICS_MAX = 20
 
 
-async def answer(dispatcher: Dispatcher, frames: list[bytes], outcomes: Counter[str]) -> None:
+async def answer(requests: RequestPipeline, frames: list[bytes], outcomes: Counter[str]) -> None:
     """Let the broker carry out frames that came together; any error but its own kinds ends the test."""
     waiting = [bytearray(frame) for frame in frames]
     while waiting:
         try:
-            carried = dispatcher(waiting, Peer("127.0.0.1", 1, "127.0.0.1"))
-            response = carried.answer
-            if carried.later is not None:
+            reply = requests.new_handler(FakeLink()).carry_out(waiting)
+            response = reply.answer
+            if reply.later is not None:
                 async with asyncio.timeout(WAIT_S):
-                    response += await carried.later
+                    response += await reply.later
         except BarnabasError as error:
             outcomes[type(error).__name__] += 1
             del waiting[0]
         except TimeoutError:
-            outcomes["had to wait"] += carried.request_count
-            del waiting[: carried.request_count]
+            outcomes["had to wait"] += reply.frame_count
+            del waiting[: reply.frame_count]
         else:
-            outcomes["answered" if response else "no answer"] += carried.request_count
-            assert carried.request_count > 0
-            del waiting[: carried.request_count]
+            outcomes["answered" if response else "no answer"] += reply.frame_count
+            assert reply.frame_count > 0
+            del waiting[: reply.frame_count]
 
 
 async def fuzz(broker: Broker, outcomes: Counter[str]) -> None:
     await broker.start()
     try:
-        dispatcher = broker.dispatcher
+        requests = broker.requests
         messages = RandomMessages(SEED)
         await broker.topics.create("t", 2, {})
         for number in range(0, FRAMES, TOGETHER):
-            await answer(dispatcher, [messages.frame() for _ in range(TOGETHER)], outcomes)
+            await answer(requests, [messages.frame() for _ in range(TOGETHER)], outcomes)
             if number % 100 == 0:
                 for topic in list(broker.topics.all())[TOPICS_MAX:]:
                     await broker.topics.delete(topic.name)
         frame = b"".join(request_frame(MetadataRequest(topics=None), 9, 1, "last"))[4:]  # type: ignore[arg-type]
-        last = dispatcher([bytearray(frame)], Peer("127.0.0.1", 1, "127.0.0.1")).answer
+        last = requests.new_handler(FakeLink()).carry_out([bytearray(frame)]).answer
         assert decode_response(MetadataResponse, 9, b"".join(last)[4:]).brokers, "the broker serves on"  # type: ignore[arg-type]
     finally:
         await broker.stop()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from barnabas.net.limits import Limits, OnMemory, RequestMemory
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import SMALL_BYTES, Answer, Carried, Frame, Peer
+from barnabas.net.server_connection import SMALL_BYTES, Answer, Frame, FrameReply
 
 TIMEOUT_S = 60
 LARGE = 2 * SMALL_BYTES
@@ -36,16 +36,22 @@ class Server:
         self.listener = Listener(limits)
         self.listener.memory = self.memory = CountedMemory(limits.queued_bytes_max)
         self.port = self.listener.listen("127.0.0.1", 0)
-        self.listener.accept(self._handle)
+        self.listener.accept(lambda _link: self)
 
-    def _handle(self, _frames: Sequence[Frame], _peer: Peer) -> Carried:
+    def note_request_behind(self) -> None:
+        pass
+
+    def note_gone(self) -> None:
+        pass
+
+    def carry_out(self, _frames: Sequence[Frame]) -> FrameReply:
         self.gates.append(gate := asyncio.Event())
 
         async def later() -> Answer:
             await gate.wait()
             return [ANSWER]
 
-        return Carried(1, [], later())
+        return FrameReply(1, [], later())
 
     async def begin(self, size: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Send a request from a new client, and wait until it is carried out."""

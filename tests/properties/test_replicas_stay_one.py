@@ -16,7 +16,7 @@ import pytest
 from barnabas.broker.follower import Follower
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_sessions import FollowerSessions
-from barnabas.broker.inter_broker import inter_broker_dispatcher
+from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.partition import Partition
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
@@ -56,7 +56,7 @@ class OneBroker:
         turns = Turns(SYSTEM_CLOCK.monotonic)
         topics = cast(Topics, self.led)
         self.listener.accept(
-            inter_broker_dispatcher(topics, sessions, lambda *_: None, cast("Any", None), turns, SYSTEM_CLOCK)
+            inter_broker_requests(topics, sessions, lambda *_: None, cast("Any", None), turns, SYSTEM_CLOCK).new_handler
         )
         config = BrokerConfig(replica_fetch_backoff_ms=100)
         own = broker_id, BROKER_EPOCH

@@ -17,7 +17,6 @@ from barnabas.broker.broker import Broker
 from barnabas.coordination.tree import NodeError, Tree
 from barnabas.errors import BarnabasError
 from barnabas.model import Acks, TopicPartition
-from barnabas.net.server_connection import Peer
 from barnabas.protocol.apis import APIS
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, request_frame
@@ -27,6 +26,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records import BatchBuilder
 from barnabas.records.header import iter_headers
+from tests.fake_link import FakeLink
 from tests.searches import examples
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.network import content_of
@@ -244,8 +244,10 @@ class Scene:
         spec = message_of(type(request))
         assert spec.api_key is not None
         frame = b"".join(request_frame(request, version, 1, "me"))  # type: ignore[arg-type]
-        carried = self.broker(number).dispatcher([bytearray(frame)[4:]], Peer("client", 1, "here"))
-        answer = carried.answer + (await carried.later if carried.later is not None else [])
+        reply = (
+            self.broker(number).requests.new_handler(FakeLink("client", 1, "here")).carry_out([bytearray(frame)[4:]])
+        )
+        answer = reply.answer + (await reply.later if reply.later is not None else [])
         return decode_response(APIS[spec.api_key].response, version, b"".join(map(content_of, answer))[4:])  # type: ignore[arg-type]
 
     async def metadata_decodes(self, number: int) -> None:

@@ -19,7 +19,7 @@ from barnabas.model import FileRegion
 from barnabas.net.dialer import DEFAULT_TIMEOUT_S, Connection
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import Peer
+from barnabas.net.server_connection import Endpoints
 from barnabas.net.stream import InPlaceReceiver
 from barnabas.protocol.codec import Chunk
 from tests.simulation.disk import SimulatedFile
@@ -123,8 +123,8 @@ class Network:
         """
         ours, theirs = self.new_stream(mine), self.new_stream(listener.host)
         ours.other, theirs.other = theirs, ours
-        peer = Peer(mine.name, self.next_port(), local_host)
-        listener.host.after(self.delay_s(), listener.arrive, theirs, peer)
+        endpoints = Endpoints(mine.name, self.next_port(), local_host)
+        listener.host.after(self.delay_s(), listener.arrive, theirs, endpoints)
         return ours
 
 
@@ -136,7 +136,7 @@ class SimulatedListener(Listener):
         self._network = network
         self.host = host
         self._address: tuple[str, int] | None = None
-        self._arrived: list[tuple[SimulatedStream, Peer]] | None = []
+        self._arrived: list[tuple[SimulatedStream, Endpoints]] | None = []
 
     def listen(self, host: str, port: int, backlog: int = 1024) -> int:
         del backlog
@@ -150,21 +150,21 @@ class SimulatedListener(Listener):
 
     def begin_accepting(self) -> None:
         arrived, self._arrived = self._arrived or [], None
-        for stream, peer in arrived:
-            self.arrive(stream, peer)
+        for stream, endpoints in arrived:
+            self.arrive(stream, endpoints)
 
     def stop_accepting(self) -> None:
         if self._address and self._network.listeners.get(self._address) is self:
             del self._network.listeners[self._address]
         self._address = None
 
-    def arrive(self, stream: SimulatedStream, peer: Peer) -> None:
+    def arrive(self, stream: SimulatedStream, endpoints: Endpoints) -> None:
         """A connection has come."""
         if self._address is None:
             stream.close()
         elif self._arrived is not None:
-            self._arrived.append((stream, peer))
-        elif not self.admit(stream.open, peer):
+            self._arrived.append((stream, endpoints))
+        elif not self.admit(stream.open, endpoints):
             stream.close()
 
 

@@ -9,7 +9,7 @@ from barnabas.client.config import parse_addresses
 from barnabas.coordination.values import BrokerRegistration, decode_broker, encode_broker
 from barnabas.errors import ConfigurationError
 from barnabas.model import Node
-from barnabas.net.server_connection import Peer
+from barnabas.net.server_connection import Endpoints
 from barnabas.registry.main import RegistryConfig
 
 HOSTS = ["broker-1", "127.0.0.1", "::1", "fe80::1%eth0", "::ffff:10.0.0.1", "::"]
@@ -42,7 +42,7 @@ def test_other_text_is_no_address(text):
     [
         str(Node(1, "::1", 9092)).split()[0],
         str(Node(1, "[::1]", 9092)).split()[0],
-        Peer("::1", 9092, "::1").address,
+        Endpoints("::1", 9092, "::1").address,
         *ClusterFile({1: 9092}, host="::1").addresses,
         host_ports([("::1", 9092)]),
     ],

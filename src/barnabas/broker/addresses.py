@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from barnabas.broker.identity import Identity
 from barnabas.broker.picture import Picture
-from barnabas.net.server_connection import Peer
+from barnabas.broker.pipeline.connection_state import ConnectionState
 
 
 class BrokerAddress(NamedTuple):
@@ -18,21 +18,23 @@ class BrokerAddress(NamedTuple):
     rack: str | None
 
 
-def addresses(picture: Picture, identity: Identity, peer: Peer) -> list[BrokerAddress]:
+def addresses(picture: Picture, identity: Identity, connection: ConnectionState) -> list[BrokerAddress]:
     """Return all brokers that live, by id; this one too, even while it is not registered.
 
-    :param peer: who asks: this broker tells each client the address at which that client reached it, where it listens
-        on all.
+    :param connection: of the client that asks. A broker that listens on all addresses names the one at which the client
+        reached it.
     """
     found = {
         each: BrokerAddress(each, told.host, told.port, told.rack or None)
         for each, told in ((number, broker.registration) for number, broker in picture.brokers.items())
     }
-    host, port = identity.address_for(peer)
+    host, port = identity.address_for(connection)
     found[identity.node_id] = BrokerAddress(identity.node_id, host, port, identity.rack or None)
     return [found[each] for each in sorted(found)]
 
 
-def address_of(broker_id: int, picture: Picture, identity: Identity, peer: Peer) -> BrokerAddress | None:
+def address_of(
+    broker_id: int, picture: Picture, identity: Identity, connection: ConnectionState
+) -> BrokerAddress | None:
     """Return where a client reaches a broker; None if it does not live."""
-    return next((each for each in addresses(picture, identity, peer) if each.id == broker_id), None)
+    return next((each for each in addresses(picture, identity, connection) if each.id == broker_id), None)

@@ -17,9 +17,8 @@ import barnabas
 from barnabas.addresses import host_port
 from barnabas.broker.background import Background
 from barnabas.broker.cluster_watch import ClusterWatch, News, Read
-from barnabas.broker.commit_shortcuts import CommitShortcuts
+from barnabas.broker.commit_templates import CommitTemplates
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.handing_over import HandingOver
@@ -35,6 +34,8 @@ from barnabas.broker.membership import Membership
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.open_files import OpenFiles, open_files_limit
 from barnabas.broker.parts import Parts
+from barnabas.broker.pipeline.connection_state import CLIENTS
+from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.reassigning import Reassigning
 from barnabas.broker.replication import Replication
@@ -83,7 +84,7 @@ class Broker:
     offsets: OffsetStore
     producer_ids: ProducerIds
     parts: Parts
-    dispatcher: Dispatcher
+    requests: RequestPipeline
 
     def __init__(self, config: BrokerConfig, surroundings: Surroundings | None = None) -> None:
         self.config = config
@@ -163,7 +164,7 @@ class Broker:
         self._serve(listener)
         if self.config.zookeeper_connect:
             stopping.callback(inter_broker.close)
-            inter_broker.accept(self._replication.dispatcher)
+            inter_broker.accept(self._replication.requests.new_handler)
         if self._zookeeper:
             stopping.callback(self._zookeeper.close)
             session = self._tree.session
@@ -316,7 +317,7 @@ class Broker:
             moves=self._moves,
             groups=self.groups,
             offsets=self.offsets,
-            commit_shortcuts=CommitShortcuts(self.topics, self.groups, self.settings, self.clock),
+            commit_templates=CommitTemplates(self.topics, self.groups, self.settings, self.clock),
             producer_ids=self.producer_ids,
             fetch_sessions=self.fetch_sessions,
             settings=self.settings,
@@ -325,8 +326,8 @@ class Broker:
             clock=self.clock,
             served=SERVED,
         )
-        self.dispatcher = Dispatcher(self.parts.bind_all(), self.turns)
-        listener.accept(self.dispatcher)
+        self.requests = RequestPipeline(self.parts.bind_all(), self.turns, CLIENTS)
+        listener.accept(self.requests.new_handler)
         self._is_started = True
 
     async def _take_over(self, read: Read) -> News:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from barnabas.broker.api import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
+from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.broker.topic_names import TOPIC_NAME_CHARACTERS_MAX
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import (

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.broker.replica import GONE_BYTES, URGENT_BYTES
 from barnabas.broker.throttles import NO_LEADER_THROTTLE, LeaderThrottle
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
@@ -38,9 +38,9 @@ from barnabas.replication.truncation import diverging_epoch
 
 if TYPE_CHECKING:
     from barnabas.broker.partition import Partition
+    from barnabas.broker.pipeline.connection_state import ConnectionState
     from barnabas.broker.topics import Topics
     from barnabas.model import FileRegion
-    from barnabas.net.server_connection import Peer
 
 SESSION_ID_MAX = 2**31 - 1
 
@@ -356,26 +356,26 @@ class FollowerSessions:
     def __init__(self, random_below: Callable[[int], int], throttle: LeaderThrottle = NO_LEADER_THROTTLE) -> None:
         self._random_below = random_below
         self._throttle = throttle
-        self._sessions: dict[Peer, FollowerSession] = {}
+        self._sessions: dict[ConnectionState, FollowerSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, peer: Peer, broker_id: int) -> FollowerSession:
+    def open(self, connection: ConnectionState, broker_id: int) -> FollowerSession:
         """Begin a session, in place of the one that this connection had."""
-        for gone in [each for each in self._sessions if each.is_gone or each is peer]:
+        for gone in [each for each in self._sessions if each.is_gone or each is connection]:
             self.drop(gone)
-        session = self._sessions[peer] = FollowerSession(
+        session = self._sessions[connection] = FollowerSession(
             self._random_below(SESSION_ID_MAX) + 1, broker_id, self._throttle
         )
         return session
 
-    def go_on(self, peer: Peer, request: FetchRequest) -> FollowerSession:
+    def go_on(self, connection: ConnectionState, request: FetchRequest) -> FollowerSession:
         """Return the session that a request belongs to.
 
         :raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.
         """
-        session = self._sessions.get(peer)
+        session = self._sessions.get(connection)
         broker_id = request.replica_state.replica_id
         if session is None or (session.id, session.broker_id) != (request.session_id, broker_id):
             message = f"broker {broker_id} has no fetch session {request.session_id} on this connection"
@@ -386,9 +386,9 @@ class FollowerSessions:
         session.next_epoch = next_session_epoch(session.next_epoch)
         return session
 
-    def drop(self, peer: Peer) -> None:
+    def drop(self, connection: ConnectionState) -> None:
         """End the session of a connection, if it has one."""
-        session = self._sessions.pop(peer, None)
+        session = self._sessions.pop(connection, None)
         if session is not None:
             session.close()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import is_pause_due
+from barnabas.broker.pipeline.reply import is_pause_due
 from barnabas.errors import CorruptBatchError, MalformedMessageError, StorageError
 from barnabas.groups.offsets import GroupOffsets
 from barnabas.groups.records import Change, OffsetRecord, decode_change
@@ -21,8 +21,8 @@ from barnabas.records.header import BATCH_HEADER_SIZE, BatchHeader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.api import Steps
     from barnabas.broker.partition import Partition
+    from barnabas.broker.pipeline.reply import Steps
     from barnabas.broker.turns import Turns
     from barnabas.groups.stored import Committed, StoredGroup
     from barnabas.model import TopicPartition

@@ -15,8 +15,8 @@ from barnabas.groups.offsets import GroupOffsets
 from barnabas.groups.records import Change, OffsetRecord
 
 if TYPE_CHECKING:
-    from barnabas.broker.api import Steps
     from barnabas.broker.partition import Partition
+    from barnabas.broker.pipeline.reply import Steps
     from barnabas.broker.settings.static import BrokerConfig
     from barnabas.broker.topics import Topics
     from barnabas.broker.turns import Turns

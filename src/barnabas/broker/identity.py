@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas.net.server_connection import Peer
+from barnabas.broker.pipeline.connection_state import ConnectionState
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 
@@ -19,9 +19,9 @@ class Identity:
     port: int
     rack: str = ""
 
-    def address_for(self, peer: Peer) -> tuple[str, int]:
+    def address_for(self, connection: ConnectionState) -> tuple[str, int]:
         """Return the address that a client is to use for this broker.
 
         A broker that listens on all addresses tells each client the one at which that client reached it.
         """
-        return peer.local_host if self.host in WILDCARD_HOSTS else self.host, self.port
+        return connection.local_host if self.host in WILDCARD_HOSTS else self.host, self.port

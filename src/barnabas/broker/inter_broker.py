@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas.broker.api import ServedApi, ServedApis
-from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.elections import Elections
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.handlers.api_versions import api_versions
@@ -18,6 +16,9 @@ from barnabas.broker.handlers.elect_leaders import elect_leaders_here
 from barnabas.broker.handlers.metadata import known_topics
 from barnabas.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from barnabas.broker.handlers.replica_fetch import CheckBroker, replica_fetch
+from barnabas.broker.pipeline.connection_state import BROKERS
+from barnabas.broker.pipeline.scheduler import RequestPipeline
+from barnabas.broker.pipeline.served_api import ServedApi, ServedApis
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
@@ -41,14 +42,14 @@ class InterBrokerParts:
     served: ServedApis
 
 
-def inter_broker_dispatcher(
+def inter_broker_requests(
     topics: Topics,
     follower_sessions: FollowerSessions,
     check_broker: CheckBroker,
     elections: Elections,
     turns: Turns,
     clock: Clock,
-) -> Dispatcher:
-    """Return the handler of the listener that brokers have for each other."""
+) -> RequestPipeline:
+    """Return the pipeline of the listener that brokers have for each other."""
     parts = InterBrokerParts(topics, follower_sessions, check_broker, elections, turns, clock, SERVED)
-    return Dispatcher({key: each.bind(parts) for key, each in SERVED.items()}, turns)
+    return RequestPipeline({key: each.bind(parts) for key, each in SERVED.items()}, turns, BROKERS)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas.broker.api import ServedApis
-from barnabas.broker.commit_shortcuts import CommitShortcuts
+from barnabas.broker.commit_templates import CommitTemplates
 from barnabas.broker.elections import Elections
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.identity import Identity
 from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.pipeline.served_api import ServedApis
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
@@ -32,7 +32,7 @@ class Parts:
     moves: LogMoves
     groups: GroupShell
     offsets: OffsetStore
-    commit_shortcuts: CommitShortcuts
+    commit_templates: CommitTemplates
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     settings: DynamicSettings

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from barnabas.broker.acknowledgements import Waiter
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP
-from barnabas.protocol.frames import response_frame
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -22,7 +21,7 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas.protocol.repeats import answer_packer
+from barnabas.protocol.request_templates import answer_packer
 from barnabas.storage.append import AppendInfo, RecordRefusedError
 
 Waiting = list[tuple[PartitionProduceResponse, Waiter]]
@@ -33,6 +32,9 @@ RECORD_ERRORS_MAX = 1_000
 
 PACKERS_MAX = 4096
 """For how many partitions the pattern of an answer is remembered, at about a kilobyte each."""
+
+Response: TypeAlias = "ProduceResponse | bytes | Awaitable[ProduceResponse | bytes | None] | None"
+"""To one request; bytes are the whole frame of the answer."""
 
 PackAnswer = Callable[[int, int, int, int], bytes]
 """Makes the frame that says that a batch was appended: of correlation id, base offset, append time, log start."""
@@ -57,42 +59,59 @@ def packer(version: int, topic: str, topic_id: bytes, index: int) -> PackAnswer:
     return answer_packer(answer_with, version)
 
 
-async def acknowledge_later(response: ProduceResponse, waiting: Waiting, timeout_ms: int) -> ProduceResponse:
-    """Return a response when what it acknowledges is safe, or the time is up; then it says what is not."""
-    futures = [future for _, future in waiting]
-    try:
-        await asyncio.wait(futures, timeout=max(0, timeout_ms) / 1000)
-    finally:
-        for future in futures:
-            future.cancel()
-    for result, future in waiting:
-        if future.cancelled():
-            refuse(result, _timed_out(timeout_ms))
-        elif error := future.exception():
-            assert isinstance(error, BarnabasError)
-            refuse(result, error)
-    return response
+class Acknowledgement:
+    """Ends with a response when what it acknowledges is safe, or the time is up; then the response says what is not.
 
-
-class InLine:
-    """The response to one request of a run whose batches wait in line for their logs.
-
-    :param appending: ends with the responses to all requests of the run.
+    Nothing begins to wait before somebody waits for it.
     """
 
-    __slots__ = ("_number", "appending")
+    __slots__ = ("_response", "_timeout_ms", "_waiting")
 
-    def __init__(self, appending: asyncio.Task[Sequence[Any]], number: int) -> None:
-        self.appending = appending
-        self._number = number
+    def __init__(self, response: ProduceResponse, waiting: Waiting, timeout_ms: int) -> None:
+        self._response = response
+        self._waiting = waiting
+        self._timeout_ms = timeout_ms
 
-    def __await__(self) -> Generator[Any, None, ProduceResponse | bytes | None]:
+    def __await__(self) -> Generator[Any, None, ProduceResponse]:
         return self._wait().__await__()
 
-    async def _wait(self) -> ProduceResponse | bytes | None:
-        response: ProduceResponse | bytes | Awaitable[ProduceResponse | bytes | None] | None
-        response = (await asyncio.shield(self.appending))[self._number]
-        return await response if isinstance(response, Awaitable) else response
+    async def _wait(self) -> ProduceResponse:
+        futures = [future for _, future in self._waiting]
+        try:
+            await asyncio.wait(futures, timeout=max(0, self._timeout_ms) / 1000)
+        finally:
+            for future in futures:
+                future.cancel()
+        for result, future in self._waiting:
+            if future.cancelled():
+                refuse(result, _timed_out(self._timeout_ms))
+            elif error := future.exception():
+                assert isinstance(error, BarnabasError)
+                refuse(result, error)
+        return self._response
+
+
+class Settling:
+    """Ends with the responses to some requests of a run. Nothing begins to wait before somebody waits for it.
+
+    :param responses: those responses, or what ends with them. The awaitable ones among them are waited for.
+    """
+
+    __slots__ = ("_responses",)
+
+    def __init__(self, responses: Sequence[Response] | asyncio.Future[Sequence[Response]]) -> None:
+        self._responses = responses
+
+    def __await__(self) -> Generator[Any, None, list[ProduceResponse | bytes | None]]:
+        return self._settle().__await__()
+
+    async def _settle(self) -> list[ProduceResponse | bytes | None]:
+        responses = self._responses
+        if isinstance(responses, asyncio.Future):
+            responses = await asyncio.shield(responses)
+        waiting = [each for each in responses if isinstance(each, Awaitable)]
+        settled = iter([await waiting[0]] if len(waiting) == 1 else await asyncio.gather(*waiting))
+        return [next(settled) if isinstance(each, Awaitable) else each for each in responses]
 
 
 def refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:
@@ -124,20 +143,21 @@ class Appended(NamedTuple):
         info = self.info
         return self.pack(self.correlation_id, info.base_offset, info.log_append_time_ms, info.log_start_offset)
 
-    def refusal(self, version: int, error: BarnabasError) -> bytes:
-        """Return the whole frame of the answer that tells why it is not acknowledged."""
+    def refusal(self, error: BarnabasError) -> ProduceResponse:
+        """Return the response that tells why it is not acknowledged."""
         topic = self.request.topic_data[0]
         result = PartitionProduceResponse(
             index=topic.partition_data[0].index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET
         )
         refuse(result, error)
         named = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[result])
-        chunks = response_frame(ProduceResponse(responses=[named]), version, self.correlation_id)
-        return b"".join(chunks)  # type: ignore[arg-type]  # there are no file regions in it
+        return ProduceResponse(responses=[named])
 
 
-async def answer_together(appended: Sequence[Appended], waiters: Sequence[Waiter], version: int) -> bytes:
-    """Return the frames of the answers to requests that all wait for the same; they fail together too."""
+async def respond_together(
+    appended: Sequence[Appended], waiters: Sequence[Waiter]
+) -> Sequence[bytes | ProduceResponse]:
+    """Return the responses to requests that all wait for the same; they fail together too."""
     timeout_ms = appended[0].request.timeout_ms
     try:
         async with asyncio.timeout(max(0, timeout_ms) / 1000):
@@ -148,12 +168,12 @@ async def answer_together(appended: Sequence[Appended], waiters: Sequence[Waiter
     except BarnabasError as failure:
         error = failure
     else:
-        return b"".join([each.frame() for each in appended])
+        return [each.frame() for each in appended]
     finally:
         for waiter in waiters:
             if not waiter.cancel() and not waiter.cancelled():
                 waiter.exception()  # else it would be reported as an error that nobody has looked at
-    return b"".join([each.refusal(version, error) for each in appended])
+    return [each.refusal(error) for each in appended]
 
 
 def _timed_out(timeout_ms: int) -> KafkaError:

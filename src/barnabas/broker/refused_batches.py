@@ -22,7 +22,6 @@ from typing import NamedTuple
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.topic_names import TOPIC_NAME_CHARACTERS_MAX
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
-from barnabas.net.server_connection import Peer
 from barnabas.records.header import BATCH_HEADER_SIZE, SEQUENCE_MAX, BatchHeader, Buffer, read_header
 
 REFUSED_FOR_NOW = frozenset(
@@ -66,14 +65,6 @@ class RefusedBatches:
 
     def __init__(self) -> None:
         self._behind: dict[Place, _Behind] = {}
-
-    @classmethod
-    def of(cls, peer: Peer) -> RefusedBatches:
-        """Return what was refused on this peer's connection."""
-        if peer.refused is None:
-            peer.refused = cls()
-        assert isinstance(peer.refused, cls)
-        return peer.refused
 
     def refusals(self, place: Place, requests: Sequence[Buffer]) -> dict[int, BarnabasError]:
         """Return which of the batches that come next to a place are to be refused before the log sees them, and why.

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas import __version__
-from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.elections import Elections
 from barnabas.broker.follower import Follower
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_sessions import FollowerSessions
-from barnabas.broker.inter_broker import inter_broker_dispatcher
+from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.replica import Replica
 from barnabas.broker.settings.static import BrokerConfig
@@ -62,9 +61,7 @@ class Replication:
         sessions = FollowerSessions(around.chance.random_below, throttle)
         self.elections = Elections(topics, config.broker_id, self._connect, turns)
         self.propagation = Propagation(topics, config.broker_id, self._connect)
-        self.dispatcher: Dispatcher = inter_broker_dispatcher(
-            topics, sessions, self._check_broker, self.elections, turns, around.clock
-        )
+        self.requests = inter_broker_requests(topics, sessions, self._check_broker, self.elections, turns, around.clock)
         """Serves the other brokers."""
 
     def begin(self) -> None:

@@ -35,7 +35,7 @@ from barnabas.coordination.zookeeper.server.sessions import (
 from barnabas.errors import CoordinationError
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import Answer, Carried, Frame, Peer
+from barnabas.net.server_connection import Answer, Frame, FrameReply, Link
 
 FRAME_BYTES_MAX = 0xFFFFF
 """As ZooKeeper's `jute.maxbuffer`."""
@@ -56,9 +56,9 @@ log = logging.getLogger(__name__)
 class _Connection(Client):
     """A client's connection, seen from the event loop."""
 
-    def __init__(self, peer: Peer, session_id: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, link: Link, session_id: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(session_id, self._send)
-        self.peer = peer
+        self.link = link
         self.is_replaced = False
         """Its session goes on with another connection, which has asked already: what is left of this one is late."""
         self.is_busy = False
@@ -81,7 +81,26 @@ class _Connection(Client):
         self._flushes = False
         frames = [self._out.popleft() for _ in range(len(self._out))]
         if frames:
-            self.peer.push(frames)
+            self.link.push(frames)
+
+
+class _Requests:
+    """Carries out the requests of one connection; it has a session from the first request on."""
+
+    def __init__(self, listener: ZooKeeperListener, link: Link) -> None:
+        self._listener = listener
+        self.link = link
+        self.connection: _Connection | None = None
+
+    def carry_out(self, frames: Sequence[Frame]) -> FrameReply:
+        return self._listener.carry_out(frames, self)
+
+    def note_request_behind(self) -> None:
+        """Requests of this protocol do not wait for others."""
+
+    def note_gone(self) -> None:
+        if self.connection is not None:
+            self._listener.forget(self.connection)
 
 
 class ZooKeeperListener:
@@ -137,7 +156,7 @@ class ZooKeeperListener:
             lambda: os.urandom(answers.PASSWORD_BYTES),
             min(SESSIONS_MAX, SESSIONS_PER_CONNECTION * self._per_host_max),
         )
-        self._listener.accept(self._handle)
+        self._listener.accept(lambda link: _Requests(self, link))
         log.info("the tree is served in ZooKeeper's protocol at %s", host_port(self.host, self.port))
 
     async def run(self) -> None:
@@ -180,17 +199,18 @@ class ZooKeeperListener:
 
     # -- connections ---------------------------------------------------------------------------------------
 
-    def _handle(self, frames: Sequence[Frame], peer: Peer) -> Carried:
-        connection = peer.session
-        if not isinstance(connection, _Connection):
-            if peer.is_gone:
-                return Carried(len(frames), [])
-            return self._connect(read_connect(bytes(frames[0])), peer)
+    def carry_out(self, frames: Sequence[Frame], requests: _Requests) -> FrameReply:
+        """Carry out the requests of a connection; the first one asks for its session."""
+        connection = requests.connection
+        if connection is None:
+            if requests.link.is_gone:
+                return FrameReply(len(frames), [])
+            return self._connect(read_connect(bytes(frames[0])), requests)
         if connection.is_replaced or connection.has_left:
-            return Carried(len(frames), [])
+            return FrameReply(len(frames), [])
         self._sessions.hear(connection.session_id, self._clock.monotonic())
         batch = [bytes(frames[number]) for number in range(min(len(frames), REQUESTS_AT_ONCE))]
-        return Carried(len(batch), [], self._carry_out(connection, batch))
+        return FrameReply(len(batch), [], self._carry_out(connection, batch))
 
     async def _carry_out(self, connection: _Connection, batch: list[bytes]) -> Answer:
         connection.is_busy = True
@@ -203,11 +223,11 @@ class ZooKeeperListener:
         finally:
             connection.is_busy = False
         if batch and not (connection.is_replaced or connection.has_left):
-            connection.peer.give_back([bytearray(each) for each in batch])
+            connection.link.give_back([bytearray(each) for each in batch])
         if connection.has_left:
             if not self._store.is_kept(connection.session_id):
                 self._sessions.end(connection.session_id)
-            connection.peer.hang_up("")
+            connection.link.hang_up("")
         return []
 
     async def _slice(self, connection: _Connection, batch: list[bytes]) -> Progress:
@@ -222,18 +242,18 @@ class ZooKeeperListener:
             self._sessions.note_owner(connection.session_id)
         return progress
 
-    def _connect(self, request: ConnectRequest, peer: Peer) -> Carried:
+    def _connect(self, request: ConnectRequest, requests: _Requests) -> FrameReply:
         now_s = self._clock.monotonic()
         if not request.session_id:
-            session = self._open(request.timeout_ms, now_s, peer.host)
-            return Carried(1, [], self._begin(session, request, peer))
+            session = self._open(request.timeout_ms, now_s, requests.link.endpoints.host)
+            return FrameReply(1, [], self._begin(session, request, requests))
         found = self._sessions.find(request.session_id, request.password, now_s)
         if found is None:
-            return Carried(1, [self._refuse(request, peer)])
+            return FrameReply(1, [self._refuse(request, requests)])
         self._replace(found.id, "")
         if request.last_change > self._store.last_change:
-            return Carried(1, [], self._end_and_refuse(request, peer))
-        return Carried(1, [self._attach(found, request, peer)])
+            return FrameReply(1, [], self._end_and_refuse(request, requests))
+        return FrameReply(1, [self._attach(found, request, requests)])
 
     def _open(self, timeout_ms: int, now_s: float, host: str) -> KeptSession:
         """Begin a session; where there may be no more, one of the same address that has no connection goes for it.
@@ -257,37 +277,37 @@ class ZooKeeperListener:
         """End the connection that a session has, if it has one; what it has sent and was not begun is not done."""
         if before := self._of_session.get(session_id):
             before.is_replaced = True
-            before.peer.hang_up(reason)
+            before.link.hang_up(reason)
 
-    def _refuse(self, request: ConnectRequest, peer: Peer) -> bytes:
+    def _refuse(self, request: ConnectRequest, requests: _Requests) -> bytes:
         """Return the answer that its session is over, and hang up once that is sent."""
-        self._loop.call_soon(lambda: peer.hang_up(""))
+        self._loop.call_soon(lambda: requests.link.hang_up(""))
         return answers.session_over(has_read_only=request.has_read_only)
 
-    async def _end_and_refuse(self, request: ConnectRequest, peer: Peer) -> Answer:
+    async def _end_and_refuse(self, request: ConnectRequest, requests: _Requests) -> Answer:
         """End the session of a client that has seen what a loss of power took back: it has to look anew."""
         session_id = request.session_id
         self._sessions.end(session_id)
         self._over[session_id] = ""
         await self._end(session_id)
-        return [self._refuse(request, peer)]
+        return [self._refuse(request, requests)]
 
-    async def _begin(self, session: KeptSession, request: ConnectRequest, peer: Peer) -> Answer:
+    async def _begin(self, session: KeptSession, request: ConnectRequest, requests: _Requests) -> Answer:
         try:
             await self._in_tree_thread(self._serving.keep_session, session)
         except CoordinationError:
             self._sessions.end(session.id)
             raise
-        return [self._attach(session, request, peer)]
+        return [self._attach(session, request, requests)]
 
-    def _attach(self, session: KeptSession, request: ConnectRequest, peer: Peer) -> bytes:
-        if not peer.is_gone:
-            connection = _Connection(peer, session.id, self._loop)
-            peer.session = self._of_session[session.id] = connection
-            peer.on_gone = lambda: self._forget(connection)
+    def _attach(self, session: KeptSession, request: ConnectRequest, requests: _Requests) -> bytes:
+        if not requests.link.is_gone:
+            connection = _Connection(requests.link, session.id, self._loop)
+            requests.connection = self._of_session[session.id] = connection
         return answers.connected(session.timeout_ms, session.id, session.password, has_read_only=request.has_read_only)
 
-    def _forget(self, connection: _Connection) -> None:
+    def forget(self, connection: _Connection) -> None:
+        """Note that a connection has ended; its session lasts until its timeout."""
         connection.is_gone = True
         if self._of_session.get(connection.session_id) is connection:
             del self._of_session[connection.session_id]

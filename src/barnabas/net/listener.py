@@ -11,7 +11,7 @@ import socket
 from functools import partial
 
 from barnabas.net.limits import ConnectionCount, Limits, RequestMemory, WaitingMemory
-from barnabas.net.server_connection import Handler, Peer, ServerConnection
+from barnabas.net.server_connection import Endpoints, NewHandler, ServerConnection
 from barnabas.net.stream import OpenStream, Stream
 
 ACCEPT_PAUSE_S = 0.5
@@ -26,7 +26,7 @@ class Listener:
     Used from the thread of the event loop in which it was made.
     """
 
-    handler: Handler
+    new_handler: NewHandler
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -61,12 +61,12 @@ class Listener:
         self._sock = sock
         return int(sock.getsockname()[1])
 
-    def accept(self, handler: Handler) -> None:
+    def accept(self, new_handler: NewHandler) -> None:
         """Begin to accept connections.
 
-        :param handler: carries out the requests of clients.
+        :param new_handler: makes what carries out the requests of a connection.
         """
-        self.handler = handler
+        self.new_handler = new_handler
         self.begin_accepting()
         self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)
 
@@ -113,7 +113,7 @@ class Listener:
         """Called by a connection that has ended, when its requests are done."""
         if connection in self._connections:
             self._connections.discard(connection)
-            self._count.leave(connection.peer.host)
+            self._count.leave(connection.endpoints.host)
 
     def _acceptable(self) -> None:
         assert self._sock
@@ -127,17 +127,17 @@ class Listener:
             self.loop.remove_reader(self._sock.fileno())
             self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
             return
-        peer = Peer(str(address[0]), int(address[1]), str(sock.getsockname()[0]))
-        if not self.admit(partial(Stream, self.loop, sock), peer):
+        endpoints = Endpoints(str(address[0]), int(address[1]), str(sock.getsockname()[0]))
+        if not self.admit(partial(Stream, self.loop, sock), endpoints):
             sock.close()
 
-    def admit(self, open_stream: OpenStream, peer: Peer) -> bool:
+    def admit(self, open_stream: OpenStream, endpoints: Endpoints) -> bool:
         """Take a connection that was accepted; False if the limits do not allow one more."""
-        refusal = self._count.admit(peer.host)
+        refusal = self._count.admit(endpoints.host)
         if refusal:
-            log.warning("refusing the connection from %s: %s", peer.address, refusal)
+            log.warning("refusing the connection from %s: %s", endpoints.address, refusal)
             return False
-        self._connections.add(ServerConnection(self, open_stream, peer))
+        self._connections.add(ServerConnection(self, open_stream, endpoints))
         return True
 
     def _accept_again(self) -> None:

@@ -5,7 +5,7 @@ are sent together. The connection is not read while `REQUESTS_WAITING_MAX` reque
 them wait, be it for a request before them or for the client to take its answers; nor while there is no memory for a
 large request. So a client that sends too fast, or does not read, is held up by its own socket.
 
-A request that waits gives back the memory of its frame (`Peer.keep`), and counts with the bytes that it keeps. While a
+A request that waits gives back the memory of its frame (`Link.keep`), and counts with the bytes that it keeps. While a
 request of a connection waits, no large one behind it is read. If others stand in line for memory, a connection that
 holds whole requests which only its own client can set free is ended.
 
@@ -27,7 +27,6 @@ from barnabas.net.framing import FrameReader
 from barnabas.net.limits import Limits, RequestMemory, WaitingMemory
 from barnabas.net.stream import RECEIVE_BYTES, OpenStream
 from barnabas.protocol.codec import Chunk
-from barnabas.protocol.repeats import RepeatedRequests
 
 REQUESTS_WAITING_MAX = 64
 WAITING_BYTES_MAX = 1024 * 1024
@@ -50,83 +49,94 @@ Answer: TypeAlias = "list[Chunk]"
 """The chunks of response frames; none where the protocol asks for no answer."""
 
 
-class Carried(NamedTuple):
-    """What a handler did with the first of the requests that wait."""
+class FrameReply(NamedTuple):
+    """The reply to the first of the request frames that wait, and to those behind it that a handler took with it."""
 
-    request_count: int
-    """How many it carried out; at least one."""
+    frame_count: int
+    """How many frames the handler took; at least one."""
     answer: Answer
     later: Awaitable[Answer] | None = None
     """The rest of the answer, where something has to be waited for."""
     ends_with_client: bool = False
-    """Whether only this client can use it, so that it ends when the client is gone."""
+    """Whether only this client can use the rest, so that the wait ends when the client is gone."""
 
 
-Handler: TypeAlias = "Callable[[Sequence[Frame], Peer], Carried]"
-"""Carries out the first of the requests that wait, and as many more as can be carried out with it.
+class Endpoints(NamedTuple):
+    """The two ends of a connection that was accepted."""
 
-The handler may write into the frames, but must not keep them."""
+    host: str
+    port: int
+    """Of the client."""
+    local_host: str
+    """The address of this machine at which the client arrived."""
+
+    @property
+    def address(self) -> str:
+        """The client's host and port."""
+        return host_port(self.host, self.port)
+
+
+class RequestHandler(Protocol):
+    """Carries out the requests of one connection."""
+
+    def carry_out(self, frames: Sequence[Frame]) -> FrameReply:
+        """Carry out the first of the requests that wait, and as many more as can be carried out with it.
+
+        The handler may write into the frames, but must not keep them.
+
+        :raises BarnabasError: the request failed, and nothing but the end of the connection can say so.
+        """
+        ...
+
+    def note_request_behind(self) -> None:
+        """Note that another request stands behind the one that waits."""
+        ...
+
+    def note_gone(self) -> None:
+        """Note that the connection has ended."""
+        ...
+
+
+class Link(Protocol):
+    """What a handler can do with the connection whose requests it carries out."""
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Where the client is, and where it arrived."""
+        ...
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the connection has ended."""
+        ...
+
+    def keep(self, size: int) -> bool:
+        """Let the request that is carried out wait, with `size` bytes in memory instead of its frame.
+
+        To be called once the request needs its frame no longer.
+
+        :returns: False where waiting requests keep as much as they may.
+        """
+        ...
+
+    def give_back(self, frames: Sequence[Frame]) -> None:
+        """Let requests wait again that were taken and not begun, in front of those that wait, until the client has
+        taken its answers. To be called before the rest of the answer is there."""
+        ...
+
+    def push(self, chunks: Iterable[Chunk]) -> None:
+        """Send what is no answer, in a protocol in which a server speaks unasked."""
+        ...
+
+    def hang_up(self, reason: str) -> None:
+        """End the connection, with a line in the log if there is a reason."""
+        ...
+
+
+NewHandler: TypeAlias = "Callable[[Link], RequestHandler]"
+"""Makes the handler of a connection that was accepted."""
 
 log = logging.getLogger(__name__)
-
-
-class Peer:
-    """Who is at the other end of a connection, and at which of this machine's addresses it arrived."""
-
-    __slots__ = (
-        "address",
-        "give_back",
-        "hang_up",
-        "host",
-        "is_gone",
-        "keep",
-        "local_host",
-        "on_gone",
-        "on_request_behind",
-        "push",
-        "refused",
-        "repeats",
-        "session",
-        "shortcut",
-    )
-
-    def __init__(self, host: str, port: int, local_host: str) -> None:
-        self.host = host
-        self.address = host_port(host, port)
-        self.local_host = local_host
-        self.is_gone = False
-        self.repeats: RepeatedRequests | None = None
-        """The produce requests that it is known to repeat, if it does."""
-        self.refused: object = None
-        """What the handler has refused of it, and must know when more comes."""
-        self.on_request_behind: Callable[[], None] | None = None
-        """Set by a request that waits for something, to be called when another one stands behind it."""
-        self.shortcut: Callable[[Frame], Answer | None] | None = None
-        """Carries out a request that repeats an earlier one of it, and returns the answer; None where it is another,
-        or where that cannot be done at once."""
-        self.push: Callable[[Iterable[Chunk]], None] = _cannot
-        """Sends what is no answer, in a protocol in which a server speaks unasked; set by the connection."""
-        self.hang_up: Callable[[str], None] = _cannot
-        """Ends the connection, with a line in the log where there is something to say; set by the connection."""
-        self.keep: Callable[[int], bool] = _can_keep
-        """Called once the request that is carried out needs its frame no longer and begins to wait, with the bytes
-        that it keeps. Returns False where waiting requests keep as much as they may; set by the connection."""
-        self.give_back: Callable[[Sequence[Frame]], None] = _cannot
-        """Lets requests wait again that were taken and not begun, in front of those that wait: until the client has
-        taken its answers. To be called before the rest of the answer is there; set by the connection."""
-        self.session: object = None
-        """What the handler knows of it, where requests belong to something that lasts longer."""
-        self.on_gone: Callable[[], None] | None = None
-        """Set by a handler that has to know of the connection's end."""
-
-
-def _cannot(*_: object) -> None:
-    """Stands for what only a connection can do."""
-
-
-def _can_keep(_size: int) -> bool:
-    """Stands for `Peer.keep` where nothing is counted."""
-    return True
 
 
 class Unread(NamedTuple):
@@ -140,7 +150,7 @@ class Unread(NamedTuple):
 class Acceptor(Protocol):
     """Who accepted a connection, and what it shares with all others that were accepted."""
 
-    handler: Handler
+    new_handler: NewHandler
     limits: Limits
     loop: asyncio.AbstractEventLoop
     memory: RequestMemory
@@ -160,6 +170,7 @@ class ServerConnection:
         "_answering",
         "_ends_with_client",
         "_frames",
+        "_handler",
         "_held_bytes",
         "_in_line",
         "_in_the_way_since_s",
@@ -168,7 +179,6 @@ class ServerConnection:
         "_listener",
         "_mark",
         "_partial_since_s",
-        "_peer",
         "_reader",
         "_reserved",
         "_scheduled",
@@ -176,11 +186,15 @@ class ServerConnection:
         "_unread",
         "_used_at_s",
         "_waiting_bytes",
+        "endpoints",
+        "is_gone",
     )
 
-    def __init__(self, listener: Acceptor, open_stream: OpenStream, peer: Peer) -> None:
+    def __init__(self, listener: Acceptor, open_stream: OpenStream, endpoints: Endpoints) -> None:
         self._listener = listener
-        self._peer = peer
+        self.endpoints = endpoints
+        self.is_gone = False
+        self._handler = listener.new_handler(self)
         self._frames: deque[Frame] = deque()
         self._reader = FrameReader(listener.limits.frame_bytes_max)
         self._answering: asyncio.Task[None] | None = None
@@ -199,14 +213,6 @@ class ServerConnection:
         self._used_at_s = listener.loop.time()
         self._partial_since_s = 0.0
         self._stream = open_stream(self._on_bytes, self._on_drained, self._on_closed)
-        peer.push = self._stream.send
-        peer.keep = self._keep
-        peer.give_back = self._give_back
-        peer.hang_up = self.close
-
-    @property
-    def peer(self) -> Peer:
-        return self._peer
 
     @property
     def under_way(self) -> asyncio.Task[None] | None:
@@ -219,7 +225,7 @@ class ServerConnection:
         :param reason: why, for the log; None where the peer has done nothing wrong.
         """
         if reason and self._stream.is_open:
-            log.warning("closing the connection from %s: %s", self._peer.address, reason)
+            log.warning("closing the connection from %s: %s", self.endpoints.address, reason)
         self._drop_frames()
         self._stream.close()
 
@@ -253,7 +259,7 @@ class ServerConnection:
             if now_s - self._partial_since_s > allowed_s:
                 self.close(f"a request did not arrive whole within {allowed_s:.3g} s")
         elif not self._answering and now_s - self._used_at_s > limits.idle_s_max:
-            log.debug("closing the connection from %s: silent for %g s", self._peer.address, limits.idle_s_max)
+            log.debug("closing the connection from %s: silent for %g s", self.endpoints.address, limits.idle_s_max)
             self._stream.close()
 
     def look_at_unread(self) -> Unread:
@@ -300,8 +306,8 @@ class ServerConnection:
 
     def _hurry(self) -> None:
         """Tell the request that is carried out if there is another one behind it."""
-        if self._frames and self._peer.on_request_behind is not None:
-            self._peer.on_request_behind()
+        if self._frames:
+            self._handler.note_request_behind()
 
     def _count(self) -> int:
         """Tell the listener how many bytes this connection holds, and return that."""
@@ -313,8 +319,15 @@ class ServerConnection:
             self._listener.memory.change(difference)
         return held
 
-    def _keep(self, size: int) -> bool:
-        """Let the request that is carried out wait, with `size` bytes instead of its frame."""
+    def push(self, chunks: Iterable[Chunk]) -> None:
+        if not self.is_gone:
+            self._stream.send(chunks)
+
+    def hang_up(self, reason: str) -> None:
+        if not self.is_gone:
+            self.close(reason)
+
+    def keep(self, size: int) -> bool:
         if self._answering is None:
             return True
         waiting_memory = self._listener.waiting_memory
@@ -393,10 +406,8 @@ class ServerConnection:
             self._process()
 
     def _on_closed(self, error: Exception | None) -> None:
-        peer = self._peer
-        peer.is_gone, peer.push, peer.hang_up = True, _cannot, _cannot
-        if peer.on_gone is not None:
-            peer.on_gone()
+        self.is_gone = True
+        self._handler.note_gone()
         memory = self._listener.memory
         if self._in_line:
             memory.give_up(self._on_memory)
@@ -405,7 +416,7 @@ class ServerConnection:
         self._in_line = self._reserved = False
         self._reader = FrameReader(0)
         if error:
-            log.debug("connection from %s lost: %s", self._peer.address, error)
+            log.debug("connection from %s lost: %s", self.endpoints.address, error)
         if self._answering and self._ends_with_client:
             # Cancelled in the next round, after the task's first step: else the coroutine given to it would never be
             # awaited.
@@ -424,17 +435,17 @@ class ServerConnection:
         turn_ends_s = loop.time() + TURN_S
         try:
             while self._frames and self._stream.unsent_bytes <= UNSENT_BYTES_MAX:
-                carried = self._listener.handler(self._frames, self._peer)
-                size = self._take(carried.request_count)
-                answers += carried.answer
-                if carried.request_count > 1 and answers:
+                reply = self._handler.carry_out(self._frames)
+                size = self._take(reply.frame_count)
+                answers += reply.answer
+                if reply.frame_count > 1 and answers:
                     # The client can go on while the rest is carried out.
                     self._stream.send(answers)
                     answers = []
-                if carried.later is not None:
+                if reply.later is not None:
                     self._answered_bytes = size
-                    self._ends_with_client = carried.ends_with_client
-                    self._answering = loop.create_task(self._answer_later(carried.later))
+                    self._ends_with_client = reply.ends_with_client
+                    self._answering = loop.create_task(self._answer_later(reply.later))
                     self._hurry()
                     break
                 if loop.time() > turn_ends_s:
@@ -456,7 +467,7 @@ class ServerConnection:
         self._waiting_bytes -= size
         return size
 
-    def _give_back(self, frames: Sequence[Frame]) -> None:
+    def give_back(self, frames: Sequence[Frame]) -> None:
         if self._answering and not self._listener.is_finishing:
             self._frames.extendleft(reversed(frames))
             self._waiting_bytes += sum(map(len, frames))
@@ -521,9 +532,9 @@ class ServerConnection:
         """End the connection, because a request could not be answered; log whether the peer or this program is at
         fault."""
         if isinstance(error, BarnabasError):
-            log.warning("closing the connection from %s: %s", self._peer.address, error)
+            log.warning("closing the connection from %s: %s", self.endpoints.address, error)
         else:
-            log.error("a request from %s failed", self._peer.address, exc_info=error)
+            log.error("a request from %s failed", self.endpoints.address, exc_info=error)
         self._drop_frames()
         if self._stream.is_open:
             self._stream.close(error)

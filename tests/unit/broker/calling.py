@@ -1,4 +1,4 @@
-"""A broker in this process whose dispatcher is called with requests, and no socket in between."""
+"""A broker in this process whose request pipeline is called with frames, and no socket in between."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.broker import Broker
+from barnabas.broker.pipeline.scheduler import ConnectionRequests
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.net.server_connection import Peer
 from barnabas.protocol.apis import APIS
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.records import BatchBuilder
+from tests.fake_link import FakeLink
 from tests.log_steps import append_now
 
 
@@ -22,7 +23,19 @@ class Caller:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.broker = Broker(BrokerConfig(port=0, data=str(folder), **settings))
-        self.peer = Peer("127.0.0.1", 1, "127.0.0.1")
+        self.link = FakeLink()
+        self._requests: ConnectionRequests | None = None
+
+    @property
+    def requests(self) -> ConnectionRequests:
+        """What carries out the requests of this client's connection."""
+        if self._requests is None:
+            self._requests = self.broker.requests.new_handler(self.link)
+        return self._requests
+
+    def reconnect(self) -> None:
+        """Go on with another connection."""
+        self._requests = None
 
     async def call(self, request: Any, version: int | None = None) -> Any:
         """Send a request in a version, or in the newest one; return the response."""
@@ -30,8 +43,8 @@ class Caller:
         assert spec.api_key is not None
         version = spec.versions[-1] if version is None else version
         frame = b"".join(request_frame(request, version, 1, "me"))  # type: ignore[arg-type]
-        carried = self.broker.dispatcher([bytearray(frame)[4:]], self.peer)
-        answer = carried.answer + (await carried.later if carried.later is not None else [])
+        reply = self.requests.carry_out([bytearray(frame)[4:]])
+        answer = reply.answer + (await reply.later if reply.later is not None else [])
         return decode_response(APIS[spec.api_key].response, version, b"".join(answer)[4:])  # type: ignore[arg-type]
 
     def id_of(self, name: str) -> bytes:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from barnabas.broker.api import AnsweredTogether, Context
 from barnabas.broker.handlers.produce import produce
 from barnabas.broker.partition import Partition
+from barnabas.broker.pipeline.reply import Reply
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import Acks, TopicPartition
-from barnabas.net.server_connection import Peer
 from barnabas.protocol.frames import decode_response
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -28,6 +27,7 @@ from barnabas.protocol.messages.produce import (
 from barnabas.records import BatchBuilder
 from barnabas.replication.in_sync import LeaderReplicas
 from barnabas.storage import Log, LogConfig, OsFileSystem
+from tests.fake_link import call_of
 
 CLICKS = TopicPartition("clicks", 0)
 VERSION = 9
@@ -57,30 +57,21 @@ class Bench:
     def partition(self, _name: str, _number: int) -> Partition:
         return self.led
 
-    def produce(self, run: Sequence[Any]) -> Any:
-        context = Context(VERSION, None, Peer("127.0.0.1", 1, "127.0.0.1"))
-        return produce.handle(cast(Topics, self), run, context)
+    def produce(self, run: Sequence[Any]) -> Reply:
+        reply: Reply = produce.handle(cast(Topics, self), run, call_of(produce, VERSION))
+        return reply
 
     def same_request(self, count: int, timeout_ms: int = 60_000) -> list[Any]:
         known = request(timeout_ms)
         return [(known, memoryview(batch()), number) for number in range(count)]
 
 
-async def answers(response: AnsweredTogether | Sequence[Any]) -> list[PartitionProduceResponse]:
+async def answers(reply: Reply) -> list[PartitionProduceResponse]:
     """Return what is said of the partition, in the order of the requests."""
-    if isinstance(response, AnsweredTogether):
-        frames = await response.frames
-        responses = []
-        while frames:
-            size = 4 + int.from_bytes(frames[:4])
-            responses.append(decode_response(ProduceResponse, VERSION, frames[4:size]))
-            frames = frames[size:]
-    else:
-        responses = [await each if isinstance(each, Awaitable) else each for each in response]
-        responses = [
-            decode_response(ProduceResponse, VERSION, each[4:]) if isinstance(each, bytes) else each
-            for each in responses
-        ]
+    responses = [*reply.response, *(await reply.later if reply.later is not None else [])]
+    responses = [
+        decode_response(ProduceResponse, VERSION, each[4:]) if isinstance(each, bytes) else each for each in responses
+    ]
     return [each.responses[0].partition_responses[0] for each in responses]
 
 
@@ -99,8 +90,7 @@ def run(bench: Callable[[], Bench], scenario: Callable[[Bench], Coroutine[Any, A
 def test_run_is_answered_when_the_follower_has_all_of_it(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         response = bench.produce(bench.same_request(3))
-        assert isinstance(response, AnsweredTogether)
-        assert response.request_count == 3
+        assert response.response == []
         answering = asyncio.ensure_future(answers(response))
         bench.led.on_follower_fetch(2, -1, 2, 1.0)
         await asyncio.sleep(0)
@@ -115,7 +105,7 @@ def test_leader_alone_in_sync_answers_at_once(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         bench.replicas.adopt((1,))
         response = bench.produce(bench.same_request(2))
-        assert not isinstance(response, AnsweredTogether)
+        assert response.later is None
         assert [each.base_offset for each in await answers(response)] == [0, 1]
 
     run(lambda: Bench(tmp_path / "clicks-0"), scenario)
@@ -147,7 +137,7 @@ def test_request_that_is_refused_is_answered_beside_those_that_wait(tmp_path: Pa
         damaged = memoryview(batch())
         damaged[-1] ^= 1
         response = bench.produce([(known, memoryview(batch()), 0), (known, damaged, 1)])
-        assert not isinstance(response, AnsweredTogether)
+        assert response.response == []
         answering = asyncio.ensure_future(answers(response))
         await asyncio.sleep(0)
         bench.led.on_follower_fetch(2, -1, 1, 1.0)

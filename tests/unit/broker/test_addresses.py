@@ -8,9 +8,9 @@ from barnabas.broker.addresses import BrokerAddress, address_of, addresses
 from barnabas.broker.identity import Identity
 from barnabas.broker.picture import Picture
 from barnabas.coordination.values import BrokerRegistration, LiveBroker
-from barnabas.net.server_connection import Peer
+from tests.fake_link import connection_state
 
-PEER = Peer("10.0.0.9", 1234, "10.0.0.2")
+CONNECTION = connection_state("10.0.0.9", "10.0.0.2")
 OWN = Identity(2, "castle", "two.example", 9092, "north")
 
 
@@ -22,25 +22,25 @@ def picture_of(*registrations: BrokerRegistration) -> Picture:
 
 def test_brokers_are_told_by_id_whatever_the_order_in_which_they_came() -> None:
     picture = picture_of(BrokerRegistration(3, "three", 3), BrokerRegistration(1, "one", 1))
-    assert [each.id for each in addresses(picture, OWN, PEER)] == [1, 2, 3]
+    assert [each.id for each in addresses(picture, OWN, CONNECTION)] == [1, 2, 3]
 
 
 def test_others_are_where_they_registered_and_a_rack_that_nobody_named_is_none() -> None:
     picture = picture_of(BrokerRegistration(1, "one", 9, "inside", 7, rack="south"), BrokerRegistration(3, "three", 3))
-    assert addresses(picture, OWN, PEER)[0] == BrokerAddress(1, "one", 9, "south")
-    assert addresses(picture, OWN, PEER)[2] == BrokerAddress(3, "three", 3, None)
+    assert addresses(picture, OWN, CONNECTION)[0] == BrokerAddress(1, "one", 9, "south")
+    assert addresses(picture, OWN, CONNECTION)[2] == BrokerAddress(3, "three", 3, None)
 
 
 @pytest.mark.parametrize("registered", [[], [BrokerRegistration(2, "registered", 1, rack="other")]])
 def test_this_broker_says_itself_where_it_is_registered_or_not(registered: list[BrokerRegistration]) -> None:
-    assert addresses(picture_of(*registered), OWN, PEER) == [BrokerAddress(2, "two.example", 9092, "north")]
+    assert addresses(picture_of(*registered), OWN, CONNECTION) == [BrokerAddress(2, "two.example", 9092, "north")]
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
 def test_broker_that_listens_on_all_addresses_is_where_the_client_reached_it(host: str) -> None:
     own = Identity(2, "castle", host, 9092)
     picture = picture_of(BrokerRegistration(1, "0.0.0.0", 1))
-    assert addresses(picture, own, PEER) == [
+    assert addresses(picture, own, CONNECTION) == [
         BrokerAddress(1, "0.0.0.0", 1, None),  # only that broker knows better
         BrokerAddress(2, "10.0.0.2", 9092, None),
     ]
@@ -48,7 +48,7 @@ def test_broker_that_listens_on_all_addresses_is_where_the_client_reached_it(hos
 
 def test_address_of_one_broker_is_that_of_all_and_none_where_it_does_not_live() -> None:
     picture = picture_of(BrokerRegistration(1, "one", 1))
-    assert address_of(1, picture, OWN, PEER) == BrokerAddress(1, "one", 1, None)
-    assert address_of(2, picture, OWN, PEER) == BrokerAddress(2, "two.example", 9092, "north")
-    assert address_of(3, picture, OWN, PEER) is None
-    assert address_of(-1, picture, OWN, PEER) is None
+    assert address_of(1, picture, OWN, CONNECTION) == BrokerAddress(1, "one", 1, None)
+    assert address_of(2, picture, OWN, CONNECTION) == BrokerAddress(2, "two.example", 9092, "north")
+    assert address_of(3, picture, OWN, CONNECTION) is None
+    assert address_of(-1, picture, OWN, CONNECTION) is None

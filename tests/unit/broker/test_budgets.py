@@ -11,17 +11,19 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker import dispatch
-from barnabas.broker.api import BYTES_MAX, ENTRIES_MAX
 from barnabas.broker.broker import Broker
-from barnabas.broker.dispatch import AT_ONCE_BYTES_MAX, Dispatcher
 from barnabas.broker.handlers.join_group import PROTOCOLS_MAX
-from barnabas.broker.produce_pieces import PIECE_ENTRIES_MAX
+from barnabas.broker.pipeline import encoding
+from barnabas.broker.pipeline.connection_state import CLIENTS
+from barnabas.broker.pipeline.decoding import AT_ONCE_BYTES_MAX
+from barnabas.broker.pipeline.scheduler import RequestPipeline
+from barnabas.broker.pipeline.served_api import BYTES_MAX, ENTRIES_MAX
+from barnabas.broker.produce_runs import PIECE_ENTRIES_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode, KafkaError, MalformedMessageError
-from barnabas.net.server_connection import Carried, Peer
+from barnabas.net.server_connection import FrameReply
 from barnabas.protocol.apis import APIS
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, request_frame
@@ -38,8 +40,8 @@ from barnabas.protocol.messages.offset_commit import (
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records import BatchBuilder
+from tests.fake_link import FakeLink
 
-PEER = Peer("127.0.0.1", 1, "127.0.0.1")
 PARTITIONS = 200
 CROWD = 100
 TIMEOUT_S = 60
@@ -52,7 +54,7 @@ class Bench:
         self.broker = broker
         self.looks = 0
         parts = replace(broker.parts, turns=Turns(self.look))
-        self.dispatcher = Dispatcher(parts.bind_all(), parts.turns)
+        self.requests = RequestPipeline(parts.bind_all(), parts.turns, CLIENTS).new_handler(FakeLink())
 
     def look(self) -> float:
         self.looks += 1
@@ -64,8 +66,8 @@ class Bench:
         return await self.send(frame, type(request), version)
 
     async def send(self, frame: bytes, kind: type, version: int) -> Any:
-        carried = self.dispatcher([bytearray(frame)], PEER)
-        answer = carried.answer if carried.later is None else await carried.later
+        reply = self.requests.carry_out([bytearray(frame)])
+        answer = reply.answer if reply.later is None else await reply.later
         api_key = message_of(kind).api_key
         assert api_key is not None
         data = b"".join(answer)  # type: ignore[arg-type]
@@ -155,7 +157,7 @@ def test_a_request_that_is_too_large_besides_its_records_is_refused(run: Run, na
 
 
 def test_an_answer_that_is_too_large_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "ANSWER_BYTES_MAX", 1_000)
+    monkeypatch.setattr(encoding, "ANSWER_BYTES_MAX", 1_000)
 
     async def scenario(bench: Bench) -> None:
         await bench.broker.topics.create("clicks", PARTITIONS, {})
@@ -336,10 +338,10 @@ def test_pieces_that_wait_for_the_disk_are_waited_for_where_no_answer_is_wanted(
         request = many_partitions(0)
         request.topic_data = [topic for topic in request.topic_data if topic.name == "clicks"]
         frame = b"".join(request_frame(request, 9, 7, "me"))[4:]  # type: ignore[arg-type]
-        carried = bench.dispatcher([bytearray(frame)], PEER)
-        assert carried.answer == []
-        assert carried.later is not None
-        assert await carried.later == []
+        reply = bench.requests.carry_out([bytearray(frame)])
+        assert reply.answer == []
+        assert reply.later is not None
+        assert await reply.later == []
         assert [partition.log.log_end_offset for partition in partitions] == [1] * PARTITIONS
 
     run(scenario)
@@ -354,7 +356,7 @@ def test_a_large_batch_is_carried_out_at_once(run: Run) -> None:
 
     async def scenario(bench: Bench) -> None:
         await bench.broker.topics.create("clicks", 1, {})
-        assert bench.dispatcher([bytearray(frame)], PEER).later is None
+        assert bench.requests.carry_out([bytearray(frame)]).later is None
 
     run(scenario)
 
@@ -373,9 +375,9 @@ def test_a_large_frame_that_is_damaged_is_refused(run: Run) -> None:
 
 def test_those_who_join_groups_in_a_crowd_take_turns_and_others_do_not_stand_behind_them(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
-        def send(request: Any, version: int) -> Carried:
+        def send(request: Any, version: int) -> FrameReply:
             frame = b"".join(request_frame(request, version, 7, "me"))[4:]  # type: ignore[arg-type]
-            return bench.dispatcher([bytearray(frame)], PEER)
+            return bench.requests.carry_out([bytearray(frame)])
 
         def join(number: int) -> JoinGroupRequest:
             return JoinGroupRequest(

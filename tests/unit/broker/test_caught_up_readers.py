@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.api import Context
 from barnabas.broker.fetch_sessions import CAUGHT_UP_MAX, CaughtUp, FetchKey
 from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.partition import Partition
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import IsolationLevel
-from barnabas.net.server_connection import Peer
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from barnabas.protocol.types import ZERO_UUID
+from tests.fake_link import begun, call_of
 from tests.steps import at_once
 from tests.unit.broker.calling import Caller, run_with_broker
 
-CONTEXT = Context(12, "me", Peer("127.0.0.1", 1, "127.0.0.1"))
+CALL = call_of(fetch, 12)
 
 
 class Reader:
@@ -49,7 +48,7 @@ class Reader:
             forgotten_topics_data=[ForgottenTopic(topic="clicks", partitions=list(forgotten))] if forgotten else [],
             **fields,
         )
-        found = at_once(fetch.bind(self.caller.broker.parts).handle(request, CONTEXT))
+        found = begun(fetch.bind(self.caller.broker.parts).handle(request, CALL))
         response: FetchResponse = found if isinstance(found, FetchResponse) else at_once(await found)
         self.session_id, self.epoch = response.session_id, self.epoch + 1
         return response

@@ -8,7 +8,6 @@ from typing import cast
 
 import pytest
 
-from barnabas.broker.api import Context
 from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.cluster_watch import News
 from barnabas.broker.follower import Follower
@@ -23,13 +22,13 @@ from barnabas.coordination.tree import NodeError
 from barnabas.coordination.values import NO_LEADER, PartitionState
 from barnabas.errors import ErrorCode, KafkaError, StorageError, TimedOutError
 from barnabas.model import TopicPartition
-from barnabas.net.server_connection import Peer
 from barnabas.protocol.messages.incremental_alter_configs import (
     APPEND,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementallyAlterableConfig,
 )
+from tests.fake_link import call_of
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append, in_tree_thread
 
 # --- creation ---
@@ -527,12 +526,12 @@ def test_items_are_added_to_the_list_that_the_tree_has(run: Run) -> None:
         settings = cast(DynamicSettings, SimpleNamespace(broker=BrokerSettings(two.config, {}, {})))
         change = IncrementallyAlterableConfig(name=name, config_operation=APPEND, value="0:2")
         resource = IncrementalAlterConfigsResource(resource_type=2, resource_name="clicks", configs=[change])
-        response = await incremental_alter_configs.handle(
+        response = await incremental_alter_configs.function(
             two.topics,
             settings,
             Turns(SYSTEM_CLOCK.monotonic),
             IncrementalAlterConfigsRequest(resources=[resource], validate_only=False),
-            Context(1, None, Peer("127.0.0.1", 1, "127.0.0.1")),
+            call_of(incremental_alter_configs, 1),
         )
         assert [each.error_code for each in response.responses] == [ErrorCode.NONE]
         assert configs.read_topic_config(cluster.tree, "clicks") == {name: "0:2"}

@@ -23,8 +23,8 @@ def test_broker_that_does_not_lead_refuses_each_partition_with_its_error(run: Ru
         topics = [DeleteRecordsTopic(name="clicks", partitions=wanted)]
         request = DeleteRecordsRequest(topics=topics, timeout_ms=1_000)
         for node in (two, three):
-            context: Any = None
-            response = await delete_records.handle(node.topics, request, context)
+            call: Any = None
+            response = await delete_records.function(node.topics, request, call)
             codes = [ErrorCode(each.error_code).name for each in response.topics[0].partitions]
             assert codes == ["NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION"], node.id
 

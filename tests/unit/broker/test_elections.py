@@ -46,7 +46,7 @@ class Connected:
         self._elections = elections
 
     async def send(self, request: ElectLeadersRequest) -> Any:
-        response = await elect_leaders_here.handle(self._elections, self._turns, request, None)
+        response = await elect_leaders_here.function(self._elections, self._turns, request, None)
         await self._cluster.follow()
         return response
 
@@ -161,7 +161,7 @@ def test_who_asks_for_all_partitions_is_told_of_those_alone_that_needed_it(run: 
         await Leader(one).hear_from(2)
         request = ElectLeadersRequest(election_type=PREFERRED_ELECTION, topic_partitions=None)
         asked = Asked(cluster, two)
-        response = await elect_leaders.handle(asked.elections, asked.turns, request, None)
+        response = await elect_leaders.function(asked.elections, asked.turns, request, None)
         (topic,) = response.replica_election_results
         assert [(each.partition_id, each.error_code) for each in topic.partition_result] == [(0, 0)]
 

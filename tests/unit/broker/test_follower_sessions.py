@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.api import Context
 from barnabas.broker.follower_sessions import FollowerSession, FollowerSessions
 from barnabas.broker.handlers.replica_fetch import replica_fetch
 from barnabas.broker.partition import Partition
@@ -23,7 +22,6 @@ from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import Acks, TopicPartition
-from barnabas.net.server_connection import Peer
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -37,6 +35,7 @@ from barnabas.records import BatchBuilder
 from barnabas.replication.in_sync import LeaderReplicas
 from barnabas.replication.quota import ReplicationQuota
 from barnabas.storage import Log, LogConfig, OsFileSystem
+from tests.fake_link import begun, call_of, connection_state
 from tests.log_steps import append_now
 
 TOPIC_ID = b"T" * 16
@@ -56,7 +55,7 @@ class Bench:
         self.clock = ManualClock()
         self.quota = ReplicationQuota(rate, self.clock.monotonic)
         self.settings = {"leader.replication.throttled.replicas": throttled}
-        self.peer = Peer("127.0.0.1", 1, "127.0.0.1")
+        self.connection = connection_state()
         self.sessions = FollowerSessions(lambda _: 6, LeaderThrottle(self.quota, 1))
         self.led: dict[int, Partition] = {}
         self.logs: list[Log] = []
@@ -86,7 +85,7 @@ class Bench:
 
     @property
     def session(self) -> FollowerSession:
-        return self.sessions._sessions[self.peer]
+        return self.sessions._sessions[self.connection]
 
     def check_broker(self, broker_id: int, broker_epoch: int) -> None:
         if (broker_id, broker_epoch) != (2, self.broker_epoch):
@@ -94,10 +93,9 @@ class Bench:
 
     def begin(self, request: FetchRequest, version: int = 18) -> FetchResponse | Awaitable[Any]:
         """Send a request; return the answer, or what it waits for."""
-        response = replica_fetch.handle(
-            cast(Topics, self), self.sessions, self.check_broker, self.clock, request, Context(version, None, self.peer)
-        )
-        return cast(FetchResponse, _finished(response))
+        call = call_of(replica_fetch, version, None, self.connection)
+        parts = cast(Topics, self), self.sessions, self.check_broker, self.clock
+        return cast(FetchResponse, begun(replica_fetch.handle(*parts, request, call)))
 
     def request(
         self, *positions: tuple[int, int], forget: tuple[int, ...] = (), max_wait_ms: int = 0, **fields: Any
@@ -189,8 +187,8 @@ def test_waiting_costs_nothing_for_partitions_without_news(tmp_path: Path) -> No
         for _ in range(5):
             polling = bench.poll()
             await asyncio.sleep(0)
-            assert bench.peer.on_request_behind is not None
-            bench.peer.on_request_behind()
+            assert bench.connection.on_request_behind is not None
+            bench.connection.on_request_behind()
             assert await polling == []
         assert (bench.looked_up, reads) == (looked_up, [])
 
@@ -259,8 +257,8 @@ def test_high_watermark_alone_does_not_end_the_wait(tmp_path: Path) -> None:
         assert led.log.high_watermark == 1
         await asyncio.sleep(0)
         assert not polling.done()
-        assert bench.peer.on_request_behind is not None
-        bench.peer.on_request_behind()
+        assert bench.connection.on_request_behind is not None
+        bench.connection.on_request_behind()
         (data,) = await polling
         assert (data.high_watermark, len(data.records)) == (1, 0)
 

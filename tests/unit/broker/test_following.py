@@ -16,7 +16,7 @@ from barnabas.broker import fetch_loop
 from barnabas.broker.follower import Follower
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_sessions import FollowerSessions
-from barnabas.broker.inter_broker import inter_broker_dispatcher
+from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.partition import Partition
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
@@ -58,7 +58,9 @@ class LeadersEnd:
         self.broker_epoch = 9
         topics = cast(Topics, self.topics)
         self.listener.accept(
-            inter_broker_dispatcher(topics, self.sessions, self.check_broker, cast("Any", None), turns, SYSTEM_CLOCK)
+            inter_broker_requests(
+                topics, self.sessions, self.check_broker, cast("Any", None), turns, SYSTEM_CLOCK
+            ).new_handler
         )
 
     def check_broker(self, _broker_id: int, broker_epoch: int) -> None:
@@ -392,7 +394,7 @@ def test_leader_that_is_late_or_gone_is_asked_again(tmp_path: Path) -> None:
         leading.listener.close()
         listener = Listener(Limits())
         listener.listen("127.0.0.1", leading.port)
-        listener.accept(leading.listener.handler)
+        listener.accept(leading.listener.new_handler)
         leading.listener = listener
         await append(led, batch())
         leading.broker_epoch = 9

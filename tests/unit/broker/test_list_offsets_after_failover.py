@@ -62,11 +62,11 @@ def ask(new_leader: Partition) -> Ask:
             name="clicks", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)]
         )
         topics: Any = SimpleNamespace(partition=lambda _topic, _number: new_leader)
-        context: Any = SimpleNamespace(version=version)
+        call: Any = SimpleNamespace(version=version)
         turns: Any = _Turns()
         request = ListOffsetsRequest(replica_id=-1, topics=[wanted])
-        serve: Any = list_offsets.handle
-        answer = asyncio.run(serve(topics, turns, request, context))
+        serve: Any = list_offsets.function
+        answer = asyncio.run(serve(topics, turns, request, call))
         (found,) = answer.topics[0].partitions
         return ErrorCode.of(found.error_code), found.offset
 

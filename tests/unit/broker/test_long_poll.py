@@ -10,19 +10,18 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.api import Context
 from barnabas.broker.broker import Broker
 from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.partition import Partition
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.model import FileRegion
-from barnabas.net.server_connection import Peer
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.records import BatchBuilder
+from tests.fake_link import begun, call_of
 from tests.log_steps import append_now
 from tests.steps import at_once
 
-CONTEXT = Context(11, "me", Peer("127.0.0.1", 1, "127.0.0.1"))
+CALL = call_of(fetch, 11)
 LONG_MS = 60_000
 fetch_module = sys.modules["barnabas.broker.handlers.fetch"]  # the package has a handler of that name
 TIMEOUT_S = 60
@@ -53,7 +52,7 @@ def request_to_fetch(min_bytes: int) -> FetchRequest:
 
 def begin_to_fetch(broker: Broker, min_bytes: int = 1) -> Any:
     """Ask for more than there is; what comes back has not begun to wait."""
-    waiting = at_once(fetch.bind(broker.parts).handle(request_to_fetch(min_bytes), CONTEXT))
+    waiting = begun(fetch.bind(broker.parts).handle(request_to_fetch(min_bytes), CALL))
     assert not isinstance(waiting, FetchResponse)
     return waiting
 
@@ -112,7 +111,7 @@ def test_a_wait_that_is_broken_off_before_it_has_begun_leaves_nobody_watching(
     monkeypatch.setattr(Partition, "unwatch", lambda *_: done.append("unwatched"))
 
     async def scenario(broker: Broker) -> None:
-        steps = fetch.bind(broker.parts).handle(request_to_fetch(1), CONTEXT)
+        steps = fetch.bind(broker.parts).handle(request_to_fetch(1), CALL).steps
         next(steps)
         assert done == ["watched"]
         steps.close()

@@ -148,7 +148,7 @@ def test_fetch_of_the_newest_version_reads(run: Run) -> None:
         topic = FetchTopic(topic_id=caller.id_of("clicks"), partitions=[wanted])
         request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[topic])
         frame = b"".join(request_frame(request, 18, 1, "me"))  # type: ignore[arg-type]
-        answer = caller.broker.dispatcher([bytearray(frame)[4:]], caller.peer).answer
+        answer = caller.requests.carry_out([bytearray(frame)[4:]]).answer
         assert [type(chunk) for chunk in answer if not isinstance(chunk, bytearray)] == [FileRegion]
 
     run(scenario)

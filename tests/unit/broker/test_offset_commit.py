@@ -8,8 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas.broker.api import ENTRIES_PER_STEP
 from barnabas.broker.handlers.offset_commit import STORED_TOGETHER, offset_commit
+from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode
@@ -22,7 +22,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from tests.steps import at_once
+from tests.fake_link import begun
 from tests.unit.broker.calling import Caller, run_with_broker
 
 A_JOIN = JoinRequest(
@@ -51,15 +51,15 @@ def test_a_topic_that_is_gone_by_the_time_of_the_write_is_refused_and_the_others
         offsets=OffsetsWithout("clicks"),
         topics=SimpleNamespace(has_partition=lambda _where: True),
         turns=Turns(lambda: 0.0),
-        commit_shortcuts=None,
+        commit_templates=None,
     )
     at_7 = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata=None)
     topics = [OffsetCommitRequestTopic(name=name, partitions=[at_7]) for name in ("clicks", "orders")]
-    context: Any = SimpleNamespace(version=9)
+    call: Any = SimpleNamespace(version=9)
     request = OffsetCommitRequest(group_id="g", topics=topics)
 
     async def answer() -> Any:
-        return at_once(offset_commit.bind(parts).handle(request, context))
+        return begun(offset_commit.bind(parts).handle(request, call))
 
     response = asyncio.run(answer())
     errors = {topic.name: topic.partitions[0].error_code for topic in response.topics}
@@ -105,15 +105,15 @@ def test_what_changes_while_others_have_their_turn_is_checked_again(tmp_path: Pa
                 ],
                 **member,
             )
-            context: Any = SimpleNamespace(version=9)
-            return offset_commit.bind(broker.parts).handle(request, context)
+            call: Any = SimpleNamespace(version=9)
+            return offset_commit.bind(broker.parts).handle(request, call).steps
 
         def at(number: int) -> OffsetCommitRequestPartition:
             return OffsetCommitRequestPartition(partition_index=number, committed_offset=7, committed_metadata=None)
 
         async def end(steps: Any) -> dict[str, set[int]]:
             found = await broker.turns.finish(steps)
-            response = found if isinstance(found, OffsetCommitResponse) else await found
+            response = found if isinstance(found, OffsetCommitResponse) else await found.later
             return {topic.name: {each.error_code for each in topic.partitions} for topic in response.topics}
 
         steps = begin("gone")

@@ -7,30 +7,30 @@ from types import SimpleNamespace
 
 import pytest
 
-from barnabas.broker.api import ServedApi, serves
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.parts import Parts
+from barnabas.broker.pipeline.served_api import ServedApi, serves
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 
 
 @pytest.mark.parametrize("served", SERVED.values(), ids=lambda each: each.api.name)
 def test_a_handler_asks_for_parts_by_their_name_and_type(served: ServedApi) -> None:
-    parameters = inspect.signature(served.handle).parameters
+    parameters = inspect.signature(served.function).parameters
     asked = {name: parameters[name].annotation for name in served.parts}
     assert asked == {name: Parts.__annotations__[name] for name in served.parts}
 
 
 @pytest.mark.parametrize("served", SERVED.values(), ids=lambda each: each.api.name)
-def test_request_and_context_come_behind_the_parts(served: ServedApi) -> None:
-    names = [*inspect.signature(served.handle).parameters][-2:]
-    assert names == ["requests" if served.in_runs else "request", "context"]
+def test_request_and_call_come_behind_the_parts(served: ServedApi) -> None:
+    names = [*inspect.signature(served.function).parameters][-2:]
+    assert names == ["run" if served.runs else "request", "call"]
 
 
 def test_parts_are_given_once_and_in_their_order() -> None:
     @serves(HeartbeatRequest)
-    def heartbeat(turns: str, groups: str, request: object, context: object) -> tuple[object, ...]:
-        return turns, groups, request, context
+    def heartbeat(turns: str, groups: str, request: object, call: object) -> tuple[object, ...]:
+        return turns, groups, request, call
 
     bound = heartbeat.bind(SimpleNamespace(groups="groups", turns="turns"))
-    assert bound.handle("request", "context") == ("turns", "groups", "request", "context")
+    assert bound.handle("request", "call").response == ("turns", "groups", "request", "call")
     assert bound.api is heartbeat.api

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker import Broker
-from barnabas.broker.dispatch import RUN_REQUESTS_MAX
-from barnabas.broker.handlers.produce import ANSWERED_TOGETHER_MAX
+from barnabas.broker.handlers.produce import produce as produce_api
+from barnabas.broker.pipeline.scheduler import ConnectionRequests
+from barnabas.broker.produce_runs import ACKNOWLEDGED_MAX, REQUESTS_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.errors import ErrorCode, KafkaError, MalformedMessageError
 from barnabas.model import NO_OFFSET
-from barnabas.net.server_connection import Answer, Peer
+from barnabas.net.server_connection import Answer
 from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.produce import (
@@ -26,8 +27,8 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.records import BatchBuilder
+from tests.fake_link import FakeLink
 
-PEER = Peer("127.0.0.1", 1, "127.0.0.1")
 VERSION = 9
 DAMAGED = b"\xff" * 80
 
@@ -55,6 +56,13 @@ class Bench:
         self.frames: list[bytearray] = []
         self.correlation_id = 0
         self.calls = 0
+        self._requests: ConnectionRequests | None = None
+
+    @property
+    def requests(self) -> ConnectionRequests:
+        if self._requests is None:
+            self._requests = self.broker.requests.new_handler(FakeLink())
+        return self._requests
 
     def put(self, request: Any, version: int = VERSION) -> None:
         frame = b"".join(request_frame(request, version, self.correlation_id, "me"))  # type: ignore[arg-type]
@@ -66,11 +74,11 @@ class Bench:
         answer: Answer = []
         while self.frames:
             self.calls += 1
-            carried = self.broker.dispatcher(self.frames, PEER)
-            del self.frames[: carried.request_count]
-            answer += carried.answer
-            if carried.later is not None:
-                answer += await carried.later
+            reply = self.requests.carry_out(self.frames)
+            del self.frames[: reply.frame_count]
+            answer += reply.answer
+            if reply.later is not None:
+                answer += await reply.later
         return _frames(b"".join(answer))  # type: ignore[arg-type]
 
     async def produced(self) -> list[tuple[int, list[tuple[int, int]]]]:
@@ -225,12 +233,12 @@ def test_acks_0_that_fails_ends_the_connection_and_spares_its_neighbours(run: Ru
         bench.put(produce(("clicks", 0, batch()), acks=1))
         for records in (batch(), DAMAGED, batch()):
             bench.put(produce(("clicks", 0, records), acks=0))
-        first = bench.broker.dispatcher(bench.frames, PEER)
-        assert first.request_count == 1
+        first = bench.requests.carry_out(bench.frames)
+        assert first.frame_count == 1
         assert first.answer
         del bench.frames[0]
         with pytest.raises(KafkaError, match="clicks-0, sent with acks=0"):
-            bench.broker.dispatcher(bench.frames, PEER)
+            bench.requests.carry_out(bench.frames)
         assert bench.end() == 3
 
     run(scenario)
@@ -258,12 +266,12 @@ def test_another_api_and_a_damaged_frame_end_a_run(run: Run) -> None:
         bench.frames[4] = bench.frames[4][:30]
         counts = []
         for _ in range(4):
-            carried = bench.broker.dispatcher(bench.frames, PEER)
-            counts.append(carried.request_count)
-            del bench.frames[: carried.request_count]
+            reply = bench.requests.carry_out(bench.frames)
+            counts.append(reply.frame_count)
+            del bench.frames[: reply.frame_count]
         assert counts == [1, 1, 1, 1]
         with pytest.raises(MalformedMessageError):
-            bench.broker.dispatcher(bench.frames, PEER)
+            bench.requests.carry_out(bench.frames)
         assert bench.end() == 3
 
     run(scenario)
@@ -271,7 +279,7 @@ def test_another_api_and_a_damaged_frame_end_a_run(run: Run) -> None:
 
 def test_a_run_has_an_end(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
-        for _ in range(RUN_REQUESTS_MAX + 10):
+        for _ in range(REQUESTS_MAX + 10):
             bench.put(produce(("clicks", 0, batch()), acks=0))
         assert await bench.produced() == []
         assert bench.calls == 2
@@ -280,7 +288,7 @@ def test_a_run_has_an_end(run: Run) -> None:
             bench.put(produce(("clicks", 0, batch(b"v" * 300_000)), acks=0))
         assert await bench.produced() == []
         assert bench.calls >= 3  # more where a slow machine takes a large one in slices
-        assert bench.end() == RUN_REQUESTS_MAX + 18
+        assert bench.end() == REQUESTS_MAX + 18
 
     run(scenario)
 
@@ -288,7 +296,7 @@ def test_a_run_has_an_end(run: Run) -> None:
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_long_run_that_is_acknowledged_is_answered_in_parts(run: Run, acks: int) -> None:
     async def scenario(bench: Bench) -> None:
-        count = ANSWERED_TOGETHER_MAX * 2
+        count = ACKNOWLEDGED_MAX * 2
         for number in range(count):
             bench.put(produce(("clicks", number % 2, batch()), acks=acks))
         assert await bench.produced() == [(number, [(0, number // 2)]) for number in range(count)]
@@ -333,21 +341,20 @@ def test_packed_answers_and_refusals_are_those_of_requests_that_come_alone(run: 
 
 def test_requests_are_recognised_from_run_to_run_and_their_frames_are_not_kept(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
-        peer = Peer("127.0.0.1", 2, "127.0.0.1")
+        requests = bench.broker.requests.new_handler(FakeLink())
         for round_number in range(3):
             bench.put(produce(("clicks", 0, batch(b"v" * 1000))))
             frame = bench.frames.pop()
             if round_number:
-                assert peer.repeats is not None
-                known = peer.repeats.recognise(frame)
+                known = requests.state.templates.batches(produce_api, VERSION, "me").recognise(frame)
                 assert known is not None
                 assert known[0].topic_data[0].partition_data[0].records == b""
-            bench.broker.dispatcher([frame], peer)
+            requests.carry_out([frame])
             assert bench.end() == round_number + 1
         # Another topic of the same name is another one, although the same requests go there.
         await bench.broker.topics.delete("clicks")
         bench.put(produce(("clicks", 0, batch())))
-        (refused,) = _frames(b"".join(bench.broker.dispatcher(bench.frames, peer).answer))  # type: ignore[arg-type]
+        (refused,) = _frames(b"".join(requests.carry_out(bench.frames).answer))  # type: ignore[arg-type]
         result = decode_response(ProduceResponse, VERSION, refused).responses[0].partition_responses[0]
         assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -359,12 +366,12 @@ def test_only_requests_that_complete_flush_messages_and_those_behind_wait(run: R
         await bench.broker.topics.create("flushed", 1, {"flush.messages": "3"})
         for _ in range(5):
             bench.put(produce(("flushed", 0, batch())))
-        carried = bench.broker.dispatcher(bench.frames, PEER)
-        assert [read_correlation_id(frame) for frame in _frames(b"".join(carried.answer))] == [0, 1]  # type: ignore[arg-type]
+        reply = bench.requests.carry_out(bench.frames)
+        assert [read_correlation_id(frame) for frame in _frames(b"".join(reply.answer))] == [0, 1]  # type: ignore[arg-type]
         log = bench.broker.topics.partition("flushed", 0).log
         assert (log.recovery_point, log.log_end_offset) == (0, 5)
-        assert carried.later is not None
-        later = await carried.later
+        assert reply.later is not None
+        later = await reply.later
         assert [read_correlation_id(frame) for frame in _frames(b"".join(later))] == [2, 3, 4]  # type: ignore[arg-type]
         assert log.recovery_point == 5
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from barnabas.broker import propagation
-from barnabas.broker.api import Context
 from barnabas.broker.handlers.create_partitions import create_partitions
 from barnabas.broker.handlers.create_topics import create_topics
 from barnabas.broker.handlers.metadata import known_topics, metadata
@@ -20,13 +19,13 @@ from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.turns import Turns
 from barnabas.errors import DisconnectedError
-from barnabas.net.server_connection import Peer
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.fake_link import call_of
 from tests.unit.broker.topics_cluster import Cluster, Node, Run, in_tree_thread
 
-CONTEXT = Context(13, "broker-1", Peer("127.0.0.1", "127.0.0.1", 9000))
+CALL = call_of(metadata, 13, "broker-1")
 ASKS = 3
 """So often a broker is asked, in these tests, until it has heard."""
 
@@ -65,7 +64,7 @@ class Asked:
         self._others.asked.append(self._id)
         await self._others.before_answer(self._id)
         topics = self._others.node(self._id).topics
-        return await self._others.turns.finish(known_topics.handle(topics, request, CONTEXT))
+        return await self._others.turns.finish(known_topics.function(topics, request, CALL))
 
     def close(self) -> None:
         self._others.closed.append(self._id)
@@ -89,25 +88,25 @@ class Maker:
             timeout_ms=timeout_ms,
             validate_only=validate_only,
         )
-        response = await create_topics.handle(
-            self.topics, self.settings, self.propagation, self.others.turns, request, CONTEXT
+        response = await create_topics.function(
+            self.topics, self.settings, self.propagation, self.others.turns, request, CALL
         )
         return [each.error_code for each in response.topics]
 
     async def grow(self, name: str, count: int) -> list[int]:
         wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=60_000, validate_only=False)
-        response = await create_partitions.handle(self.topics, self.propagation, self.others.turns, request, CONTEXT)
+        response = await create_partitions.function(self.topics, self.propagation, self.others.turns, request, CALL)
         return [each.error_code for each in response.results]
 
     async def ask_for(self, *names: str) -> list[int]:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=each) for each in names])
         identity = Identity(1, "castle", "here", 9001, "")
         response = await self.others.turns.finish(
-            metadata.handle(self.topics, self.settings, identity, self.propagation, self.others.turns, request, CONTEXT)
+            metadata.function(self.topics, self.settings, identity, self.propagation, self.others.turns, request, CALL)
         )
         if not isinstance(response, MetadataResponse):
-            response = await response
+            response = await response.later
         return [each.error_code for each in response.topics]
 
 

@@ -13,7 +13,6 @@ from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.partition import Partition
 from barnabas.broker.refused_batches import PLACES_MAX, RefusedBatches
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
-from barnabas.net.server_connection import Peer
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -76,9 +75,9 @@ class Bench:
     async def send_at_once(self, *numbers: int, epoch: int = 0) -> list[ErrorCode]:
         """Let batches come in a row, before the first of them is answered; return the answers."""
         frames = [bytearray(_frame(number, epoch)) for number in numbers]
-        carried = self._caller.broker.dispatcher(frames, self._caller.peer)
-        assert carried.request_count == len(numbers)
-        answer = b"".join(carried.answer + (await carried.later if carried.later is not None else []))  # type: ignore[arg-type]
+        reply = self._caller.requests.carry_out(frames)
+        assert reply.frame_count == len(numbers)
+        answer = b"".join(reply.answer + (await reply.later if reply.later is not None else []))  # type: ignore[arg-type]
         codes = []
         while answer:
             size = int.from_bytes(answer[:4])
@@ -88,7 +87,7 @@ class Bench:
         return codes
 
     def reconnect(self) -> None:
-        self._caller.peer = Peer("127.0.0.1", 2, "127.0.0.1")
+        self._caller.reconnect()
 
 
 Scenario = Callable[[Bench], Coroutine[Any, Any, None]]

@@ -162,7 +162,7 @@ def test_broker_has_time_files_chance_and_network_from_its_surroundings_alone(
         assert topic.id == uuid.UUID(int=world.ids).bytes
         assert broker.clock.time_ms == world.clock.time_ms
         clocks.append(broker.clock)
-        assert world.network.handlers == [broker.dispatcher]
+        assert world.network.handlers == [broker.requests.new_handler]
 
     asyncio.run(world.run(scenario))
     assert world.trees == [(tmp_path / "data" / "tree.sqlite", clocks[0])]

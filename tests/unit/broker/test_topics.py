@@ -385,7 +385,7 @@ def test_two_changes_of_settings_at_once_are_both_kept(bench: Bench) -> None:
         parts = SimpleNamespace(topics=bench.topics, settings=None, turns=bench.turns)
         alter = incremental_alter_configs.bind(parts)
         changes = [
-            asyncio.create_task(alter.handle(each, None))
+            asyncio.create_task(alter.handle(each, None).later)
             for each in (request("segment.bytes", "2000"), request("retention.bytes", "3000"))
         ]
         for _ in range(5):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from types import GeneratorType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from barnabas.broker.api import Context
 from barnabas.broker.handlers.describe_groups import describe_groups
 from barnabas.broker.handlers.list_groups import list_groups
 from barnabas.broker.handlers.metadata import metadata
@@ -28,7 +27,7 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from tests.steps import at_once
+from tests.fake_link import begun, call_of
 
 
 async def fail(*_arguments: object) -> None:
@@ -56,11 +55,9 @@ PARTS = SimpleNamespace(
 
 def ask(served: Any, request: Any, version: int) -> Any:
     """Return the answer, which can be written in that version."""
-    peer: Any = None
 
     async def answer() -> Any:
-        handling = served.bind(PARTS).handle(request, Context(version, None, peer))
-        return await (at_once(handling) if isinstance(handling, GeneratorType) else handling)
+        return await begun(served.bind(PARTS).handle(request, call_of(served, version, None)))
 
     response = asyncio.run(answer())
     encode_bytes(response, version)

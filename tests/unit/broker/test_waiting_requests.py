@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from barnabas.broker.acknowledgements import Acknowledgements, Waiter
-from barnabas.broker.api import WAITING_BYTES
-from barnabas.broker.dispatch import AT_ONCE_BYTES_MAX, KEPT_BYTES_IN_RUN
+from barnabas.broker.handlers.produce import KEPT_BYTES_IN_RUN
 from barnabas.broker.partition import Partition
+from barnabas.broker.pipeline.decoding import AT_ONCE_BYTES_MAX
+from barnabas.broker.pipeline.reply import WAITING_BYTES
 from barnabas.errors import ErrorCode
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
@@ -109,7 +110,7 @@ async def wait_until(condition: Callable[[], object]) -> None:
 def listen(caller: Caller) -> Listener:
     """Return a listener of the broker's with little memory."""
     listener = Listener(Limits(queued_bytes_max=QUEUED, frame_bytes_max=QUEUED))
-    listener.handler = caller.broker.dispatcher
+    listener.new_handler = caller.broker.requests.new_handler
     return listener
 
 
@@ -173,21 +174,17 @@ def test_waiting_request_does_not_keep_its_frame(tmp_path: Path, kind: str, size
         await caller.broker.groups.prepare()
         kept: list[int] = []
 
-        def keep(size: int) -> bool:
-            kept.append(size)
-            return True
-
-        caller.peer.keep = keep
+        kept = caller.link.kept_bytes
         frame = Frame(frame_of(*KINDS[kind](size))[4:])
         gone = weakref.ref(frame)
         frames = [frame]
         del frame
-        carried = caller.broker.dispatcher(frames, caller.peer)
-        assert carried.later is not None
+        reply = caller.requests.carry_out(frames)
+        assert reply.later is not None
         frames.clear()
-        waiting = asyncio.ensure_future(carried.later)
+        waiting = asyncio.ensure_future(reply.later)
         await wait_until(lambda: kept)
-        del carried
+        del reply
         gc.collect()
         assert gone() is None
         assert not waiting.done()
@@ -200,7 +197,7 @@ def test_waiting_request_does_not_keep_its_frame(tmp_path: Path, kind: str, size
 
 def test_long_poll_that_cannot_be_kept_is_answered_with_what_there_is(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
-        caller.peer.keep = lambda _size: False
+        caller.link.can_keep = False
         response = await caller.call(*fetch(FRAME_BYTES))
         assert [data.error_code for topic in response.responses for data in topic.partitions] == [ErrorCode.NONE]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from barnabas.coordination.zookeeper.server.serving import ANSWERED_BYTES_MAX, S
 from barnabas.coordination.zookeeper.server.sessions import SESSIONS_MAX, SESSIONS_PER_CONNECTION
 from barnabas.errors import CoordinationError, MalformedMessageError
 from barnabas.net.limits import Limits
-from barnabas.net.server_connection import Frame, Handler, Peer
+from barnabas.net.server_connection import NewHandler, RequestHandler
+from tests.fake_link import FakeLink
 
 OPEN = vector([int_(31) + string("world") + string("anyone")])
 
@@ -29,13 +30,13 @@ OPEN = vector([int_(31) + string("world") + string("anyone")])
 class NoSockets:
     """A listener to which nobody comes by a network."""
 
-    handler: Handler
+    new_handler: NewHandler
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
 
-    def accept(self, handler: Handler) -> None:
-        self.handler = handler
+    def accept(self, new_handler: NewHandler) -> None:
+        self.new_handler = new_handler
 
 
 class Connection:
@@ -43,33 +44,30 @@ class Connection:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.sent: list[bytes] = []
-        self.peer = Peer("127.0.0.1", 1, "127.0.0.1")
-        self.peer.push = self.sent.extend
-        self.peer.hang_up = lambda _reason: self.end()
-        self.peer.give_back = self._take_back
-        self.given_back: list[bytearray] = []
+        self.link = FakeLink()
+        self.link.on_hang_up = lambda _reason: self.end()
+        self.requests: RequestHandler = world.new_handler(self.link)
         self.sizes: list[int] = []
         """How many bytes it was sent for what was handled at once."""
         self.session = 0, bytes(16)
         self.timeout_ms = 0
 
-    def _take_back(self, frames: Sequence[Frame]) -> None:
-        self.given_back = [bytearray(each) for each in frames]
+    @property
+    def sent(self) -> list[bytes]:
+        """What was pushed to it."""
+        return self.link.pushed  # type: ignore[return-value]
 
     def end(self) -> None:
         """The connection ends."""
-        if not self.peer.is_gone:
-            self.peer.is_gone = True
-            self.peer.push = self.peer.hang_up = lambda *_: None
-            if self.peer.on_gone:
-                self.peer.on_gone()
+        if not self.link.is_gone:
+            self.link.is_gone = True
+            self.requests.note_gone()
 
     async def connect(self, session: tuple[int, bytes] = (0, bytes(16)), last_change: int = 0) -> None:
         """Ask for a session of 4 s."""
         asked = int_(0) + long(last_change) + int_(4_000) + long(session[0]) + buffer(session[1]) + boolean(False)
-        carried = self.world.handler([bytearray(asked)], self.peer)
-        (answer,) = [*carried.answer, *(await carried.later if carried.later else [])]
+        reply = self.requests.carry_out([bytearray(asked)])
+        (answer,) = [*reply.answer, *(await reply.later if reply.later else [])]
         _, self.timeout_ms, number, size = struct.unpack_from(">iiqi", answer, 4)
         self.session = number, answer[24 : 24 + size]
         await asyncio.sleep(0)  # a refused connection ends in the next round
@@ -80,10 +78,11 @@ class Connection:
         before = len(self.sent)
         while frames:
             known = len(self.sent)
-            carried = self.world.handler(frames, self.peer)
-            if carried.later is not None:
-                await carried.later
-            frames[: carried.request_count], self.given_back = self.given_back, []
+            reply = self.requests.carry_out(frames)
+            if reply.later is not None:
+                await reply.later
+            frames[: reply.frame_count] = map(bytearray, self.link.given_back)
+            self.link.given_back = []
             self.sizes.append(sum(map(len, self.sent[known:])))
         return [struct.unpack_from(">i", frame, 16)[0] for frame in self.sent[before:]]
 
@@ -99,8 +98,8 @@ class World:
         self.listener.serve(tree.store, self.in_tree_thread)
 
     @property
-    def handler(self) -> Handler:
-        return self.listener._listener.handler
+    def new_handler(self) -> NewHandler:
+        return self.listener._listener.new_handler
 
     def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         future = asyncio.get_running_loop().create_future()
@@ -164,11 +163,11 @@ def test_session_lives_while_its_client_asks_and_its_nodes_go_after(play: Callab
         assert world.tree.exists("/e")
         await world.pass_time(2)
         assert world.tree.exists("/e") is None
-        assert client.peer.is_gone
+        assert client.link.is_gone
         again = Connection(world)
         await again.connect(client.session)
         assert again.timeout_ms == 0
-        assert again.peer.is_gone
+        assert again.link.is_gone
 
     play(scenario)
 
@@ -178,7 +177,7 @@ def test_what_the_connection_before_has_sent_and_was_not_begun_is_dropped(play: 
         before, after = await world.connected(), Connection(world)
         await after.connect(before.session)
         assert after.session == before.session
-        assert before.peer.is_gone
+        assert before.link.is_gone
         assert await before.ask(create("/late")) == []
         assert world.tree.exists("/late") is None
         assert await after.ask(create("/now")) == [0]
@@ -206,7 +205,7 @@ def test_closed_session_makes_room_for_another(play: Callable[[Scenario], None])
         with pytest.raises(CoordinationError, match=f"{SESSIONS_MAX} sessions are open"):
             await world.connected()
         assert await clients[0].ask(CLOSE, PING) == [0], "nothing is answered behind the end"
-        assert clients[0].peer.is_gone
+        assert clients[0].link.is_gone
         await world.connected()
 
     play(scenario)
@@ -250,8 +249,8 @@ def test_who_has_seen_a_later_change_than_there_is_begins_anew(play: Callable[[S
         later = Connection(world)
         await later.connect(client.session, last_change=world.tree.store.last_change + 1)
         assert later.timeout_ms == 0
-        assert again.peer.is_gone
-        assert later.peer.is_gone
+        assert again.link.is_gone
+        assert later.link.is_gone
         assert world.tree.exists("/e") is None, "a session that is over has no nodes"
         assert world.tree.store.kept_sessions() == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import SMALL_BYTES, UNSENT_BYTES_MAX, Answer, Carried, Frame, Peer
+from barnabas.net.server_connection import SMALL_BYTES, UNSENT_BYTES_MAX, Answer, Frame, FrameReply, Link
 from barnabas.net.stream import RECEIVE_BYTES
 from tests.streams import FakeStream, connect
 
@@ -19,6 +19,23 @@ LARGE = QUEUED // 16
 KEPT = 1_000
 LONG_POLL, PRODUCE, QUESTION = b"long poll", b"produce", b"question"
 TIMEOUT_S = 60
+
+
+class Client:
+    """A connection's requests, as the world carries them out."""
+
+    def __init__(self, world: Server, link: Link) -> None:
+        self._world = world
+        self._link = link
+
+    def carry_out(self, frames: Sequence[Frame]) -> FrameReply:
+        return self._world.carry_out(frames, self._link)
+
+    def note_request_behind(self) -> None:
+        pass
+
+    def note_gone(self) -> None:
+        pass
 
 
 class Server:
@@ -30,21 +47,21 @@ class Server:
         self.fits: list[bool] = []
         self.now_s = 0.0
         self.listener = Listener(Limits(queued_bytes_max=QUEUED, frame_bytes_max=QUEUED))
-        self.listener.handler = self._handle
+        self.listener.new_handler = lambda link: Client(self, link)
 
-    def _handle(self, frames: Sequence[Frame], peer: Peer) -> Carried:
+    def carry_out(self, frames: Sequence[Frame], link: Link) -> FrameReply:
         asked = bytes(frames[0]).rstrip(b"\0")
         if asked == QUESTION:
-            return Carried(1, [bytes(2 * UNSENT_BYTES_MAX)])
+            return FrameReply(1, [bytes(2 * UNSENT_BYTES_MAX)])
         if asked not in (LONG_POLL, PRODUCE):
-            return Carried(1, [b"done"])
+            return FrameReply(1, [b"done"])
 
         async def later() -> Answer:
-            self.fits.append(peer.keep(KEPT))
+            self.fits.append(link.keep(KEPT))
             await self.gate.wait()
             return [b"over"]
 
-        return Carried(1, [], later(), ends_with_client=asked == LONG_POLL)
+        return FrameReply(1, [], later(), ends_with_client=asked == LONG_POLL)
 
     def sweep(self) -> None:
         """Look at all connections, a second after the last look."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from barnabas.broker.api import ServedApi
 from barnabas.broker.handlers.acls import create_acls, delete_acls, describe_acls
 from barnabas.broker.handlers.alter_configs import alter_configs
 from barnabas.broker.handlers.alter_partition_reassignments import alter_partition_reassignments
@@ -39,6 +38,7 @@ from barnabas.broker.handlers.offset_for_leader_epoch import offset_for_leader_e
 from barnabas.broker.handlers.produce import produce
 from barnabas.broker.handlers.sync_group import sync_group
 from barnabas.broker.handlers.update_features import update_features
+from barnabas.broker.pipeline.served_api import ServedApi
 
 SERVED: dict[int, ServedApi] = {
     served.api.key: served

@@ -6,7 +6,8 @@ a broker does not serve ends the connection, and clients do not show why.
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from barnabas.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
@@ -17,18 +18,18 @@ CODE = ErrorCode.SECURITY_DISABLED
 
 
 @serves(DescribeAclsRequest)
-def describe_acls(request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
+def describe_acls(request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
     return DescribeAclsResponse(error_code=CODE, error_message=WHY, resources=[])
 
 
 @serves(CreateAclsRequest)
-def create_acls(request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
+def create_acls(request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
     """Refuse each list. The answer has a result for each, in the same order: clients match them by position."""
     return CreateAclsResponse(results=[AclCreationResult(error_code=CODE, error_message=WHY)] * len(request.creations))
 
 
 @serves(DeleteAclsRequest)
-def delete_acls(request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:
+def delete_acls(request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse:
     """Refuse each filter, in the same order."""
     refused = DeleteAclsFilterResult(error_code=CODE, error_message=WHY, matching_acls=[])
     return DeleteAclsResponse(filter_results=[refused] * len(request.filters))

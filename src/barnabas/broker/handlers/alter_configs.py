@@ -5,8 +5,9 @@ What is not named goes back to its default. The broker without a name stands for
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import target_of
 from barnabas.broker.topics import Topics
@@ -22,7 +23,7 @@ from barnabas.protocol.messages.alter_configs import (
 
 @serves(AlterConfigsRequest)
 async def alter_configs(
-    topics: Topics, settings: DynamicSettings, turns: Turns, request: AlterConfigsRequest, context: Context
+    topics: Topics, settings: DynamicSettings, turns: Turns, request: AlterConfigsRequest, call: Call
 ) -> AlterConfigsResponse:
     """Replace the settings of each resource, or check that they could be replaced."""
     responses = []

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
@@ -33,7 +34,7 @@ WAIT_S_MAX = 5.0
 
 @serves(AlterPartitionReassignmentsRequest)
 async def alter_partition_reassignments(
-    topics: Topics, turns: Turns, clock: Clock, request: AlterPartitionReassignmentsRequest, context: Context
+    topics: Topics, turns: Turns, clock: Clock, request: AlterPartitionReassignmentsRequest, call: Call
 ) -> AlterPartitionReassignmentsResponse:
     """Begin each move, or take it back."""
     responses, begun = [], list[TopicPartition]()

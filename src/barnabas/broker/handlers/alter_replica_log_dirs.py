@@ -6,8 +6,10 @@ the choice is remembered until it is made, and the answer is REPLICA_NOT_AVAILAB
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.log_moves import LogMoves
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.reply import Steps, is_pause_due
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -19,7 +21,7 @@ from barnabas.protocol.messages.alter_replica_log_dirs import (
 
 @serves(AlterReplicaLogDirsRequest)
 def alter_replica_log_dirs(
-    moves: LogMoves, request: AlterReplicaLogDirsRequest, context: Context
+    moves: LogMoves, request: AlterReplicaLogDirsRequest, call: Call
 ) -> Steps[AlterReplicaLogDirsResponse]:
     """Have each log moved to its folder."""
     results: dict[str, AlterReplicaLogDirTopicResult] = {}

@@ -6,8 +6,9 @@ feature is finalized at a level above 0.
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, ServedApis, serves
 from barnabas.broker.features import FEATURES
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import ServedApis, serves
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.api_versions import (
     ApiVersion,
@@ -19,20 +20,20 @@ from barnabas.protocol.messages.api_versions import (
 FIRST_VERSION_WITH_LEVEL_0 = 4
 
 
-@serves(ApiVersionsRequest, ends_with_client=True)
-def api_versions(served: ServedApis, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
-    """Tell which APIs are served."""
+@serves(ApiVersionsRequest, ends_with_client=True, answers_any_version=True)
+def api_versions(served: ServedApis, request: ApiVersionsRequest | None, call: Call) -> ApiVersionsResponse:
+    """Tell which APIs are served.
+
+    :param request: None: its version is not served. The answer goes out in version 0 (KIP-511).
+    """
+    if request is None:
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys(served))
     response = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_api_keys(served))
-    if context.version >= FIRST_VERSION_WITH_LEVEL_0:
+    if call.version >= FIRST_VERSION_WITH_LEVEL_0:
         response.supported_features = [
             SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in FEATURES.items()
         ]
     return response
-
-
-def unsupported_version(served: ServedApis) -> ApiVersionsResponse:
-    """Return the answer to a version of ApiVersions that is not served; it goes out in version 0 (KIP-511)."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys(served))
 
 
 def _api_keys(served: ServedApis) -> list[ApiVersion]:

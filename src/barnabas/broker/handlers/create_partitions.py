@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import check_not_internal
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
@@ -24,7 +25,7 @@ from barnabas.protocol.messages.create_partitions import (
 
 @serves(CreatePartitionsRequest)
 async def create_partitions(
-    topics: Topics, propagation: Propagation, turns: Turns, request: CreatePartitionsRequest, context: Context
+    topics: Topics, propagation: Propagation, turns: Turns, request: CreatePartitionsRequest, call: Call
 ) -> CreatePartitionsResponse:
     """Add partitions to each topic, or check that they could be added."""
     times = Counter(topic.name for topic in request.topics)

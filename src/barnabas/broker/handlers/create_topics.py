@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import partition_count, replication_factor, settings_of
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
@@ -38,7 +39,7 @@ async def create_topics(
     propagation: Propagation,
     turns: Turns,
     request: CreateTopicsRequest,
-    context: Context,
+    call: Call,
 ) -> CreateTopicsResponse:
     """Make each topic; what is wrong with one does not keep the others from being made."""
     times = Counter(topic.name for topic in request.topics)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -12,7 +13,7 @@ from barnabas.protocol.messages.delete_groups import DeletableGroupResult, Delet
 
 @serves(DeleteGroupsRequest)
 async def delete_groups(
-    groups: GroupShell, offsets: OffsetStore, turns: Turns, request: DeleteGroupsRequest, context: Context
+    groups: GroupShell, offsets: OffsetStore, turns: Turns, request: DeleteGroupsRequest, call: Call
 ) -> DeleteGroupsResponse:
     """Forget each group that may be forgotten."""
     results = []

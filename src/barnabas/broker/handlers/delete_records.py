@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.internal_topics import check_not_internal
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.model import NO_OFFSET
@@ -27,7 +28,7 @@ from barnabas.protocol.messages.delete_records import (
 
 
 @serves(DeleteRecordsRequest)
-async def delete_records(topics: Topics, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+async def delete_records(topics: Topics, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
     """Move the start of each log, and store where they begin."""
     deleted = [
         DeleteRecordsTopicResult(

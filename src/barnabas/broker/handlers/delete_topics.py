@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import check_not_internal
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
@@ -22,13 +23,13 @@ FIRST_VERSION_WITH_DELETION_DISABLED = 3
 
 @serves(DeleteTopicsRequest)
 async def delete_topics(
-    topics: Topics, settings: DynamicSettings, turns: Turns, request: DeleteTopicsRequest, context: Context
+    topics: Topics, settings: DynamicSettings, turns: Turns, request: DeleteTopicsRequest, call: Call
 ) -> DeleteTopicsResponse:
     """Remove each topic; its files go a while later."""
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     responses = []
     for each in wanted:
-        responses.append(await _delete(topics, settings, each, context.version))
+        responses.append(await _delete(topics, settings, each, call.version))
         await turns.pause()
     return DeleteTopicsResponse(responses=responses)
 

@@ -7,9 +7,10 @@ yet.
 from __future__ import annotations
 
 from barnabas.broker.addresses import addresses
-from barnabas.broker.api import Context, serves
 from barnabas.broker.identity import Identity
 from barnabas.broker.operations import ON_CLUSTER
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_cluster import (
@@ -23,7 +24,7 @@ from barnabas.protocol.messages.describe_cluster import (
 
 @serves(DescribeClusterRequest, ends_with_client=True)
 def describe_cluster(
-    topics: Topics, identity: Identity, request: DescribeClusterRequest, context: Context
+    topics: Topics, identity: Identity, request: DescribeClusterRequest, call: Call
 ) -> DescribeClusterResponse:
     """Tell which brokers there are."""
     if request.endpoint_type != BROKER_ENDPOINTS:
@@ -41,7 +42,7 @@ def describe_cluster(
         controller_id=topics.picture.spokesman,
         brokers=[
             DescribeClusterBroker(broker_id=each.id, host=each.host, port=each.port, rack=each.rack)
-            for each in addresses(topics.picture, identity, context.peer)
+            for each in addresses(topics.picture, identity, call.connection)
         ],
     )
     if request.include_cluster_authorized_operations:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, Steps, serves
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.reply import Steps
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import ConfigSource, DescribedSetting, describe
 from barnabas.broker.topics import Topics
@@ -20,7 +22,7 @@ from barnabas.protocol.messages.describe_configs import (
 
 @serves(DescribeConfigsRequest, ends_with_client=True)
 def describe_configs(
-    topics: Topics, settings: DynamicSettings, request: DescribeConfigsRequest, context: Context
+    topics: Topics, settings: DynamicSettings, request: DescribeConfigsRequest, call: Call
 ) -> Steps[DescribeConfigsResponse]:
     """Describe each resource, once."""
     results: dict[tuple[int, str], DescribeConfigsResult] = {}
@@ -29,7 +31,7 @@ def describe_configs(
         if where not in results:
             if results:
                 yield  # each takes a while
-            results[where] = _describe(topics, settings, request, resource, context)
+            results[where] = _describe(topics, settings, request, resource, call)
     return DescribeConfigsResponse(results=list(results.values()))
 
 
@@ -38,7 +40,7 @@ def _describe(
     settings: DynamicSettings,
     request: DescribeConfigsRequest,
     resource: DescribeConfigsResource,
-    context: Context,
+    call: Call,
 ) -> DescribeConfigsResult:
     # Kafka takes an empty list of names and none for the same: all settings.
     wanted = set(resource.configuration_keys) if resource.configuration_keys else None
@@ -53,15 +55,11 @@ def _describe(
         error_message=error_message(error),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=[
-            _setting(setting, request, context) for setting in described if wanted is None or setting.name in wanted
-        ],
+        configs=[_setting(setting, request, call) for setting in described if wanted is None or setting.name in wanted],
     )
 
 
-def _setting(
-    setting: DescribedSetting, request: DescribeConfigsRequest, context: Context
-) -> DescribeConfigsResourceResult:
+def _setting(setting: DescribedSetting, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResourceResult:
     synonyms = setting.synonyms if request.include_synonyms else ()
     result = DescribeConfigsResourceResult(
         name=setting.name,
@@ -73,6 +71,6 @@ def _setting(
         config_type=setting.kind,
         documentation=setting.documentation if request.include_documentation else None,
     )
-    if context.version == 0:
+    if call.version == 0:
         result.is_default = setting.source is ConfigSource.DEFAULT
     return result

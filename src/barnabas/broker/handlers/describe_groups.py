@@ -6,10 +6,11 @@ Clients that ask which operations they may use are told all of them: there is no
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.operations import ON_GROUPS
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode
 from barnabas.groups.results import GroupState
@@ -26,7 +27,7 @@ FIRST_VERSION_WITH_NOT_FOUND = 6
 
 @serves(DescribeGroupsRequest, ends_with_client=True)
 async def describe_groups(
-    groups: GroupShell, offsets: OffsetStore, turns: Turns, request: DescribeGroupsRequest, context: Context
+    groups: GroupShell, offsets: OffsetStore, turns: Turns, request: DescribeGroupsRequest, call: Call
 ) -> DescribeGroupsResponse:
     """Describe each group asked for."""
     described = []
@@ -34,7 +35,7 @@ async def describe_groups(
         if error := groups.error_of(name):
             described.append(_without_members(name, "", error))
         else:
-            described.append(_describe(groups, name, offsets.has_offsets(name), context.version))
+            described.append(_describe(groups, name, offsets.has_offsets(name), call.version))
         await turns.pause()
     if request.include_authorized_operations:
         for each in described:

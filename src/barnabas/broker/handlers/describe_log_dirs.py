@@ -10,7 +10,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, Steps, is_pause_due, serves
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.reply import Steps, is_pause_due
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.model import TopicPartition
@@ -32,7 +34,7 @@ FolderOf = Callable[[TopicPartition], Path | None]
 
 @serves(DescribeLogDirsRequest, ends_with_client=True)
 def describe_log_dirs(
-    topics: Topics, folders: DataFolders, request: DescribeLogDirsRequest, context: Context
+    topics: Topics, folders: DataFolders, request: DescribeLogDirsRequest, call: Call
 ) -> Steps[DescribeLogDirsResponse]:
     """Describe the logs of the partitions asked for, or of all."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}

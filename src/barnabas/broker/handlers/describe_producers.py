@@ -5,8 +5,9 @@ Their last timestamp is when the broker took their last batch. There are no tran
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.describe_producers import (
@@ -21,9 +22,7 @@ NO_COORDINATOR_EPOCH = -1
 
 
 @serves(DescribeProducersRequest)
-def describe_producers(
-    topics: Topics, request: DescribeProducersRequest, context: Context
-) -> DescribeProducersResponse:
+def describe_producers(topics: Topics, request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
     """Tell the producers of each partition."""
     described = []
     for topic in request.topics:

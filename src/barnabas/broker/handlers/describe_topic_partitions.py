@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.identity import Identity
 from barnabas.broker.internal_topics import INTERNAL_TOPICS
 from barnabas.broker.operations import ON_TOPICS
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.topics import Topics
 from barnabas.coordination.values import NO_LEADER
@@ -34,7 +35,7 @@ PARTITIONS_MAX = 2000
 
 @serves(DescribeTopicPartitionsRequest)
 def describe_topic_partitions(
-    topics: Topics, identity: Identity, request: DescribeTopicPartitionsRequest, context: Context
+    topics: Topics, identity: Identity, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
     """Describe the topics asked for, or all, from the cursor on."""
     asked_for = {topic.name for topic in request.topics}

@@ -5,9 +5,10 @@ Clients may ask any broker; it passes on what others have to do (`barnabas.broke
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.elections import Elections
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import TopicPartition
@@ -23,7 +24,7 @@ from barnabas.protocol.messages.elect_leaders import (
 
 @serves(ElectLeadersRequest)
 async def elect_leaders(
-    elections: Elections, turns: Turns, request: ElectLeadersRequest, context: Context
+    elections: Elections, turns: Turns, request: ElectLeadersRequest, call: Call
 ) -> ElectLeadersResponse:
     """Elect leaders wherever that is done. Who asks for all partitions is not told of those that need none."""
     if request.election_type not in {PREFERRED_ELECTION, UNCLEAN_ELECTION}:
@@ -43,7 +44,7 @@ async def elect_leaders(
 
 @serves(ElectLeadersRequest)
 async def elect_leaders_here(
-    elections: Elections, turns: Turns, request: ElectLeadersRequest, context: Context
+    elections: Elections, turns: Turns, request: ElectLeadersRequest, call: Call
 ) -> ElectLeadersResponse:
     """Do for another broker what this one has to do."""
     return await _response(turns, await elections.elect_here(await _asked(turns, request), request.election_type))

@@ -18,18 +18,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import (
-    ENTRIES_PER_STEP,
-    LAST_OF_STEP,
-    WAITING_ENTRY_BYTES,
-    Context,
-    Steps,
-    Waiting,
-    serves,
-)
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.partition import Partition
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, WAITING_ENTRY_BYTES, LaterReply, Reply, Steps
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import RACK_AWARE_SELECTORS
 from barnabas.broker.topics import Topics
@@ -72,8 +66,8 @@ def fetch(
     turns: Turns,
     clock: Clock,
     request: FetchRequest,
-    context: Context,
-) -> Steps[FetchResponse | Waiting]:
+    call: Call,
+) -> Steps[FetchResponse | Reply]:
     """Read at once; if there is too little and no error to report, wait and read again.
 
     Where waiting requests keep as much as they may, the answer comes at once, with what there is.
@@ -90,7 +84,7 @@ def fetch(
     yield from poll.begin()
     kept_bytes = _kept_bytes(request, plan)
     request.topics, request.forgotten_topics_data = [], []  # the plan has what is read again
-    return Waiting(poll.end(plan), kept_bytes, poll.finish)
+    return LaterReply(poll.end(plan), kept_bytes=kept_bytes, end=poll.finish)
 
 
 def _kept_bytes(request: FetchRequest, plan: FetchPlan) -> int:

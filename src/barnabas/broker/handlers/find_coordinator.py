@@ -12,12 +12,13 @@ with INVALID_REQUEST.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable
 
 from barnabas.broker.addresses import address_of
-from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.identity import Identity
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, is_pause_due
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.find_coordinator import (
@@ -38,33 +39,33 @@ NO_TRANSACTIONS = "this broker does not serve transactions; no permission is mis
 
 @serves(FindCoordinatorRequest, ends_with_client=True)
 def find_coordinator(
-    groups: GroupShell, identity: Identity, turns: Turns, request: FindCoordinatorRequest, context: Context
-) -> Steps[FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]]:
+    groups: GroupShell, identity: Identity, turns: Turns, request: FindCoordinatorRequest, call: Call
+) -> Steps[FindCoordinatorResponse | Reply]:
     """Tell which broker coordinates."""
     if request.key_type == GROUP_KEY and not groups.has_place:
-        return _prepare_and_find(groups, identity, turns, request, context)
-    return (yield from _find(groups, identity, request, context))
+        return LaterReply(_prepare_and_find(groups, identity, turns, request, call))
+    return (yield from _find(groups, identity, request, call))
 
 
 async def _prepare_and_find(
-    groups: GroupShell, identity: Identity, turns: Turns, request: FindCoordinatorRequest, context: Context
+    groups: GroupShell, identity: Identity, turns: Turns, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse:
     with contextlib.suppress(KafkaError):  # then there is no coordinator, and the answer says so
         await groups.prepare()
-    return await turns.finish(_find(groups, identity, request, context))
+    return await turns.finish(_find(groups, identity, request, call))
 
 
 def _find(
-    groups: GroupShell, identity: Identity, request: FindCoordinatorRequest, context: Context
+    groups: GroupShell, identity: Identity, request: FindCoordinatorRequest, call: Call
 ) -> Steps[FindCoordinatorResponse]:
-    if context.version >= FIRST_VERSION_WITH_SEVERAL_KEYS:
+    if call.version >= FIRST_VERSION_WITH_SEVERAL_KEYS:
         coordinators = []
         for number, key in enumerate(request.coordinator_keys):
             if is_pause_due(number):
                 yield
-            coordinators.append(_coordinator(groups, identity, key, request.key_type, context))
+            coordinators.append(_coordinator(groups, identity, key, request.key_type, call))
         return FindCoordinatorResponse(coordinators=coordinators)
-    found = _coordinator(groups, identity, request.key, request.key_type, context)
+    found = _coordinator(groups, identity, request.key, request.key_type, call)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -84,12 +85,12 @@ def _refusal(key_type: int, version: int) -> tuple[ErrorCode, str]:
     return ErrorCode.INVALID_REQUEST, f"there is no key type {key_type}"
 
 
-def _coordinator(groups: GroupShell, identity: Identity, key: str, key_type: int, context: Context) -> Coordinator:
+def _coordinator(groups: GroupShell, identity: Identity, key: str, key_type: int, call: Call) -> Coordinator:
     if key_type != GROUP_KEY:
-        code, message = _refusal(key_type, context.version)
+        code, message = _refusal(key_type, call.version)
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
     coordinator = groups.coordinator_of(key)
-    address = address_of(coordinator, groups.picture, identity, context.peer)
+    address = address_of(coordinator, groups.picture, identity, call.connection)
     if address is None:
         code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no broker coordinates group {key!r} now"
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.handlers.alter_configs import altered
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import Target, target_of
 from barnabas.broker.settings.rules import ConfigType, items_of
@@ -30,7 +31,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 
 @serves(IncrementalAlterConfigsRequest)
 async def incremental_alter_configs(
-    topics: Topics, settings: DynamicSettings, turns: Turns, request: IncrementalAlterConfigsRequest, context: Context
+    topics: Topics, settings: DynamicSettings, turns: Turns, request: IncrementalAlterConfigsRequest, call: Call
 ) -> IncrementalAlterConfigsResponse:
     """Change the settings of each resource, or check that they could be changed."""
     responses = []

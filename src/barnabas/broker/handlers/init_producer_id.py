@@ -7,7 +7,8 @@ as final (see FindCoordinator).
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -15,7 +16,7 @@ from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, I
 
 @serves(InitProducerIdRequest)
 async def init_producer_id(
-    producer_ids: ProducerIds, request: InitProducerIdRequest, context: Context
+    producer_ids: ProducerIds, request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse:
     """Hand out the next producer id."""
     if request.transactional_id is not None:

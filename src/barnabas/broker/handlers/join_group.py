@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, Waiting, serves
 from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.reply import LaterReply, Reply
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.groups.requests import JoinRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
@@ -32,11 +34,11 @@ GROUP_DATA_BYTES_MAX = 16 * 1024 * 1024
 @serves(
     JoinGroupRequest,
     ends_with_client=True,
-    comes_in_crowds=True,
+    burst_prone=True,
     entries_max=PROTOCOLS_MAX,
     bytes_max=GROUP_DATA_BYTES_MAX,
 )
-def join_group(groups: GroupShell, request: JoinGroupRequest, context: Context) -> Waiting:
+def join_group(groups: GroupShell, request: JoinGroupRequest, call: Call) -> Reply:
     """Join a group, and wait until its next generation is complete."""
     join = JoinRequest(
         session_timeout_ms=request.session_timeout_ms,
@@ -45,15 +47,15 @@ def join_group(groups: GroupShell, request: JoinGroupRequest, context: Context) 
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
-        client_id=context.client_id or "",
-        client_host=f"/{context.peer.host}",
-        require_member_id=context.version >= FIRST_VERSION_WITH_REQUIRED_MEMBER_ID,
-        supports_skip_assignment=context.version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
+        client_id=call.client_id or "",
+        client_host=f"/{call.connection.host}",
+        require_member_id=call.version >= FIRST_VERSION_WITH_REQUIRED_MEMBER_ID,
+        supports_skip_assignment=call.version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
     )
     joining = groups.join(request.group_id, join)
     # A join that no group has taken yet waits for the topic of the groups to be made.
     kept_bytes = 0 if isinstance(joining, asyncio.Future) else join.size_bytes
-    return Waiting(_respond_later(joining, context.version), kept_bytes)
+    return LaterReply(_respond_later(joining, call.version), kept_bytes=kept_bytes)
 
 
 async def _respond_later(joining: Awaitable[JoinResult], version: int) -> JoinGroupResponse:

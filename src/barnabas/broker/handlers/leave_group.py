@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.groups.requests import LeavingMember
 from barnabas.groups.results import LeaveResult
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -25,9 +26,9 @@ log = logging.getLogger(__name__)
 
 
 @serves(LeaveGroupRequest, entries_max=MEMBERS_MAX)
-def leave_group(groups: GroupShell, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
+def leave_group(groups: GroupShell, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
     """Take members out of their group."""
-    if context.version < FIRST_VERSION_WITH_SEVERAL_MEMBERS:
+    if call.version < FIRST_VERSION_WITH_SEVERAL_MEMBERS:
         result = groups.leave(request.group_id, [LeavingMember(request.member_id)])
         error = result.members[0].error if result.members and not result.error else result.error
         return LeaveGroupResponse(error_code=error)

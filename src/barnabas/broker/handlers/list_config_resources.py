@@ -5,7 +5,8 @@ Client metrics (version 0) and loggers have none here; groups are listed that ha
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import ResourceType, names_of
 from barnabas.broker.topics import Topics
@@ -22,11 +23,11 @@ FIRST_VERSION_WITH_TYPES = 1
 
 @serves(ListConfigResourcesRequest)
 def list_config_resources(
-    topics: Topics, settings: DynamicSettings, request: ListConfigResourcesRequest, context: Context
+    topics: Topics, settings: DynamicSettings, request: ListConfigResourcesRequest, call: Call
 ) -> ListConfigResourcesResponse:
     """List the resources of each type asked for, or of all."""
     wanted = request.resource_types or [*ResourceType]
-    if context.version < FIRST_VERSION_WITH_TYPES:
+    if call.version < FIRST_VERSION_WITH_TYPES:
         wanted = [CLIENT_METRICS]
     if not set(wanted) <= set(ResourceType):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])

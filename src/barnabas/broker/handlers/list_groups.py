@@ -5,9 +5,10 @@ All of them are of the type "classic": the next-generation protocol (KIP-848) an
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.groups.results import GroupState
@@ -18,7 +19,7 @@ CLASSIC = "classic"
 
 @serves(ListGroupsRequest, ends_with_client=True)
 async def list_groups(
-    groups: GroupShell, offsets: OffsetStore, turns: Turns, request: ListGroupsRequest, context: Context
+    groups: GroupShell, offsets: OffsetStore, turns: Turns, request: ListGroupsRequest, call: Call
 ) -> ListGroupsResponse:
     """List all groups, or those in the states and of the types asked for."""
     wanted = {state.lower() for state in request.states_filter}

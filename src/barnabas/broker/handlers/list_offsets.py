@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
@@ -52,9 +53,7 @@ FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
 
 @serves(ListOffsetsRequest, ends_with_client=True)
-async def list_offsets(
-    topics: Topics, turns: Turns, request: ListOffsetsRequest, context: Context
-) -> ListOffsetsResponse:
+async def list_offsets(topics: Topics, turns: Turns, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     """Look up one offset for each partition."""
     times = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     results = []
@@ -62,7 +61,7 @@ async def list_offsets(
         found = []
         for wanted in topic.partitions:
             is_repeated = times[topic.name, wanted.partition_index] > 1
-            found.append(await _look_up(topics, topic.name, wanted, context.version, is_repeated=is_repeated))
+            found.append(await _look_up(topics, topic.name, wanted, call.version, is_repeated=is_repeated))
             await turns.pause()
         results.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
     return ListOffsetsResponse(topics=results)

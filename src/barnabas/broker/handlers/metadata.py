@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.addresses import addresses
-from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.identity import Identity
 from barnabas.broker.internal_topics import INTERNAL_TOPICS
 from barnabas.broker.operations import ON_CLUSTER, ON_TOPICS
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, is_pause_due
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
@@ -33,7 +35,7 @@ from barnabas.protocol.messages.metadata import (
 from barnabas.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Sequence
 
     from barnabas.broker.picture import Picture
     from barnabas.broker.topic_lookup import Topic
@@ -52,26 +54,27 @@ def metadata(
     propagation: Propagation,
     turns: Turns,
     request: MetadataRequest,
-    context: Context,
-) -> Steps[MetadataResponse | Awaitable[MetadataResponse]]:
+    call: Call,
+) -> Steps[MetadataResponse | Reply]:
     """Describe the topics asked for, or all of them."""
-    wants_all = request.topics is None or (context.version == 0 and not request.topics)
+    wants_all = request.topics is None or (call.version == 0 and not request.topics)
     wanted = [] if wants_all else (yield from _each_once(request.topics or []))
     if request.allow_auto_topic_creation and settings.config.auto_create_topics_enable:
         missing = yield from _missing(topics, wanted)
         if missing:
-            return _create_and_describe(topics, identity, propagation, turns, missing, wanted, request, context)
-    return (yield from _describe(topics, identity, wanted if not wants_all else None, {}, request, context))
+            describing = _create_and_describe(topics, identity, propagation, turns, missing, wanted, request, call)
+            return LaterReply(describing)
+    return (yield from _describe(topics, identity, wanted if not wants_all else None, {}, request, call))
 
 
 @serves(MetadataRequest)
-def known_topics(topics: Topics, request: MetadataRequest, context: Context) -> Steps[MetadataResponse]:
+def known_topics(topics: Topics, request: MetadataRequest, call: Call) -> Steps[MetadataResponse]:
     """Tell another broker which of the topics that it asks for are known here; none is made."""
     described = []
     for number, each in enumerate((yield from _each_once(request.topics or []))):
         if is_pause_due(number):
             yield
-        described.append((yield from _wanted_topic(topics, each, {}, context)))
+        described.append((yield from _wanted_topic(topics, each, {}, call)))
     return MetadataResponse(brokers=[], topics=described)
 
 
@@ -103,7 +106,7 @@ async def _create_and_describe(
     missing: list[str],
     wanted: list[MetadataRequestTopic],
     request: MetadataRequest,
-    context: Context,
+    call: Call,
 ) -> MetadataResponse:
     errors: dict[str, ErrorCode] = {}
     made: dict[bytes, int] = {}
@@ -116,7 +119,7 @@ async def _create_and_describe(
                 errors[name] = error_code(error)
         await turns.pause()
     await propagation.until_known(made, MADE_KNOWN_S)
-    return await turns.finish(_describe(topics, identity, wanted, errors, request, context))
+    return await turns.finish(_describe(topics, identity, wanted, errors, request, call))
 
 
 def _describe(
@@ -125,7 +128,7 @@ def _describe(
     wanted: list[MetadataRequestTopic] | None,
     errors: dict[str, ErrorCode],
     request: MetadataRequest,
-    context: Context,
+    call: Call,
 ) -> Steps[MetadataResponse]:
     described_topics = []
     everything: Sequence[Topic | MetadataRequestTopic] = list(topics.all()) if wanted is None else wanted
@@ -133,7 +136,7 @@ def _describe(
         if is_pause_due(number):
             yield
         if isinstance(each, MetadataRequestTopic):
-            described = yield from _wanted_topic(topics, each, errors, context)
+            described = yield from _wanted_topic(topics, each, errors, call)
         else:
             described = yield from _topic(topics.picture, each)
         if request.include_topic_authorized_operations:
@@ -143,7 +146,7 @@ def _describe(
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=each.id, host=each.host, port=each.port, rack=each.rack)
-            for each in addresses(topics.picture, identity, context.peer)
+            for each in addresses(topics.picture, identity, call.connection)
         ],
         cluster_id=identity.cluster_id,
         controller_id=topics.picture.spokesman,
@@ -155,7 +158,7 @@ def _describe(
 
 
 def _wanted_topic(
-    topics: Topics, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], context: Context
+    topics: Topics, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], call: Call
 ) -> Steps[MetadataResponseTopic]:
     name = wanted.name or ""
     if _is_by_id(wanted):
@@ -167,7 +170,7 @@ def _wanted_topic(
     if topic is not None:
         return (yield from _topic(topics.picture, topic))
     unknown = MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id, partitions=[])
-    if _is_by_id(wanted) and context.version >= FIRST_VERSION_WITHOUT_UNKNOWN_NAMES:
+    if _is_by_id(wanted) and call.version >= FIRST_VERSION_WITHOUT_UNKNOWN_NAMES:
         unknown.name = None
     return unknown
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from barnabas.broker.api import Context, Steps, is_pause_due, serves
-from barnabas.broker.commit_shortcuts import PARTITIONS_MAX, CommitShortcuts
+from barnabas.broker.commit_templates import PARTITIONS_MAX, CommitTemplates, RepeatedCommit
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, StepsReply, is_pause_due
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
@@ -49,24 +51,32 @@ def offset_commit(
     offsets: OffsetStore,
     settings: DynamicSettings,
     turns: Turns,
-    commit_shortcuts: CommitShortcuts,
-    request: OffsetCommitRequest,
-    context: Context,
-) -> Steps[OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
+    commit_templates: CommitTemplates,
+    request: OffsetCommitRequest | RepeatedCommit,
+    call: Call,
+) -> Reply:
     """Store the offsets that may be stored and tell about the others."""
-    steps = _commit(topics, groups, offsets, settings, turns, commit_shortcuts, request, context)
+    if isinstance(request, RepeatedCommit):
+        if (answer := request.store_at_once()) is not None:
+            return Reply(answer)
+        request = request.in_full()
+    steps = _commit(topics, groups, offsets, settings, turns, commit_templates, request, call)
     if not groups.has_place:
-        return _prepare_and_finish(groups, turns, steps)
-    return (yield from steps)
+        return LaterReply(_prepare_and_finish(groups, turns, steps))
+    return StepsReply(steps)
 
 
 async def _prepare_and_finish(
-    groups: GroupShell, turns: Turns, steps: Steps[OffsetCommitResponse | Awaitable[OffsetCommitResponse]]
+    groups: GroupShell, turns: Turns, steps: Steps[OffsetCommitResponse | Reply]
 ) -> OffsetCommitResponse:
     with contextlib.suppress(KafkaError):  # then nobody coordinates the group, and the answer says so
         await groups.prepare()
     response = await turns.finish(steps)
-    return response if isinstance(response, OffsetCommitResponse) else await response
+    if isinstance(response, OffsetCommitResponse):
+        return response
+    assert response.later is not None
+    stored: OffsetCommitResponse = await response.later
+    return stored
 
 
 def _commit(
@@ -75,22 +85,22 @@ def _commit(
     offsets: OffsetStore,
     settings: DynamicSettings,
     turns: Turns,
-    commit_shortcuts: CommitShortcuts,
+    commit_templates: CommitTemplates,
     request: OffsetCommitRequest,
-    context: Context,
-) -> Steps[OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
-    refused = _refusal(groups, request, context)
+    call: Call,
+) -> Steps[OffsetCommitResponse | Reply]:
+    refused = _refusal(groups, request, call)
     errors: dict[TopicPartition, ErrorCode] = {}
     committed: dict[TopicPartition, OffsetAndMetadata] = {}
     waiting: list[Stored] = []
     for topic in request.topics:
-        if context.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        if call.version >= FIRST_VERSION_WITH_TOPIC_IDS:
             found = topics.by_id(topic.topic_id)
             topic.name = found.name if found else ""
         for number, each in enumerate(topic.partitions):
             if is_pause_due(number):
                 yield from _pause(topics, committed, errors)
-                refused = _refuse_all(_refusal(groups, request, context), committed, errors)
+                refused = _refuse_all(_refusal(groups, request, call), committed, errors)
             if len(committed) == STORED_TOGETHER:
                 _store(offsets, request.group_id, committed, errors, waiting)
                 committed = {}
@@ -102,22 +112,22 @@ def _commit(
                 )
         if is_pause_due(len(errors)):
             yield from _pause(topics, committed, errors)
-            refused = _refuse_all(_refusal(groups, request, context), committed, errors)
+            refused = _refuse_all(_refusal(groups, request, call), committed, errors)
     if committed:
         _store(offsets, request.group_id, committed, errors, waiting)
-    responding = _respond(commit_shortcuts, request, errors, context)
+    responding = _respond(commit_templates, request, errors, call)
     if waiting:
-        return _respond_later(turns, responding, errors, waiting)
+        return LaterReply(_respond_later(turns, responding, errors, waiting))
     return (yield from responding)
 
 
-def _refusal(groups: GroupShell, request: OffsetCommitRequest, context: Context) -> ErrorCode:
+def _refusal(groups: GroupShell, request: OffsetCommitRequest, call: Call) -> ErrorCode:
     """Return why the group lets this member commit nothing now, or NONE."""
     generation = request.generation_id_or_member_epoch
     refused = groups.check_commit(request.group_id, request.member_id, request.group_instance_id, generation)
     if (
         refused is ErrorCode.ILLEGAL_GENERATION
-        and context.version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
+        and call.version >= FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
         and not groups.describe(request.group_id)
     ):
         return ErrorCode.GROUP_ID_NOT_FOUND
@@ -220,14 +230,14 @@ def _is_too_large(metadata: str, size_max: int) -> bool:
 
 
 def _respond(
-    commit_shortcuts: CommitShortcuts,
+    commit_templates: CommitTemplates,
     request: OffsetCommitRequest,
     errors: Mapping[TopicPartition, ErrorCode],
-    context: Context,
+    call: Call,
 ) -> Steps[OffsetCommitResponse]:
     response = yield from _response(request, errors)
     if len(errors) <= PARTITIONS_MAX and not any(errors.values()):
-        commit_shortcuts.note(request, response, context)
+        commit_templates.note(request, response, call)
     return response
 
 

@@ -7,9 +7,10 @@ cannot be understood.
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.offset_store import OffsetStore
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
@@ -27,7 +28,7 @@ ENTRIES_MAX = 20_000
 
 @serves(OffsetDeleteRequest, entries_max=ENTRIES_MAX)
 async def offset_delete(
-    topics: Topics, groups: GroupShell, offsets: OffsetStore, request: OffsetDeleteRequest, context: Context
+    topics: Topics, groups: GroupShell, offsets: OffsetStore, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse:
     """Forget the offsets that may be forgotten and tell about the others."""
     if error := groups.error_of(request.group_id):

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.offset_store import CommittedOffsets, OffsetStore
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.reply import Steps, is_pause_due
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode, KafkaError
@@ -42,10 +44,10 @@ PartitionT = TypeVar("PartitionT", OffsetFetchResponsePartition, OffsetFetchResp
 
 @serves(OffsetFetchRequest, ends_with_client=True)
 async def offset_fetch(
-    topics: Topics, offsets: OffsetStore, turns: Turns, request: OffsetFetchRequest, context: Context
+    topics: Topics, offsets: OffsetStore, turns: Turns, request: OffsetFetchRequest, call: Call
 ) -> OffsetFetchResponse:
     """Look up the committed offsets."""
-    if context.version < FIRST_VERSION_WITH_SEVERAL_GROUPS:
+    if call.version < FIRST_VERSION_WITH_SEVERAL_GROUPS:
         wanted = None if request.topics is None else {t.name: t.partition_indexes for t in request.topics}
         error, committed = _committed(offsets, request.group_id)
         found_topics = await turns.finish(_topics(OffsetFetchResponsePartition, committed, wanted, error))
@@ -56,7 +58,7 @@ async def offset_fetch(
     groups = {}
     for group in request.groups:
         if group.group_id not in groups:  # one that is named again and again is answered once
-            if context.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            if call.version >= FIRST_VERSION_WITH_TOPIC_IDS:
                 groups[group.group_id] = await _by_id(topics, offsets, turns, group)
             else:
                 groups[group.group_id] = await _by_name(offsets, turns, group)

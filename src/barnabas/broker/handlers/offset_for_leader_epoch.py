@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, Steps, is_pause_due, serves
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.reply import Steps, is_pause_due
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.offset_for_leader_epoch import (
@@ -17,7 +19,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 
 @serves(OffsetForLeaderEpochRequest, ends_with_client=True)
 def offset_for_leader_epoch(
-    topics: Topics, request: OffsetForLeaderEpochRequest, context: Context
+    topics: Topics, request: OffsetForLeaderEpochRequest, call: Call
 ) -> Steps[OffsetForLeaderEpochResponse]:
     """Look up one epoch for each partition."""
     results = []

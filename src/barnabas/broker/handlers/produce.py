@@ -17,23 +17,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
 
-from barnabas.broker.api import AnsweredTogether, Context, Received, serves_runs
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import check_not_internal
+from barnabas.broker.pipeline.call import Call, Received, Run
+from barnabas.broker.pipeline.reply import LaterReply, Reply
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.produce_answers import (
+    Acknowledgement,
     Appended,
-    InLine,
     PackAnswer,
+    Response,
+    Settling,
     Waiting,
-    acknowledge_later,
-    answer_together,
     errors_of_records,
     packer,
     refuse,
+    respond_together,
 )
+from barnabas.broker.produce_runs import ProduceRuns
 from barnabas.broker.refused_batches import RefusedBatches
 from barnabas.errors import (
     BarnabasError,
@@ -53,40 +57,38 @@ from barnabas.storage.append import AppendInfo, RecordRefusedError
 if TYPE_CHECKING:
     from barnabas.broker.acknowledgements import Waiter
     from barnabas.broker.partition import Partition
+    from barnabas.broker.pipeline.connection_state import ConnectionState
     from barnabas.broker.topics import Topics
-    from barnabas.net.server_connection import Peer
     from barnabas.records.header import Buffer
     from barnabas.storage.append_group import Outcome
 
 FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
-ANSWERED_TOGETHER_MAX = 50
-"""A run of more requests is answered in parts: the producer, which has so many under way and not more, can make the
-next ones of the answers to the first part while the second is carried out, instead of waiting for all of them."""
-
-Response: TypeAlias = "ProduceResponse | bytes | Awaitable[ProduceResponse | bytes | None] | None"
-"""Of one request; bytes are the whole frame of the answer."""
+KEPT_BYTES_IN_RUN = 1_024
+"""What a request of a run keeps while its acknowledgement waits: its answer."""
 
 
-@serves_runs(ProduceRequest)
-def produce(topics: Topics, requests: Iterable[Received], context: Context) -> Sequence[Response] | AnsweredTogether:
-    """Append each partition's batches, of all requests that ask for the same acknowledgement as the first one.
+@serves(ProduceRequest, runs=ProduceRuns())
+def produce(topics: Topics, run: Run, call: Call) -> Reply:
+    """Append each partition's batches, of all requests of a run.
 
     :raises BarnabasError: an append failed and acks=0 leaves no other way to tell than to end the connection.
     """
-    run: list[Received] = []
-    for received in requests:
-        if run and received[0].acks != run[0][0].acks:
-            break
-        if len(run) == ANSWERED_TOGETHER_MAX and received[0].acks != Acks.NONE:
-            break
-        run.append(received)
-    appends = _append_all(topics, run, context)
+    appends = _append_all(topics, run, call)
     if any(append.is_waiting for append in appends.by_place.values()):
-        responses = asyncio.get_running_loop().create_task(_respond_later(run, appends))
-        return [InLine(responses, number) for number in range(len(run))]
-    return _acknowledged_together(run, appends, context.version) or _respond_to_all(run, appends)
+        responding = asyncio.get_running_loop().create_task(_respond_later(run, appends))
+        return LaterReply(Settling(responding), KEPT_BYTES_IN_RUN * len(run), before=[responding], response=[])
+    return _acknowledged_together(run, appends) or _reply(_respond_to_all(run, appends))
+
+
+def _reply(responses: Sequence[Response]) -> Reply:
+    """Return the responses up to the first one that has to wait now, and those behind it later."""
+    for number, response in enumerate(responses):
+        if type(response) is not bytes and isinstance(response, Awaitable):
+            rest = responses[number:]
+            return LaterReply(Settling(rest), KEPT_BYTES_IN_RUN * len(rest), response=responses[:number])
+    return Reply(responses)
 
 
 class _Append:
@@ -94,8 +96,8 @@ class _Append:
 
     __slots__ = (
         "_acks",
+        "_connection",
         "_held_back",
-        "_peer",
         "_place",
         "_refusal",
         "_waiting",
@@ -106,9 +108,15 @@ class _Append:
     )
 
     def __init__(
-        self, topics: Topics, topic: str | bytes, number: int, acks: int, refusal: BarnabasError | None, peer: Peer
+        self,
+        topics: Topics,
+        topic: str | bytes,
+        number: int,
+        acks: int,
+        refusal: BarnabasError | None,
+        connection: ConnectionState,
     ) -> None:
-        self._peer = peer
+        self._connection = connection
         self._place = topic, number
         self._held_back: dict[int, BarnabasError] = {}
         self.records: list[Buffer] = []
@@ -159,8 +167,8 @@ class _Append:
             self.outcomes.extend([self._refusal] * len(self.records))
             return
         records = self.records
-        if self._peer.refused is not None:
-            self._held_back = RefusedBatches.of(self._peer).refusals(self._place, records)
+        if self._connection.refused_batches is not None:
+            self._held_back = self._connection.refused_batches.refusals(self._place, records)
             if self._held_back:
                 records = [each for number, each in enumerate(records) if number not in self._held_back]
         outcomes = self.partition.append_all(records) if records else []
@@ -179,7 +187,9 @@ class _Append:
         outcome = self.outcomes.popleft()
         if isinstance(outcome, BarnabasError):
             number = len(self.records) - len(self.outcomes) - 1
-            return RefusedBatches.of(self._peer).note(self._place, self.records[number], outcome)
+            if self._connection.refused_batches is None:
+                self._connection.refused_batches = RefusedBatches()
+            return self._connection.refused_batches.note(self._place, self.records[number], outcome)
         return outcome
 
     def _take(self, outcomes: Sequence[Outcome]) -> None:
@@ -196,12 +206,12 @@ Place = tuple[str | bytes, int, bool]
 class _Appends:
     """All that a run of requests brings."""
 
-    __slots__ = ("_context", "_topics", "by_id", "by_place", "by_request")
+    __slots__ = ("_call", "_topics", "by_id", "by_place", "by_request")
 
-    def __init__(self, topics: Topics, context: Context) -> None:
+    def __init__(self, topics: Topics, call: Call) -> None:
         self._topics = topics
-        self._context = context
-        self.by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
+        self._call = call
+        self.by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
         self.by_place: dict[Place, _Append] = {}
         self.by_request: dict[int, _Append] = {}
         """By `id()` of a request for one partition: the same object stands for many of them."""
@@ -219,21 +229,21 @@ class _Appends:
                 if records is not None:
                     self.by_request[id(request)] = append
                     if append.partition and _is_packed(append.partition, request.acks):
-                        append.pack = packer(self._context.version, topic.name, topic.topic_id, data.index)
+                        append.pack = packer(self._call.version, topic.name, topic.topic_id, data.index)
 
     def at(self, place: Place, request: ProduceRequest) -> _Append:
         """Return what comes to a place."""
         if (append := self.by_place.get(place)) is None:
-            refusal = _refusal(request, self._context)
+            refusal = _refusal(request, self._call)
             topic, number, _ = place
             append = self.by_place[place] = _Append(
-                self._topics, topic, number, request.acks, refusal, self._context.peer
+                self._topics, topic, number, request.acks, refusal, self._call.connection
             )
         return append
 
 
-def _append_all(topics: Topics, run: Sequence[Received], context: Context) -> _Appends:
-    appends = _Appends(topics, context)
+def _append_all(topics: Topics, run: Run, call: Call) -> _Appends:
+    appends = _Appends(topics, call)
     by_request = appends.by_request
     for received in run:
         append = by_request.get(id(received[0]))
@@ -246,9 +256,9 @@ def _append_all(topics: Topics, run: Sequence[Received], context: Context) -> _A
     return appends
 
 
-def _refusal(request: ProduceRequest, context: Context) -> BarnabasError | None:
+def _refusal(request: ProduceRequest, call: Call) -> BarnabasError | None:
     """Return why nothing of the request can be appended, or None."""
-    if context.version < FIRST_VERSION_WITH_BATCHES:
+    if call.version < FIRST_VERSION_WITH_BATCHES:
         return UnsupportedVersionError("message formats before record batches (Kafka 0.11) are not stored")
     if request.acks not in {Acks.NONE, Acks.LEADER, Acks.ALL}:
         return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}")
@@ -266,9 +276,7 @@ def _is_packed(partition: Partition, acks: int) -> bool:
     return acks == Acks.ALL or partition.acknowledges_at_once(acks)
 
 
-def _acknowledged_together(
-    run: Sequence[Received], appends: _Appends, version: int
-) -> Sequence[Response] | AnsweredTogether | None:
+def _acknowledged_together(run: Run, appends: _Appends) -> Reply | None:
     """Answer requests with acks=all that all have to wait for the high watermark with one wait for each partition.
 
     :returns: None if they have to be answered one by one.
@@ -289,17 +297,17 @@ def _acknowledged_together(
         assert append.pack
         appended.append(Appended(request, correlation_id, info, append.pack))
     if waiters:
-        return AnsweredTogether(len(run), answer_together(appended, waiters, version))
-    return [each.frame() for each in appended]
+        return LaterReply(respond_together(appended, waiters), KEPT_BYTES_IN_RUN * len(run), response=[])
+    return Reply([each.frame() for each in appended])
 
 
-async def _respond_later(run: Sequence[Received], appends: _Appends) -> Sequence[Response]:
+async def _respond_later(run: Run, appends: _Appends) -> Sequence[Response]:
     for append in appends.by_place.values():
         await append.wait()
     return _respond_to_all(run, appends)
 
 
-def _respond_to_all(run: Sequence[Received], appends: _Appends) -> Sequence[Response]:
+def _respond_to_all(run: Run, appends: _Appends) -> Sequence[Response]:
     """Return a response for each request, in their order, in which the outcomes are dealt out."""
     if run[0][0].acks == Acks.NONE:
         _check_all_appended(appends)
@@ -331,7 +339,7 @@ def _respond(request: ProduceRequest, appends: _Appends) -> ProduceResponse | Aw
             results.append(_result(data.index, append, request, waiting))
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
     response = ProduceResponse(responses=topics)
-    return acknowledge_later(response, waiting, request.timeout_ms) if waiting else response
+    return Acknowledgement(response, waiting, request.timeout_ms) if waiting else response
 
 
 def _result(index: int, append: _Append, request: ProduceRequest, waiting: Waiting) -> PartitionProduceResponse:

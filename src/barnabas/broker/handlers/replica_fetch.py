@@ -14,19 +14,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from barnabas.broker.api import Context, Steps, serves
 from barnabas.broker.follower_sessions import FollowerRead, FollowerSession, FollowerSessions
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.protocol.messages.fetch import FINAL_EPOCH, INITIAL_EPOCH, FetchRequest, FetchResponse, ReplicaState
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from barnabas.net.server_connection import Peer
+    from barnabas.broker.pipeline.connection_state import ConnectionState
 
 log = logging.getLogger(__name__)
 
@@ -47,15 +47,15 @@ def replica_fetch(
     check_broker: CheckBroker,
     clock: Clock,
     request: FetchRequest,
-    context: Context,
-) -> Steps[FetchResponse | Coroutine[Any, Any, Steps[FetchResponse]]]:
+    call: Call,
+) -> Steps[FetchResponse | Reply]:
     """Read at once; if there is too little and nothing else to tell, wait and read again."""
     try:
-        session = _session_of(follower_sessions, check_broker, request, context)
+        session = _session_of(follower_sessions, check_broker, request, call)
         yield from session.update(request, clock.monotonic())
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    poll = _Poll(session, topics, request, context.peer)
+    poll = _Poll(session, topics, request, call.connection)
     read = poll.read()
     yield from read.all()
     missing = request.min_bytes - read.size
@@ -63,25 +63,25 @@ def replica_fetch(
     if missing <= 0 or is_urgent or read.must_answer or request.max_wait_ms <= 0 or not len(session):
         return (yield from _respond(session, read))
     poll.begin(missing)
-    return poll.end(follower_sessions)
+    return LaterReply(poll.end(follower_sessions))
 
 
 def _session_of(
-    sessions: FollowerSessions, check_broker: CheckBroker, request: FetchRequest, context: Context
+    sessions: FollowerSessions, check_broker: CheckBroker, request: FetchRequest, call: Call
 ) -> FollowerSession:
     """Return the session that a request belongs to, or begins.
 
     :raises KafkaError: there is none, or who asks is not who is registered.
     """
-    if context.version < FIRST_VERSION or request.replica_state.replica_id < 0:
+    if call.version < FIRST_VERSION or request.replica_state.replica_id < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "only followers fetch here, and tell their broker epoch")
-    _check_broker(check_broker, request.replica_state, context.peer)
+    _check_broker(check_broker, request.replica_state, call.connection)
     if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
-        return sessions.open(context.peer, request.replica_state.replica_id)
-    return sessions.go_on(context.peer, request)
+        return sessions.open(call.connection, request.replica_state.replica_id)
+    return sessions.go_on(call.connection, request)
 
 
-def _check_broker(check_broker: CheckBroker, claimed: ReplicaState, peer: Peer) -> None:
+def _check_broker(check_broker: CheckBroker, claimed: ReplicaState, connection: ConnectionState) -> None:
     """Refuse a fetch of a client that does not know the epoch of the broker that it claims to be.
 
     :raises KafkaError: STALE_BROKER_EPOCH.
@@ -89,11 +89,11 @@ def _check_broker(check_broker: CheckBroker, claimed: ReplicaState, peer: Peer) 
     try:
         check_broker(claimed.replica_id, claimed.replica_epoch)
     except KafkaError as error:
-        if peer.refused is None:
-            peer.refused = error
+        if not connection.has_refused_follower:
+            connection.has_refused_follower = True
             log.warning(
                 "refused a replica fetch of %s as broker %d: %s; this connection's later refusals are not logged",
-                peer.address,
+                connection.address,
                 claimed.replica_id,
                 error,
             )
@@ -111,13 +111,15 @@ class _Poll:
     Nothing has to be done for it partition by partition: these tell the session anyway.
     """
 
-    __slots__ = ("_change_count", "_missing", "_over", "_peer", "_request", "_session", "_topics")
+    __slots__ = ("_change_count", "_connection", "_missing", "_over", "_request", "_session", "_topics")
 
-    def __init__(self, session: FollowerSession, topics: Topics, request: FetchRequest, peer: Peer) -> None:
+    def __init__(
+        self, session: FollowerSession, topics: Topics, request: FetchRequest, connection: ConnectionState
+    ) -> None:
         self._session = session
         self._topics = topics
         self._request = request
-        self._peer = peer
+        self._connection = connection
         self._missing = 0
         self._change_count = session.change_count
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -130,7 +132,7 @@ class _Poll:
         """Wait from now on for so many bytes. `end` must follow."""
         self._missing = missing
         self._session.on_ready = self._on_ready
-        self._peer.on_request_behind = self._finish
+        self._connection.on_request_behind = self._finish
         if self._session.change_count != self._change_count:
             self._finish()  # other requests had their turn since the read, and appended
 
@@ -140,12 +142,12 @@ class _Poll:
         try:
             await self._over
         except asyncio.CancelledError:
-            sessions.drop(self._peer)
+            sessions.drop(self._connection)
             raise
         finally:
             timer.cancel()
             self._session.wait_no_more()
-            self._peer.on_request_behind = None
+            self._connection.on_request_behind = None
         return self._read_at_last()
 
     def _read_at_last(self) -> Steps[FetchResponse]:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from barnabas.broker.api import Context, Waiting, serves
 from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.handlers.join_group import GROUP_DATA_BYTES_MAX
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.reply import LaterReply, Reply
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.groups.requests import SyncRequest
 from barnabas.groups.results import SyncResult
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-@serves(SyncGroupRequest, ends_with_client=True, comes_in_crowds=True, bytes_max=GROUP_DATA_BYTES_MAX)
-def sync_group(groups: GroupShell, request: SyncGroupRequest, context: Context) -> Waiting:
+@serves(SyncGroupRequest, ends_with_client=True, burst_prone=True, bytes_max=GROUP_DATA_BYTES_MAX)
+def sync_group(groups: GroupShell, request: SyncGroupRequest, call: Call) -> Reply:
     """Wait for this member's assignment."""
     sync = SyncRequest(
         member_id=request.member_id,
@@ -26,7 +28,7 @@ def sync_group(groups: GroupShell, request: SyncGroupRequest, context: Context) 
         protocol_name=request.protocol_name,
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
-    return Waiting(_respond_later(groups.sync(request.group_id, sync)))
+    return LaterReply(_respond_later(groups.sync(request.group_id, sync)), kept_bytes=0)
 
 
 async def _respond_later(syncing: Awaitable[SyncResult]) -> SyncGroupResponse:

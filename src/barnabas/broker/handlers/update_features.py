@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from barnabas.broker.api import Context, serves
 from barnabas.broker.features import FEATURES
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -14,7 +15,7 @@ from barnabas.protocol.messages.update_features import (
 
 
 @serves(UpdateFeaturesRequest)
-def update_features(request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
+def update_features(request: UpdateFeaturesRequest, call: Call) -> UpdateFeaturesResponse:
     """Refuse the whole request where a feature would change, as Kafka's controllers do."""
     for wanted in request.feature_updates:
         if problem := _problem(wanted):

@@ -10,10 +10,15 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.commit_shortcuts import PARTITIONS_MAX, TEXT_CHARACTERS_MAX
+from barnabas.broker.commit_templates import (
+    PARTITIONS_MAX,
+    TEXT_CHARACTERS_MAX,
+    CommitTemplate,
+    LearntCommit,
+)
 from barnabas.errors import ErrorCode
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
-from barnabas.net.server_connection import Carried, Peer
+from barnabas.net.server_connection import FrameReply
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.offset_commit import (
@@ -23,6 +28,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from tests.fake_link import FakeLink
 from tests.unit.broker.calling import Caller, run_with_broker
 
 A_JOIN = JoinRequest(
@@ -40,7 +46,7 @@ class Committer:
         self.version = version
         self.group_id = group_id
         self.member = member
-        self.peer = Peer("127.0.0.1", 2, "127.0.0.1")
+        self.requests = caller.broker.requests.new_handler(FakeLink())
         self.correlation_id = 0
 
     def frame(self, offset: int, places: Places, metadata: str) -> bytearray:
@@ -62,15 +68,15 @@ class Committer:
         frame = b"".join(request_frame(request, self.version, self.correlation_id, "me"))  # type: ignore[arg-type]
         return bytearray(frame)[4:]
 
-    def begin(self, offset: int, places: Places = CLICKS, metadata: str = "") -> Carried:
-        return self.caller.broker.dispatcher([self.frame(offset, places, metadata)], self.peer)
+    def begin(self, offset: int, places: Places = CLICKS, metadata: str = "") -> FrameReply:
+        return self.requests.carry_out([self.frame(offset, places, metadata)])
 
     async def commit(self, offset: int, places: Places = CLICKS, metadata: str = "") -> set[int]:
         """Commit; return the error codes of the answer."""
         return await self.errors_of(self.begin(offset, places, metadata))
 
-    async def errors_of(self, carried: Carried) -> set[int]:
-        answer = carried.answer + (await carried.later if carried.later is not None else [])
+    async def errors_of(self, reply: FrameReply) -> set[int]:
+        answer = reply.answer + (await reply.later if reply.later is not None else [])
         frame = b"".join(answer)  # type: ignore[arg-type]
         assert int.from_bytes(frame[:4]) == len(frame) - 4
         assert int.from_bytes(frame[4:8]) == self.correlation_id
@@ -80,13 +86,18 @@ class Committer:
     @property
     def learns(self) -> bool:
         """Whether the next commit that repeats the last one is recognised."""
-        shortcut: Any = self.peer.shortcut
-        return shortcut is not None and shortcut.learnt is not None
+        return self.template is not None
 
     @property
     def was_repeated(self) -> bool:
-        shortcut: Any = self.peer.shortcut
-        return self.learns and bool(shortcut.learnt.was_repeated)
+        return self.template is not None and self.template.was_repeated
+
+    @property
+    def template(self) -> CommitTemplate | None:
+        """The commit that the connection has learnt."""
+        learner = self.requests.state.templates.frame
+        assert learner is None or isinstance(learner, LearntCommit)
+        return None if learner is None else learner.template
 
 
 def stored(caller: Caller, group_id: str = "g") -> dict[tuple[str, int], int]:
@@ -226,9 +237,9 @@ def test_where_the_log_is_flushed_before_the_answer_the_commit_waits_for_that(tm
         committer = Committer(caller)
         assert await committer.commit(1) == {ErrorCode.NONE}
         await caller.broker.topics.configure("__consumer_offsets", lambda _: {"flush.messages": "1"})
-        carried = committer.begin(2)
-        assert carried.later is not None
-        assert await committer.errors_of(carried) == {ErrorCode.NONE}
+        reply = committer.begin(2)
+        assert reply.later is not None
+        assert await committer.errors_of(reply) == {ErrorCode.NONE}
         assert stored(caller) == {("clicks", 0): 2}
 
     run(tmp_path, scenario)
@@ -263,9 +274,8 @@ def test_a_connection_whose_commits_never_repeat_learns_ever_more_seldom(tmp_pat
         for number in range(64):
             committer.group_id = f"group-{number}"
             assert await committer.commit(1) == {ErrorCode.NONE}
-            shortcut: Any = committer.peer.shortcut
-            if shortcut.learnt not in learnt:
-                learnt.append(shortcut.learnt)
+            if committer.template not in learnt:
+                learnt.append(committer.template)
         assert len(learnt) == 6
         for offset in (2, 3):
             committer.group_id = "group-62"

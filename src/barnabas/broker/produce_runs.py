@@ -1,17 +1,17 @@
-"""Produce requests for many partitions, or with much for several, are carried out in pieces: others have their turn in
-between.
+"""Runs and pieces of Produce: requests that are carried out together, and parts of one that is too much at once.
 
-The pieces are appended in the order of the request, so what comes out is the same as if it were carried out at once.
+Requests of a run want the same acknowledgement. The pieces of a request are appended in its order, so the result is the
+same as if it were carried out at once; others have their turn in between.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
+from barnabas.model import Acks
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -25,6 +25,14 @@ PIECE_ENTRIES_MAX = 64
 
 PIECE_BYTES_MAX = 1024 * 1024
 """A piece ends with the partition that makes it larger than this."""
+
+
+REQUESTS_MAX = 1024
+"""The most requests of a run."""
+
+ACKNOWLEDGED_MAX = 50
+"""A run of more requests is answered in parts: the producer, which has so many under way and not more, can make the
+next ones of the answers to the first part while the second is carried out, instead of waiting for all of them."""
 
 
 def entry_count(request: ProduceRequest) -> int:
@@ -97,8 +105,23 @@ def join(responses: Sequence[tuple[ProduceResponse, bool]]) -> ProduceResponse:
     return replace(responses[0][0], responses=topics)
 
 
-async def join_later(responses: Sequence[tuple[ProduceResponse | Awaitable[ProduceResponse], bool]]) -> ProduceResponse:
-    """Do the same where some of the responses have to be waited for."""
-    waiting = [response for response, _ in responses if not isinstance(response, ProduceResponse)]
-    settled = iter(await asyncio.gather(*waiting))
-    return join([(each if isinstance(each, ProduceResponse) else next(settled), on) for each, on in responses])
+class ProduceRuns:
+    """The rules of runs (`barnabas.broker.pipeline.served_api.RunRules`)."""
+
+    entry_count = staticmethod(entry_count)
+    only_partition = staticmethod(only_partition)
+    must_be_in_pieces = staticmethod(must_be_in_pieces)
+    pieces = staticmethod(pieces)
+    join = staticmethod(join)
+
+    def requests_max(self, first: ProduceRequest) -> int:
+        """Return how many requests a run has at most."""
+        return ACKNOWLEDGED_MAX if first.acks != Acks.NONE else REQUESTS_MAX
+
+    def go_together(self, first: ProduceRequest, other: ProduceRequest) -> bool:
+        """Whether two requests want the same acknowledgement."""
+        return first.acks == other.acks
+
+    def wants_answer(self, request: ProduceRequest) -> bool:
+        """Whether a request wants an acknowledgement."""
+        return request.acks != Acks.NONE

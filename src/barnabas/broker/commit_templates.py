@@ -1,23 +1,23 @@
-"""Commits that a connection repeats: the same member, the same partitions, other offsets.
+"""The template of commits: the same member commits the same partitions again and again, at other offsets.
 
-That is what nearly all commits are: a member commits where it is again and again. After one was carried out in full,
-those that repeat it are recognised by their bytes, and what does not change of their records and answers is there
-already. All that may have changed meanwhile is asked for again: whether the member may commit, whether the topics are
-still the same. Where anything is not as it was, or the offsets cannot be stored at once, the request is carried out in
-full, by `barnabas.broker.handlers.offset_commit`, whose rules hold here too.
+Nearly all commits are such ones. After one was carried out in full, those that repeat it are recognised by their bytes,
+and what does not change of their records and answers is there already. The handler of OffsetCommit checks again all
+that may have changed: whether the member may commit, whether the topics are still the same. Where anything has changed,
+or the offsets cannot be stored at once, it carries the request out in full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.api import Context
+from barnabas.broker.pipeline.call import Call
 from barnabas.errors import ErrorCode
 from barnabas.groups.records import OffsetRecord, encode_change, offset_value
 from barnabas.groups.stored import Committed
 from barnabas.model import TopicPartition
-from barnabas.protocol.repeats import RepeatedNumbers, same_answer
+from barnabas.protocol.request_templates import RepeatedNumbers, same_answer
 from barnabas.records.repeated_batch import RepeatedBatch
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from barnabas.broker.topic_lookup import Topic
     from barnabas.broker.topics import Topics
     from barnabas.clock import Clock
-    from barnabas.net.server_connection import Answer, Frame
+    from barnabas.net.server_connection import Frame
     from barnabas.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 PARTITIONS_MAX = 32
@@ -35,7 +35,7 @@ TEXT_CHARACTERS_MAX = 1024
 connection."""
 
 
-class CommitShortcuts:
+class CommitTemplates:
     """Learns which commits connections repeat. Used from the event loop's thread only."""
 
     def __init__(self, topics: Topics, groups: GroupShell, settings: DynamicSettings, clock: Clock) -> None:
@@ -44,13 +44,14 @@ class CommitShortcuts:
         self.settings = settings
         self.clock = clock
 
-    def note(self, request: OffsetCommitRequest, response: OffsetCommitResponse, context: Context) -> None:
+    def note(self, request: OffsetCommitRequest, response: OffsetCommitResponse, call: Call) -> None:
         """Note a commit that was carried out in full: all its offsets are stored."""
-        shortcut = context.peer.shortcut
-        if not isinstance(shortcut, _Shortcut):
-            shortcut = context.peer.shortcut = _Shortcut()
-        if shortcut.is_worth_learning() and _is_usual(request) and (topics := self._topics_of(request)) is not None:
-            shortcut.learnt = _RepeatedCommit(self, topics, request, response, context)
+        templates = call.connection.templates
+        learner = templates.frame
+        if not isinstance(learner, LearntCommit):
+            learner = templates.frame = LearntCommit()
+        if learner.is_worth_learning() and _is_usual(request) and (topics := self._topics_of(request)) is not None:
+            learner.template = CommitTemplate(self, topics, request, response, call)
 
     def _topics_of(self, request: OffsetCommitRequest) -> list[Topic] | None:
         """Return the topics that a request names; None if one has been deleted meanwhile."""
@@ -59,25 +60,26 @@ class CommitShortcuts:
         return topics if len(topics) == len(found) else None
 
 
-class _Shortcut:
-    """What is known of one connection's commits: the last one that was learnt.
+class LearntCommit:
+    """The commit of one connection that was learnt last (`FrameTemplate`).
 
     To learn one costs more than to carry it out. Where the last one was not repeated, twice as many commits as before
     are let go by until another is learnt.
     """
 
-    __slots__ = ("_pause", "_to_let_go", "learnt")
+    __slots__ = ("_pause", "_to_let_go", "template")
 
     def __init__(self) -> None:
-        self.learnt: _RepeatedCommit | None = None
+        self.template: CommitTemplate | None = None
         self._to_let_go = 0
         self._pause = 1
 
-    def __call__(self, frame: Frame) -> Answer | None:
-        return None if self.learnt is None else self.learnt.carry_out(frame)
+    def recognise(self, frame: Frame) -> RepeatedCommit | None:
+        return None if self.template is None else self.template.recognise(frame)
 
     def is_worth_learning(self) -> bool:
-        if self.learnt is not None and self.learnt.was_repeated:
+        """Whether the next commit is to be learnt."""
+        if self.template is not None and self.template.was_repeated:
             self._to_let_go, self._pause = 0, 1
         if self._to_let_go:
             self._to_let_go -= 1
@@ -87,7 +89,30 @@ class _Shortcut:
         return True
 
 
-class _RepeatedCommit:
+class RepeatedCommit(NamedTuple):
+    """A commit that repeats a learnt one at other offsets."""
+
+    template: CommitTemplate
+    correlation_id: int
+    offsets: tuple[int, ...]
+
+    def store_at_once(self) -> bytes | None:
+        """Store the offsets and return the frame of the answer; None if that cannot be done now."""
+        return self.template.store_at_once(self.correlation_id, self.offsets)
+
+    def in_full(self) -> OffsetCommitRequest:
+        """Return the request as it would have been decoded."""
+        request, offsets = self.template.request, iter(self.offsets)
+        return replace(
+            request,
+            topics=[
+                replace(topic, partitions=[replace(each, committed_offset=next(offsets)) for each in topic.partitions])
+                for topic in request.topics
+            ],
+        )
+
+
+class CommitTemplate:
     """A commit that was carried out, and what does not change when it is repeated."""
 
     __slots__ = (
@@ -100,18 +125,24 @@ class _RepeatedCommit:
         "_parts",
         "_places",
         "_topics",
+        "client_id",
+        "request",
+        "served",
+        "version",
         "was_repeated",
     )
 
     def __init__(
         self,
-        parts: CommitShortcuts,
+        parts: CommitTemplates,
         topics: Sequence[Topic],
         request: OffsetCommitRequest,
         response: OffsetCommitResponse,
-        context: Context,
+        call: Call,
     ) -> None:
         self.was_repeated = False
+        self.request = request
+        self.served, self.version, self.client_id = call.served, call.version, call.client_id
         self._parts = parts
         self._config = parts.settings.config
         self._group = (
@@ -134,24 +165,28 @@ class _RepeatedCommit:
         committed = self._committed([0] * len(self._places), 0)
         records = map(encode_change, self._changes(committed))
         self._batch = RepeatedBatch([(key, value or b"") for key, value in records])
-        self._answer: Callable[[int], bytes] = same_answer(response, context.version)
-        self._frames = RepeatedNumbers(_with_offset(request), context.version, context.client_id)
+        self._answer: Callable[[int], bytes] = same_answer(response, call.version)
+        self._frames = RepeatedNumbers(_with_offset(request), call.version, call.client_id)
 
-    def carry_out(self, frame: Frame) -> Answer | None:
-        """Store the offsets of a request that repeats this one; None where it does not, or it cannot be done now."""
-        if (found := self._frames.recognise(frame)) is None or not self._holds():
+    def recognise(self, frame: Frame) -> RepeatedCommit | None:
+        """Return the request of a frame that repeats this one."""
+        found = self._frames.recognise(frame)
+        return None if found is None else RepeatedCommit(self, *found)
+
+    def store_at_once(self, correlation_id: int, offsets: Sequence[int]) -> bytes | None:
+        """Store offsets and return the frame of the answer; None if that cannot be done now."""
+        if not self._holds():
             return None
         shard = self._parts.groups.find_for_commit(*self._group)
         if isinstance(shard, ErrorCode):
             return None
-        correlation_id, offsets = found
         now_ms = self._parts.clock.time_ms()
         committed = self._committed(offsets, now_ms)
         batch = self._batch.with_values(now_ms, map(offset_value, committed))
         if not shard.log.write_at_once(batch, self._changes(committed)):
             return None
         self.was_repeated = True
-        return [self._answer(correlation_id)]
+        return self._answer(correlation_id)
 
     def _holds(self) -> bool:
         """Whether its partitions are those that they were, and its metadata would still be accepted."""

@@ -26,7 +26,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from barnabas.protocol.repeats import (
+from barnabas.protocol.request_templates import (
     PATTERN_BYTES_MAX,
     PATTERNS_BYTES_MAX,
     PATTERNS_MAX,

@@ -1,0 +1,69 @@
+"""What the broker knows of one connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.broker.pipeline.templates import ConnectionTemplates
+
+if TYPE_CHECKING:
+    from barnabas.broker.refused_batches import RefusedBatches
+    from barnabas.net.server_connection import Link
+
+
+class ListenerName(NamedTuple):
+    """A listener of the broker, as Kafka's settings name it."""
+
+    name: str
+    security_protocol: str = "PLAINTEXT"
+
+
+CLIENTS = ListenerName("CLIENTS")
+BROKERS = ListenerName("BROKERS")
+
+
+class ConnectionState:
+    """The state of one connection. One part of the broker writes each field; all others only read it.
+
+    :param listener: the listener that accepted the connection.
+    :param link: the connection, as the network layer has it.
+    """
+
+    __slots__ = (
+        "has_refused_follower",
+        "host",
+        "link",
+        "listener",
+        "local_host",
+        "on_request_behind",
+        "refused_batches",
+        "templates",
+    )
+
+    def __init__(self, listener: ListenerName, link: Link) -> None:
+        self.listener = listener
+        self.link = link
+        self.host = link.endpoints.host
+        """The client's address, without its port."""
+        self.local_host = link.endpoints.local_host
+        """The address of this machine at which the client arrived."""
+        self.templates = ConnectionTemplates()
+        """The requests that this connection repeats. Written by the decoding, and by handlers that teach it."""
+        self.refused_batches: RefusedBatches | None = None
+        """The batches that were refused for now. Written by the handler of Produce."""
+        self.has_refused_follower = False
+        """Whether a refusal of a follower was logged. Written by the handler of the followers' Fetch."""
+        self.on_request_behind: Callable[[], None] | None = None
+        """Ends the wait of the request that is carried out, when another one stands behind it. Written by the handler
+        that waits."""
+
+    @property
+    def address(self) -> str:
+        """The client's host and port, for log lines."""
+        return self.link.endpoints.address
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the connection has ended."""
+        return self.link.is_gone

@@ -1,0 +1,405 @@
+"""When the requests of a connection are carried out, and with which others.
+
+No other part knows of this: a request is carried out at once if it is small, in slices if it may take long, in its turn
+if many clients send such a one at the same moment (`barnabas.broker.turns`). Requests of some APIs that come one after
+the other are carried out together, as a run; one that is too much for that is carried out in pieces (`RunRules`).
+
+An API or version that is not served ends the connection with one line in the log, as in Kafka: there is no format in
+which both sides could agree on an answer.
+
+A request that waits gives back the memory of its frame, and counts with what it keeps (`Link.keep`). No task that waits
+refers to the frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from itertools import islice
+from types import GeneratorType
+from typing import Any
+
+from barnabas.broker.pipeline.call import Call, Received, RunCall
+from barnabas.broker.pipeline.chain import Chain
+from barnabas.broker.pipeline.connection_state import ConnectionState, ListenerName
+from barnabas.broker.pipeline.decoding import AT_ONCE_BYTES_MAX, decode_in_slices, received
+from barnabas.broker.pipeline.encoding import encode, encode_in_slices, encode_run
+from barnabas.broker.pipeline.reply import WAITING_BYTES, WAITING_ENTRY_BYTES, LaterReply, Reply, Steps
+from barnabas.broker.pipeline.request_counts import RequestCounts
+from barnabas.broker.pipeline.served_api import RunRules, ServedApi, ServedApis
+from barnabas.broker.turns import Turns, Unfinished
+from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVersionError
+from barnabas.net.server_connection import Answer, Frame, FrameReply, Link
+from barnabas.protocol.codec import RecordsSpan
+from barnabas.protocol.frames import RequestHeader, decode_request, read_request_header
+from barnabas.protocol.request_templates import RepeatedRequests
+
+DECODING_STEPS_AT_ONCE = 16
+"""Decoding a large batch for a few partitions takes this many steps at most; such a request is always carried out at
+once."""
+
+RUN_BYTES_MAX = 1024 * 1024
+RUN_ENTRIES_MAX = 2048
+"""A run ends with the request that exceeds one of these limits."""
+
+REPEATED_ENTRIES = 2
+"""The entries of a request that is recognised: a topic and a partition."""
+
+
+class RequestPipeline:
+    """The way of all requests of one listener.
+
+    :param served: with handlers that have their parts (`Parts.bind_all`).
+    :param listener: the name of the listener.
+    """
+
+    def __init__(self, served: ServedApis, turns: Turns, listener: ListenerName) -> None:
+        self.served = served
+        self.turns = turns
+        self.listener = listener
+        self.counts = RequestCounts()
+        self.chain = Chain([self.counts])  # in the order in which calls enter; the handler follows on them
+
+    def new_handler(self, link: Link) -> ConnectionRequests:
+        """Return what carries out the requests of a connection."""
+        return ConnectionRequests(self, ConnectionState(self.listener, link))
+
+
+class ConnectionRequests:
+    """Carries out the requests of one connection, in their order."""
+
+    __slots__ = ("_chain", "_served", "_turns", "state")
+
+    def __init__(self, pipeline: RequestPipeline, state: ConnectionState) -> None:
+        self._served = pipeline.served
+        self._turns = pipeline.turns
+        self._chain = pipeline.chain
+        self.state = state
+
+    def note_request_behind(self) -> None:
+        """Note that another request stands behind the one that waits."""
+        if self.state.on_request_behind is not None:
+            self.state.on_request_behind()
+
+    def note_gone(self) -> None:
+        """Do nothing: whoever must know asks the connection's state."""
+
+    def carry_out(self, frames: Sequence[Frame]) -> FrameReply:
+        """Carry out the first request, and perhaps some of those behind it.
+
+        :raises MalformedMessageError: the first frame is no request, or one that asks for too much.
+        :raises UnsupportedVersionError: its API or version is not served.
+        :raises BarnabasError: it failed, and there is no other way to tell than to end the connection.
+        """
+        frame, state = frames[0], self.state
+        template = state.templates.frame
+        if template is not None and (repeated := template.recognise(frame)) is not None:
+            kind = repeated.template
+            call = Call(kind.served, kind.version, repeated.correlation_id, kind.client_id, state, len(frame))
+            return self._carry_out(call, repeated)
+        header = read_request_header(frame)
+        found = self._served.get(header.api_key)
+        if found is None or header.api_version not in found.versions:
+            return self._refuse_version(header, found)
+        if found.ends_with_client and state.link.is_gone:
+            return FrameReply(1, [])
+        if found.runs is not None:
+            return self._carry_out_run(found, header, frames, found.runs)
+        call = Call(found, header.api_version, header.correlation_id, header.client_id, state, len(frame))
+        return self._decode_and_carry_out(call, header, frame)
+
+    def _refuse_version(self, header: RequestHeader, served: ServedApi | None) -> FrameReply:
+        if served is None:
+            raise UnsupportedVersionError(f"API {header.api_key} is not served")
+        if served.answers_any_version:
+            return self._carry_out(Call(served, 0, header.correlation_id, header.client_id, self.state), None)
+        versions = f"{served.versions.start} to {served.versions.stop - 1}"
+        name = served.api.name
+        raise UnsupportedVersionError(f"{name} is served in versions {versions}, not {header.api_version}")
+
+    # -- one request ---------------------------------------------------------------------------------------
+
+    def _decode_and_carry_out(self, call: Call, header: RequestHeader, frame: Frame) -> FrameReply:
+        served = call.served
+        if len(frame) > AT_ONCE_BYTES_MAX:
+            return self._in_slices(call, self._all_steps(call, decode_in_slices(served, header, frame, [])))
+        if served.burst_prone and self._turns.is_over():
+            return FrameReply(1, [], self._in_turn(call, header, bytes(frame)), served.ends_with_client)
+        return self._carry_out(call, self._decode(call, header, frame))
+
+    def _decode(self, call: Call, header: RequestHeader, frame: Frame | bytes) -> Any:
+        try:
+            return decode_request(call.served.api.request, header, frame)
+        except BarnabasError as error:
+            self._chain.fail(call, error)
+            raise
+
+    def _carry_out(self, call: Call, request: Any) -> FrameReply:
+        """Carry out a request that was decoded."""
+        reply = self._chain.carry_out(call, request)
+        if reply.steps is not None:
+            result = self._first_step(call, reply.steps)
+            if isinstance(result, GeneratorType):
+                return self._in_slices(call, self._encode_steps(call, result))
+            reply = result if isinstance(result, Reply) else Reply(result)
+        if isinstance(reply, LaterReply):
+            return FrameReply(1, [], self._answer_later(call, reply), call.served.ends_with_client)
+        return FrameReply(1, self._encode(call, reply.response))
+
+    def _first_step(self, call: Call, steps: Steps[Any]) -> Any:
+        """Do steps up to the first pause; nearly always that is all, for what is small does not pause.
+
+        :returns: the result, or the steps that are left.
+        """
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        except BaseException as error:
+            self._chain.fail(call, error)
+            raise
+        return steps
+
+    def _encode(self, call: Call, response: Any) -> Answer:
+        try:
+            answer = encode(call, response)
+        except BarnabasError as error:
+            self._chain.fail(call, error)
+            raise
+        for leave in self._chain.leaving:
+            leave(call, response)
+        return answer
+
+    def _all_steps(self, call: Call, decoding: Steps[Any]) -> Steps[Answer | LaterReply]:
+        """Decode a request, carry it out and encode the answer."""
+        try:
+            request = yield from decoding
+        except BaseException as error:
+            self._chain.fail(call, error)
+            raise
+        if call.served.runs is not None:
+            return (yield from self._steps_in_pieces(call, request, call.served.runs))
+        return (yield from self._reply_steps(call, self._chain.carry_out(call, request)))
+
+    def _reply_steps(self, call: Call, reply: Reply) -> Steps[Answer | LaterReply]:
+        if isinstance(reply, LaterReply):
+            return reply
+        return (yield from self._encode_steps(call, reply.response if reply.steps is None else reply.steps))
+
+    def _encode_steps(self, call: Call, response: Any) -> Steps[Answer | LaterReply]:
+        """Encode a response, or what steps end with; return the reply if it comes later.
+
+        :raises MalformedMessageError: the answer is too large.
+        """
+        try:
+            if isinstance(response, GeneratorType):
+                response = yield from response
+            if isinstance(response, Reply):
+                if isinstance(response, LaterReply):
+                    return response
+                response = response.response
+            answer = yield from encode_in_slices(call, response)
+        except BaseException as error:
+            self._chain.fail(call, error)
+            raise
+        self._chain.leave(call, response)
+        return answer
+
+    def _in_slices(self, call: Call, steps: Steps[Answer | LaterReply]) -> FrameReply:
+        """Do what there is time for now, and the rest later."""
+        result = self._turns.go_on(steps)
+        if isinstance(result, list):
+            return FrameReply(1, result)
+        later = self._finish(call, steps) if isinstance(result, Unfinished) else self._answer_later(call, result)
+        return FrameReply(1, [], later, call.served.ends_with_client)
+
+    async def _finish(self, call: Call, steps: Steps[Answer | LaterReply]) -> Answer:
+        result = await self._turns.finish(steps)
+        return result if isinstance(result, list) else await self._answer_later(call, result)
+
+    async def _in_turn(self, call: Call, header: RequestHeader, frame: bytes) -> Answer:
+        """Carry out a request when those before it have had their turn."""
+        await self._turns.pause(is_short=True)
+        reply = self._carry_out(call, self._decode(call, header, frame))
+        del frame
+        return reply.answer if reply.later is None else await reply.later
+
+    async def _answer_later(self, call: Call, reply: LaterReply) -> Answer:
+        try:
+            await self._wait_without_frame(call, reply)
+            response = await reply.later
+        except BaseException as error:
+            self._chain.fail(call, error)
+            raise
+        if isinstance(response, GeneratorType):
+            response = self._first_step(call, response)
+            if not isinstance(response, GeneratorType):
+                return self._encode(call, response)
+        result = await self._turns.finish(self._encode_steps(call, response))
+        assert isinstance(result, list), "a handler waits once"
+        return result
+
+    async def _wait_without_frame(self, call: Call, reply: LaterReply) -> None:
+        """Wait for what needs the frame; from then on the request counts with what it keeps."""
+        if reply.before:
+            await asyncio.wait(reply.before)
+        kept_bytes = call.size if reply.kept_bytes is None else reply.kept_bytes
+        fits = call.connection.link.keep(WAITING_BYTES + len(call.client_id or "") + kept_bytes)
+        if not fits and reply.end is not None:
+            reply.end()
+
+    # -- runs and pieces -----------------------------------------------------------------------------------
+
+    def _carry_out_run(
+        self, served: ServedApi, header: RequestHeader, frames: Sequence[Frame], rules: RunRules
+    ) -> FrameReply:
+        frame = frames[0]
+        version, correlation_id = header.api_version, header.correlation_id
+        call = RunCall(served, version, correlation_id, header.client_id, self.state, len(frame))
+        call.request_count, call.left_count = 1, 0
+        known = self.state.templates.batches(served, version, header.client_id)
+        first: Received | None = known.recognise(frame)
+        if first is None:
+            spans: list[RecordsSpan] = []
+            request = self._decode_some(call, header, frame, spans)
+            if isinstance(request, GeneratorType):
+                return FrameReply(1, [], self._finish(call, self._all_steps(call, request)))
+            if rules.must_be_in_pieces(request, len(frame)):
+                return self._in_slices(call, self._steps_in_pieces(call, request, rules))
+            first = received(served, frame, spans, request, correlation_id, known)
+        run = self._run(first, frames, call, known, rules)
+        call.request_count = len(run)
+        reply = self._chain.carry_out(call, run)
+        responses = reply.response or ()
+        ids = [each for _, _, each in run]
+        answer = encode_run(call.version, responses, ids)
+        if responses:
+            self._chain.leave_run(call, responses)
+        if not isinstance(reply, LaterReply):
+            return FrameReply(len(run), answer)
+        call.left_count = len(responses)
+        return FrameReply(len(run), answer, self._answer_run_later(call, reply, ids[len(responses) :]))
+
+    def _run(
+        self, first: Received, frames: Sequence[Frame], call: Call, known: RepeatedRequests, rules: RunRules
+    ) -> list[Received]:
+        """Return the first request and those behind it that go with it.
+
+        The run ends before a request that does not go with it, is damaged, or is so large that it is carried out alone.
+        """
+        run = [first]
+        request = first[0]
+        size, entries = len(frames[0]), rules.entry_count(request)
+        for frame in islice(frames, 1, rules.requests_max(request)):
+            size += len(frame)
+            if size > RUN_BYTES_MAX or entries > RUN_ENTRIES_MAX:
+                break
+            found: Received | None = known.recognise(frame)
+            if found is not None:
+                entries += REPEATED_ENTRIES
+            elif (found := self._another(call, frame, known, rules)) is not None:
+                entries += rules.entry_count(found[0])
+            else:
+                break
+            if found[0] is not request and not rules.go_together(request, found[0]):
+                break
+            run.append(found)
+        return run
+
+    def _another(self, call: Call, frame: Frame, known: RepeatedRequests, rules: RunRules) -> Received | None:
+        """Return the request, or None if it does not belong to a run: its own turn comes when those before it are
+        answered."""
+        spans: list[RecordsSpan] = []
+        try:
+            header = read_request_header(frame)
+            kind = header.api_key, header.api_version, header.client_id
+            if kind != (call.served.api.key, call.version, call.client_id):
+                return None
+            request = self._decode_at_once(call.served, header, frame, spans)
+        except MalformedMessageError:
+            return None
+        if isinstance(request, GeneratorType) or rules.must_be_in_pieces(request, len(frame)):
+            return None
+        return received(call.served, frame, spans, request, header.correlation_id, known)
+
+    def _decode_some(self, call: Call, header: RequestHeader, frame: Frame, spans: list[RecordsSpan]) -> Any:
+        try:
+            return self._decode_at_once(call.served, header, frame, spans)
+        except BarnabasError as error:
+            self._chain.fail(call, error)
+            raise
+
+    def _decode_at_once(self, served: ServedApi, header: RequestHeader, frame: Frame, spans: list[RecordsSpan]) -> Any:
+        """Return the request, or the steps that are left to it where it takes long."""
+        if len(frame) <= AT_ONCE_BYTES_MAX:
+            return decode_request(served.api.request, header, frame, spans)
+        steps = decode_in_slices(served, header, frame, spans)
+        request = self._turns.go_on(steps, DECODING_STEPS_AT_ONCE)
+        return steps if isinstance(request, Unfinished) else request
+
+    async def _answer_run_later(self, call: RunCall, reply: LaterReply, correlation_ids: Sequence[int]) -> Answer:
+        try:
+            await self._wait_without_frame(call, reply)
+            responses = await reply.later
+        except BaseException as error:
+            self._chain.fail(call, error)
+            raise
+        answer = encode_run(call.version, responses, correlation_ids)
+        self._chain.leave_run(call, responses)
+        return answer
+
+    def _steps_in_pieces(self, call: Call, request: Any, rules: RunRules) -> Steps[Answer | LaterReply]:
+        """Let a request pass the stages as a whole, and its handler in pieces; encode the answer."""
+        try:
+            reply = self._chain.enter(call, [(request, None, call.correlation_id)])
+            if reply is None:
+                reply = yield from self._pieces(call, request, rules)
+        except BaseException as error:
+            self._chain.fail(call, error)
+            raise
+        return (yield from self._reply_steps(call, reply))
+
+    def _pieces(self, call: Call, request: Any, rules: RunRules) -> Steps[Reply]:
+        """Carry out the pieces of a request.
+
+        :raises BarnabasError: a piece failed, and the client wants no answer.
+        """
+        replies: list[tuple[Reply, bool]] = []
+        failure: BarnabasError | None = None
+        for piece, continues in rules.pieces(request):
+            yield
+            try:
+                reply = call.served.handle([(piece, None, call.correlation_id)], call)
+            except BarnabasError as error:
+                failure = failure or error
+            else:
+                replies.append((reply, continues))
+        waiting = [reply.later for reply, _ in replies if reply.later is not None]
+        if not rules.wants_answer(request):
+            return LaterReply(_wait_for_all(waiting, failure)) if waiting or failure else Reply()
+        if failure:
+            raise failure
+        if not waiting:
+            return Reply(rules.join([(reply.response[0], continues) for reply, continues in replies]))
+        kept_bytes = WAITING_ENTRY_BYTES * rules.entry_count(request)
+        before = list({future for reply, _ in replies if isinstance(reply, LaterReply) for future in reply.before})
+        return LaterReply(_join_later(replies, waiting, rules), kept_bytes, before=before)
+
+
+async def _join_later(replies: Sequence[tuple[Reply, bool]], waiting: Sequence[Awaitable[Any]], rules: RunRules) -> Any:
+    """Return the response to a request of the replies to its pieces, some of which come later."""
+    settled = iter(await asyncio.gather(*waiting))
+    pieces = [((reply.response or next(settled))[0], continues) for reply, continues in replies]
+    return rules.join(pieces)
+
+
+async def _wait_for_all(waiting: Sequence[Awaitable[Any]], failure: BarnabasError | None) -> None:
+    """Wait for the pieces of a request that is not answered, whatever becomes of one.
+
+    :param failure: what went wrong already.
+    :raises BarnabasError: the first of all that went wrong.
+    """
+    settled = await asyncio.gather(*waiting, return_exceptions=True)
+    for error in (failure, *settled):
+        if isinstance(error, BaseException):
+            raise error
