@@ -46,7 +46,7 @@ def _row(served: ServedApi) -> str:
 
 def _section(served: ServedApi) -> str:
     history = _messages_doc(served).partition("): ")[2]
-    handler = inspect.getdoc(inspect.getmodule(served.handle)) or ""
+    handler = inspect.getdoc(inspect.getmodule(served.function)) or ""
     return f"## {served.api.name}\n\n{history[0].upper()}{history[1:]}\n\n{handler}\n"
 
 

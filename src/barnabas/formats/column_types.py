@@ -268,6 +268,7 @@ def further_type(column_type: MaybeType) -> MaybeType:
 def stored_type(column_type: ColumnType) -> ColumnType:
     """Return a type with the names that fields of structs have in the table.
 
+    >>> from barnabas.formats.further_columns import further_key
     >>> stored_type({"n": "long", further_key("n", "double"): "double"})
     {'n': 'long', 'n_double': 'double'}
     """
@@ -280,6 +281,7 @@ def stored_type(column_type: ColumnType) -> ColumnType:
 def stored_paths(column_type: ColumnType, path: str) -> dict[str, str]:
     """Return the keys of further columns within a column, by their paths in the table, with dots.
 
+    >>> from barnabas.formats.further_columns import further_key
     >>> stored_paths([{"n": "long", further_key("n", "double"): "double"}], "items")
     {'items.element.n_double': 'n\x1fdouble'}
     """

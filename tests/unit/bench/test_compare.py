@@ -294,7 +294,8 @@ def test_an_option_or_nothing_is_no_commit(repository: Repository, name: str) ->
         repository.commit(name)
 
 
-def test_a_folder_without_a_repository_says_so(tmp_path: Path) -> None:
+def test_a_folder_without_a_repository_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))  # temporary folders may lie in a clone
     with pytest.raises(ComparisonError, match="not a git repository"):
         Repository(tmp_path)
 
