@@ -283,7 +283,7 @@ def stored_paths(column_type: ColumnType, path: str) -> dict[str, str]:
 
     >>> from barnabas.formats.further_columns import further_key
     >>> stored_paths([{"n": "long", further_key("n", "double"): "double"}], "items")
-    {'items.element.n_double': 'n\x1fdouble'}
+    {'items.element.n_double': 'n\\x1fdouble'}
     """
     found: dict[str, str] = {}
     if isinstance(column_type, dict):
