@@ -182,8 +182,16 @@ def _further_types(
     kind = settled(_type_of(item, rules))
     if wider(column_type, kind) != column_type:
         yield further_key(name, type_word(kind)), kind
-    if decimal_parts(kind):
-        yield further_key(name, "double"), "double"
+    in_doubles = _in_doubles(kind)
+    if in_doubles != kind:
+        yield further_key(name, type_word(in_doubles)), in_doubles
+
+
+def _in_doubles(kind: MaybeType) -> MaybeType:
+    """Return a type with doubles in place of decimals, which do not take all numbers; also in lists of them."""
+    if isinstance(kind, list):
+        return [cast("ColumnType", _in_doubles(each)) for each in kind]
+    return "double" if decimal_parts(kind) else kind
 
 
 def _infer_at_once(values: pa.Array, rules: JsonRules) -> Fields | None:
