@@ -1,4 +1,4 @@
-"""What is compared: workloads by name, each of experiments, each of turns in which one side runs once.
+"""The workloads that are compared, by name. Each has experiments, whose turns run one side once.
 
 Each turn has a new broker process: addresses and hash seeds differ between processes, and so even out over the turns.
 `barnabas perf` is that of the side. confluent-kafka and the clients of W14, W15 and `partitions` are those of the
@@ -63,7 +63,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What a side does in one turn.
+    """One case of a workload, which each side runs once in a turn.
 
     :param name: within the workload, for `W4:send`.
     :param turn: runs a side in a folder; returns a measurement by name of the case.

@@ -30,7 +30,7 @@ from bench.progress import Progress
 ROOT = Path(__file__).resolve().parents[2]
 BUILT_FROM = ("src", "pyproject.toml", "setup.py", "MANIFEST.in")
 KEPT = 8
-"""So many installations stay in the cache."""
+"""The number of installations that stay in the cache."""
 MARK = "installed-by-bench-compare"
 SITE = "site"
 INSTALL_LIMIT_S = 900.0

@@ -142,7 +142,7 @@ def schemas(draw: st.DrawFn) -> Any:
     return draw(st.one_of(records(names, 2), unions(names, 2), kinds(names, 2)))
 
 
-def values_of(tree: AvroType, depth: int = 0) -> st.SearchStrategy[Any]:
+def values_of(tree: AvroType) -> st.SearchStrategy[Any]:
     """Return values as the codec in Python takes them."""
     plain: dict[str, st.SearchStrategy[Any]] = {
         "boolean": st.booleans(),

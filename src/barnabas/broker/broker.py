@@ -231,9 +231,16 @@ class Broker:
         """Load the topics, and what stands on them."""
         stopping, tree, logs = self._stopping, self._tree, self._logs
         self.topics = Topics(
-            self.config, tree, logs, self._in_tree_thread, open_files, work, self.clock, self._around.chance
+            self.config,
+            tree,
+            logs,
+            self._in_tree_thread,
+            open_files,
+            work,
+            self.clock,
+            self._around.chance,
+            self._reserve.check_room,
         )
-        self.topics.check_disk = self._reserve.check_room
         self._moves = LogMoves(self.topics, logs, work, self._throttles.log_dirs)
         self.isr_updates = IsrUpdates(self.topics, self.clock, self.config.replica_lag_time_max_ms / 1000)
         self.topics.roles.on_isr_wanted = self.isr_updates.want

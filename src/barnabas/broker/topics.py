@@ -81,7 +81,10 @@ def _let_go(changing: asyncio.Task[Any]) -> None:
 
 
 class Topics(HostedTopics):
-    """All topics, and what changes them."""
+    """All topics, and what changes them.
+
+    :param check_disk: raises StorageError if the disk has no room for so many new partitions (`Reserve.check_room`).
+    """
 
     def __init__(
         self,
@@ -93,12 +96,12 @@ class Topics(HostedTopics):
         work: DiskWork = ON_ANY_THREAD,
         clock: Clock = SYSTEM_CLOCK,
         chance: Chance = Chance(),  # noqa: B008 - immutable
+        check_disk: Callable[[int], None] = lambda _count: None,
     ) -> None:
         super().__init__(config, tree, logs, in_tree_thread, work, clock, chance)
         self._open_files = open_files
         self._chance = chance
-        self.check_disk: Callable[[int], None] = lambda _count: None
-        """Checks that the disk has room for so many new partitions (`Reserve.check_room`)."""
+        self.check_disk = check_disk
 
     def check_new(
         self,

@@ -47,11 +47,11 @@ class Chain:
     :param stages: in the order in which calls enter them.
     """
 
-    __slots__ = ("_entering", "_failing", "_leaving_runs", "leaving")
+    __slots__ = ("_entering", "_failing", "_leaving", "_leaving_runs")
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         self._entering = [each.enter for each in stages if type(each).enter is not Stage.enter]
-        self.leaving = [each.leave for each in stages if type(each).leave is not Stage.leave]
+        self._leaving = [each.leave for each in stages if type(each).leave is not Stage.leave]
         self._leaving_runs = [each.leave_run for each in stages if type(each).leave is not Stage.leave]
         self._failing = [each.fail for each in stages if type(each).fail is not Stage.fail]
 
@@ -81,7 +81,7 @@ class Chain:
 
     def leave(self, call: Call, response: Any) -> None:
         """Let a response pass the stages on its way out."""
-        for leave in self.leaving:
+        for leave in self._leaving:
             leave(call, response)
 
     def leave_run(self, call: RunCall, responses: Sequence[Any]) -> None:

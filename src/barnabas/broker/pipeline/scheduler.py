@@ -166,8 +166,7 @@ class ConnectionRequests:
         except BarnabasError as error:
             self._chain.fail(call, error)
             raise
-        for leave in self._chain.leaving:
-            leave(call, response)
+        self._chain.leave(call, response)
         return answer
 
     def _all_steps(self, call: Call, decoding: Steps[Any]) -> Steps[Answer | LaterReply]:
