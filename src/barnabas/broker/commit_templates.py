@@ -61,7 +61,7 @@ class CommitTemplates:
 
 
 class LearntCommit:
-    """The commit of one connection that was learnt last (`FrameTemplate`).
+    """The commit of one connection that was learnt last (`RecogniseFrame`).
 
     To learn one costs more than to carry it out. Where the last one was not repeated, twice as many commits as before
     are let go by until another is learnt.
@@ -113,7 +113,7 @@ class RepeatedCommit(NamedTuple):
 
 
 class CommitTemplate:
-    """A commit that was carried out, and what does not change when it is repeated."""
+    """A commit that was carried out, and what does not change when it is repeated (`FrameTemplate`)."""
 
     __slots__ = (
         "_answer",
