@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.pipeline.call import Call
 from barnabas.errors import ErrorCode
-from barnabas.groups.records import OffsetRecord, encode_change, offset_value
+from barnabas.groups.records import OffsetRecord, encode_change
 from barnabas.groups.stored import Committed
 from barnabas.model import TopicPartition
 from barnabas.protocol.request_templates import RepeatedNumbers, same_answer
@@ -47,11 +47,12 @@ class CommitTemplates:
     def note(self, request: OffsetCommitRequest, response: OffsetCommitResponse, call: Call) -> None:
         """Note a commit that was carried out in full: all its offsets are stored."""
         templates = call.connection.templates
-        learner = templates.frame
-        if not isinstance(learner, LearntCommit):
-            learner = templates.frame = LearntCommit()
-        if learner.is_worth_learning() and _is_usual(request) and (topics := self._topics_of(request)) is not None:
-            learner.template = CommitTemplate(self, topics, request, response, call)
+        before = templates.frame
+        pauses = before.pauses if isinstance(before, CommitTemplate) else LearningPauses()
+        if isinstance(before, CommitTemplate) and before.was_repeated:
+            pauses.reset()
+        if pauses.is_over() and _is_usual(request) and (topics := self._topics_of(request)) is not None:
+            templates.frame = CommitTemplate(self, topics, request, response, call, pauses)
 
     def _topics_of(self, request: OffsetCommitRequest) -> list[Topic] | None:
         """Return the topics that a request names; None if one has been deleted meanwhile."""
@@ -60,37 +61,35 @@ class CommitTemplates:
         return topics if len(topics) == len(found) else None
 
 
-class LearntCommit:
-    """The commit of one connection that was learnt last (`RecogniseFrame`).
+class LearningPauses:
+    """How many commits of one connection pass before the next one becomes the template.
 
-    To learn one costs more than to carry it out. Where the last one was not repeated, twice as many commits as before
-    are let go by until another is learnt.
+    Making a template costs more than carrying out a commit. After each template that no commit repeated, the pause is
+    twice as long as before.
     """
 
-    __slots__ = ("_pause", "_to_let_go", "template")
+    __slots__ = ("_left", "_pause")
 
     def __init__(self) -> None:
-        self.template: CommitTemplate | None = None
-        self._to_let_go = 0
+        self._left = 0
         self._pause = 1
 
-    def recognise(self, frame: Frame) -> RepeatedCommit | None:
-        return None if self.template is None else self.template.recognise(frame)
+    def reset(self) -> None:
+        """Note that a commit repeated the last template."""
+        self._left, self._pause = 0, 1
 
-    def is_worth_learning(self) -> bool:
-        """Whether the next commit is to be learnt."""
-        if self.template is not None and self.template.was_repeated:
-            self._to_let_go, self._pause = 0, 1
-        if self._to_let_go:
-            self._to_let_go -= 1
+    def is_over(self) -> bool:
+        """Whether the next commit is to become the template; else one less is left to pass."""
+        if self._left:
+            self._left -= 1
             return False
-        self._to_let_go = self._pause
+        self._left = self._pause
         self._pause *= 2
         return True
 
 
 class RepeatedCommit(NamedTuple):
-    """A commit that repeats a learnt one at other offsets."""
+    """A commit that repeats a template at other offsets."""
 
     template: CommitTemplate
     correlation_id: int
@@ -119,13 +118,13 @@ class CommitTemplate:
         "_answer",
         "_batch",
         "_config",
+        "_fixed",
         "_frames",
         "_group",
-        "_notes",
         "_parts",
-        "_places",
         "_topics",
         "client_id",
+        "pauses",
         "request",
         "served",
         "version",
@@ -139,8 +138,10 @@ class CommitTemplate:
         request: OffsetCommitRequest,
         response: OffsetCommitResponse,
         call: Call,
+        pauses: LearningPauses,
     ) -> None:
         self.was_repeated = False
+        self.pauses = pauses
         self.request = request
         self.served, self.version, self.client_id = call.served, call.version, call.client_id
         self._parts = parts
@@ -152,19 +153,17 @@ class CommitTemplate:
             request.generation_id_or_member_epoch,
         )
         self._topics = topics
-        self._places = [
-            TopicPartition(topic.name, each.partition_index)
+        self._fixed = [
+            (
+                TopicPartition(topic.name, each.partition_index),
+                each.committed_metadata or "",
+                each.committed_leader_epoch,
+                topic.id,
+            )
             for topic, asked in zip(topics, request.topics, strict=True)
             for each in asked.partitions
         ]
-        self._notes = [
-            (each.committed_metadata or "", each.committed_leader_epoch, topic.id)
-            for topic, asked in zip(topics, request.topics, strict=True)
-            for each in asked.partitions
-        ]
-        committed = self._committed([0] * len(self._places), 0)
-        records = map(encode_change, self._changes(committed))
-        self._batch = RepeatedBatch([(key, value or b"") for key, value in records])
+        self._batch = RepeatedBatch(self._records_with)
         self._answer: Callable[[int], bytes] = same_answer(response, call.version)
         self._frames = RepeatedNumbers(_with_offset(request), call.version, call.client_id)
 
@@ -181,9 +180,13 @@ class CommitTemplate:
         if isinstance(shard, ErrorCode):
             return None
         now_ms = self._parts.clock.time_ms()
-        committed = self._committed(offsets, now_ms)
-        batch = self._batch.with_values(now_ms, map(offset_value, committed))
-        if not shard.log.write_at_once(batch, self._changes(committed)):
+        changes: list[OffsetRecord] = []
+        numbers: list[int] = []
+        for (where, metadata, leader_epoch, topic_id), offset in zip(self._fixed, offsets, strict=True):
+            committed = Committed(offset, metadata, leader_epoch, now_ms, topic_id)
+            changes.append(OffsetRecord(self._group[0], where, committed))
+            numbers += (offset, now_ms)
+        if not shard.log.write_at_once(self._batch.with_numbers(now_ms, numbers), changes):
             return None
         self.was_repeated = True
         return self._answer(correlation_id)
@@ -195,15 +198,15 @@ class CommitTemplate:
         get = self._parts.topics.get
         return all([get(topic.name) is topic for topic in self._topics])  # noqa: C419  nearly always one
 
-    def _committed(self, offsets: Sequence[int], now_ms: int) -> list[Committed]:
-        return [
-            Committed(offset, metadata, leader_epoch, now_ms, topic_id)
-            for (metadata, leader_epoch, topic_id), offset in zip(self._notes, offsets, strict=True)
-        ]
-
-    def _changes(self, committed: Sequence[Committed]) -> list[OffsetRecord]:
-        group_id = self._group[0]
-        return [OffsetRecord(group_id, where, each) for where, each in zip(self._places, committed, strict=True)]
+    def _records_with(self, number: int) -> list[tuple[bytes, bytes]]:
+        """Return the records of a commit that has a number for all offsets and times."""
+        records = []
+        for where, metadata, leader_epoch, topic_id in self._fixed:
+            committed = Committed(number, metadata, leader_epoch, number, topic_id)
+            key, value = encode_change(OffsetRecord(self._group[0], where, committed))
+            assert value is not None
+            records.append((key, value))
+        return records
 
 
 def _is_usual(request: OffsetCommitRequest) -> bool:

@@ -121,7 +121,7 @@ class RepeatedNumbers:
     def __init__(self, request_with: Callable[[int], object], version: int, client_id: str | None) -> None:
         zeros, ones = (_joined(request_frame(request_with(number), version, 0, client_id)) for number in (0, -1))
         fields, at = "", _INT32.size + _KIND_BYTES + _CORRELATION_ID_BYTES
-        for position in _differing_int64(zeros, ones):
+        for position in differing_int64(zeros, ones):
             fields, at = f"{fields}{position - at}sq", position + _INT64_BYTES
         self._size = len(zeros) - _INT32.size
         self._unpack = struct.Struct(f">{_KIND_BYTES}si{fields}{len(zeros) - at}s").unpack
@@ -159,7 +159,7 @@ def answer_packer(answer_with: Callable[[int], object], version: int) -> Callabl
         left out.
     """
     zeros, ones = (_joined(response_frame(answer_with(number), version, 0)) for number in (0, -1))
-    positions = _differing_int64(zeros, ones)
+    positions = differing_int64(zeros, ones)
     fields, begin, end = len(positions), positions[0], positions[-1] + _INT64_BYTES
     assert end - begin == fields * _INT64_BYTES, "the fields are no neighbours"
     behind_id = _INT32.size + _CORRELATION_ID_BYTES
@@ -172,8 +172,12 @@ def answer_packer(answer_with: Callable[[int], object], version: int) -> Callabl
     return frame
 
 
-def _differing_int64(zeros: bytes, ones: bytes) -> list[int]:
-    """Return where the INT64 fields begin that are 0 in one frame and -1 in the other."""
+def differing_int64(zeros: bytes | bytearray, ones: bytes | bytearray) -> list[int]:
+    """Return the positions of the INT64 fields that are 0 in one message and -1 in the other.
+
+    :param zeros: the message with 0 in these fields.
+    :param ones: the same message with -1 in them.
+    """
     differing = [position for position, (zero, one) in enumerate(zip(zeros, ones, strict=True)) if zero != one]
     positions = differing[::_INT64_BYTES]
     whole = [position + number for position in positions for number in range(_INT64_BYTES)]

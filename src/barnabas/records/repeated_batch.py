@@ -1,45 +1,54 @@
-"""A batch that is written again and again with the same keys, and other values of the same size."""
+"""A batch that is written again and again with the same keys, and other numbers in its values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import struct
+from collections.abc import Callable, Sequence
 
+from barnabas.protocol.request_templates import differing_int64
 from barnabas.records.builder import BatchBuilder
-from barnabas.records.header import set_timestamp, write_crc
+from barnabas.records.header import BATCH_HEADER_SIZE, set_timestamp, write_crc
 
-_NO_HEADERS_BYTES = 1
-"""What follows the value of a record: that it has no headers."""
+_pack_int64_into = struct.Struct(">q").pack_into
 
 
 class RepeatedBatch:
-    """Batches that differ in their time and their values only.
+    """Batches that differ only in their time and in INT64 fields of their values.
 
-    :param records: keys, and values of the size that all others will have.
+    :param records_with: returns keys and values that have a number in all of these fields.
 
     >>> from barnabas.records.reader import read_records
-    >>> batch = RepeatedBatch([(b"key", b"v1")]).with_values(1_700_000_000_000, [b"v2"])
-    >>> [(record.key, record.value) for record in read_records(batch, "clicks", 0)]
-    [(b'key', b'v2')]
+    >>> batch = RepeatedBatch(lambda number: [(b"key", number.to_bytes(8, signed=True))])
+    >>> records = read_records(batch.with_numbers(1_700_000_000_000, [258]), "clicks", 0)
+    >>> [(record.key, record.value) for record in records]
+    [(b'key', b'\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02')]
     """
 
-    __slots__ = ("_batch", "_places")
+    __slots__ = ("_batch", "_positions")
 
-    def __init__(self, records: Sequence[tuple[bytes, bytes]]) -> None:
-        builder = BatchBuilder()
-        self._places = []
-        for key, value in records:
-            builder.append(0, key, value)
-            end = builder.size_bytes - _NO_HEADERS_BYTES
-            self._places.append(slice(end - len(value), end))
-        self._batch = bytearray(builder.build())
+    def __init__(self, records_with: Callable[[int], Sequence[tuple[bytes, bytes]]]) -> None:
+        zeros, ones = (_built(records_with(number)) for number in (0, -1))
+        self._positions = [
+            BATCH_HEADER_SIZE + position
+            for position in differing_int64(zeros[BATCH_HEADER_SIZE:], ones[BATCH_HEADER_SIZE:])
+        ]
+        self._batch = zeros
 
-    def with_values(self, timestamp_ms: int, values: Iterable[bytes]) -> bytearray:
-        """Return the batch of these values, with base offset 0 or that of the one before. It holds until the next
-        call."""
-        batch, size = self._batch, len(self._batch)
-        for place, value in zip(self._places, values, strict=True):
-            batch[place] = value
-        assert len(batch) == size, "the values are of another size"
+    def with_numbers(self, timestamp_ms: int, numbers: Sequence[int]) -> bytearray:
+        """Return the batch with other numbers in its fields. The batch is valid until the next call.
+
+        :param numbers: one for each field, in the order of the bytes.
+        """
+        batch = self._batch
+        for position, number in zip(self._positions, numbers, strict=True):
+            _pack_int64_into(batch, position, number)
         set_timestamp(batch, 0, timestamp_ms)
-        write_crc(batch, 0, size)
+        write_crc(batch, 0, len(batch))
         return batch
+
+
+def _built(records: Sequence[tuple[bytes, bytes]]) -> bytearray:
+    builder = BatchBuilder()
+    for key, value in records:
+        builder.append(0, key, value)
+    return bytearray(builder.build())

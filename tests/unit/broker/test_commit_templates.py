@@ -14,7 +14,6 @@ from barnabas.broker.commit_templates import (
     PARTITIONS_MAX,
     TEXT_CHARACTERS_MAX,
     CommitTemplate,
-    LearntCommit,
 )
 from barnabas.errors import ErrorCode
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
@@ -95,9 +94,9 @@ class Committer:
     @property
     def template(self) -> CommitTemplate | None:
         """The commit that the connection has learnt."""
-        learner = self.requests.state.templates.frame
-        assert learner is None or isinstance(learner, LearntCommit)
-        return None if learner is None else learner.template
+        template = self.requests.state.templates.frame
+        assert template is None or isinstance(template, CommitTemplate)
+        return template
 
 
 def stored(caller: Caller, group_id: str = "g") -> dict[tuple[str, int], int]:

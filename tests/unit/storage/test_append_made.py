@@ -18,11 +18,10 @@ from barnabas.storage.log_config import CleanupPolicy
 OpenLog = Callable[..., Log]
 
 COMPACTED = frozenset({CleanupPolicy.COMPACT})
-RECORDS = [(b"key", b"value")]
 
 
 def made(clock: ManualClock) -> bytearray:
-    return RepeatedBatch(RECORDS).with_values(clock.time_ms(), [b"other"])
+    return RepeatedBatch(lambda _number: [(b"key", b"other")]).with_numbers(clock.time_ms(), [])
 
 
 def test_it_is_in_the_log_behind_what_was_there(

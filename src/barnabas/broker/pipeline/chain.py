@@ -6,7 +6,7 @@ to do on one of these ways costs nothing there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas.broker.pipeline.call import Call, RunCall
@@ -47,11 +47,13 @@ class Chain:
     :param stages: in the order in which calls enter them.
     """
 
-    __slots__ = ("_entering", "_failing", "_leaving", "_leaving_runs")
+    __slots__ = ("_entering", "_failing", "_leaving", "_leaving_runs", "leave")
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         self._entering = [each.enter for each in stages if type(each).enter is not Stage.enter]
         self._leaving = [each.leave for each in stages if type(each).leave is not Stage.leave]
+        self.leave: Callable[[Call, Any], None] = self._leaving[0] if len(self._leaving) == 1 else self._leave_all
+        """Lets a response pass the stages on its way out. One stage alone is called directly."""
         self._leaving_runs = [each.leave_run for each in stages if type(each).leave is not Stage.leave]
         self._failing = [each.fail for each in stages if type(each).fail is not Stage.fail]
 
@@ -79,8 +81,7 @@ class Chain:
             raise
         return handled
 
-    def leave(self, call: Call, response: Any) -> None:
-        """Let a response pass the stages on its way out."""
+    def _leave_all(self, call: Call, response: Any) -> None:
         for leave in self._leaving:
             leave(call, response)
 

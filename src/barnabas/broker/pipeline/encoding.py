@@ -15,9 +15,7 @@ ANSWER_BYTES_MAX = 100_000_000
 
 
 def encode(call: Call, response: Any) -> Answer:
-    """Return the frame of a response, or the frame that a template has made already."""
-    if type(response) is bytes:
-        return [response]
+    """Return the frame of a response."""
     return response_frame(response, call.version, call.correlation_id)
 
 

@@ -35,13 +35,14 @@ class RequestCounts(Stage):
     """Counts the requests of one listener. Used from the event loop's thread only."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[int, int, str | None, int], int] = {}
+        # A list of one number for each kind: a request looks its kind up once.
+        self._counts: dict[tuple[int, int, str | None, int], list[int]] = {}
         self._clients: set[str | None] = set()
         self._readers: dict[tuple[type, int], ReadError] = {}
 
     def counts(self) -> dict[RequestKind, int]:
         """Return how many requests of each kind there have been."""
-        return {RequestKind(*kind): count for kind, count in self._counts.items()}
+        return {RequestKind(*kind): count for kind, [count] in self._counts.items()}
 
     def leave(self, call: Call, response: Any) -> None:
         if response is None or type(response) is bytes:
@@ -51,7 +52,11 @@ class RequestCounts(Stage):
                 error_code = self._readers[type(response), call.version](response)
             except KeyError:
                 error_code = self._reader(type(response), call.version)(response)
-        self._count(call, error_code, 1)
+        count = self._counts.get((call.served.key, call.version, call.client_id, error_code))
+        if count is None:
+            self._count(call, error_code, 1)
+        else:
+            count[0] += 1
 
     def leave_run(self, call: RunCall, responses: Sequence[Any]) -> None:
         others = [each for each in responses if type(each) is not bytes and each is not None]
@@ -65,11 +70,8 @@ class RequestCounts(Stage):
         self._count(call, NO_RESPONSE, call.request_count - call.left_count)
 
     def _count(self, call: Call, error_code: int, count: int) -> None:
-        try:
-            self._counts[call.served.key, call.version, call.client_id, error_code] += count
-        except KeyError:
-            kind = call.served.key, call.version, self._known(call.client_id), error_code
-            self._counts[kind] = self._counts.get(kind, 0) + count
+        kind = call.served.key, call.version, self._known(call.client_id), error_code
+        self._counts.setdefault(kind, [0])[0] += count
 
     def _known(self, client_id: str | None) -> str | None:
         """Return a client id, or what stands for it if there are too many."""

@@ -168,6 +168,8 @@ def _replying(function: HandlerFunction, given: Sequence[Any]) -> HandlerFunctio
         return lambda *asked: LaterReply(bound(*asked))
     if inspect.isgeneratorfunction(function):
         return lambda *asked: StepsReply(bound(*asked))
+    if function.__annotations__.get("return") in {Reply, Reply.__name__}:
+        return bound
 
     if given:
 
