@@ -265,7 +265,7 @@ def _load_every(
         maintenance = MaintenanceRounds(loads.maintain, maintain_every_s, SYSTEM_CLOCK)
     rounds = LoadRounds(loads.run, interval_s, tell, SYSTEM_CLOCK, threading.Event().wait, maintenance)
     try:
-        with serving_metrics(metrics_port, rounds.metrics.text):
+        with serving_metrics(metrics_port, rounds.metrics.collect):
             rounds.run()
     finally:
         loads.close()

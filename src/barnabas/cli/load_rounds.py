@@ -3,13 +3,13 @@
 A round that fails is told in a line and tried again with the next one, unless all further ones would fail like it
 (hopeless_loads.py).
 
-What a round did is a line, with `--json` a JSON object; the sums are metrics in Prometheus' text format.
+Each table of a round is a line, with `--json` a JSON object. The sums are metrics.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from barnabas.cli.hopeless_loads import HopelessLoads
 from barnabas.cli.maintenance_rounds import MaintenanceRounds
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import Clock
+from barnabas.metrics.metric import Sample, counter, gauge
 
 if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult, TableLoad
@@ -25,9 +26,31 @@ Round = tuple["LoadResult", Mapping[str, Exception]]
 """What was loaded, and the tables that were not."""
 
 
+ROUNDS = counter("barnabas_load_rounds_total", "Rounds begun.")
+FAILED_ROUNDS = counter("barnabas_load_failed_rounds_total", "Rounds in which the load of a table failed.")
+LAST_SUCCESS = gauge(
+    "barnabas_load_last_success_timestamp_seconds", "End of the last round without a failure, in seconds since 1970."
+)
+LAST_ROUND = gauge("barnabas_load_last_round_seconds", "Duration of the last round.")
+_OF_TABLES = {
+    name: counter(f"barnabas_load_{name}_total", help_text, "table")
+    for name, help_text in {
+        "records": "Records added to the table.",
+        "files": "Data files added to the table.",
+        "bad_records": "Records that the table could not take.",
+        "missing_offsets": "Offsets that the log no longer had.",
+        "loads": "Loads that committed a snapshot.",
+        "failures": "Loads that failed.",
+        "maintenances": "Maintenances that succeeded.",
+        "failed_maintenances": "Maintenances that failed.",
+    }.items()
+}
+"""By the name of the field of `TableCounts`."""
+
+
 @dataclass(slots=True)
 class TableCounts:
-    """What was done to a table since the service began."""
+    """Work done on a table since the service began."""
 
     records: int = 0
     files: int = 0
@@ -58,22 +81,15 @@ class LoadMetrics:
         counts.missing_offsets += sum(gap.count for gap in load.missing)
         counts.loads += load.snapshot_id is not None
 
-    def text(self) -> str:
-        """Return the metrics in Prometheus' text format."""
-        lines = []
-        for name, kind, value in (
-            ("rounds_total", "counter", self.rounds),
-            ("failed_rounds_total", "counter", self.failed_rounds),
-            ("last_success_timestamp_seconds", "gauge", self.last_success_s),
-            ("last_round_seconds", "gauge", self.last_round_s),
-        ):
-            lines += [f"# TYPE barnabas_load_{name} {kind}", f"barnabas_load_{name} {value:.15g}"]
-        for name in TableCounts.__dataclass_fields__:
-            lines.append(f"# TYPE barnabas_load_{name}_total counter")
-            for table, counts in sorted(self.tables.copy().items()):
-                label = json.dumps(table, ensure_ascii=False)
-                lines.append(f"barnabas_load_{name}_total{{table={label}}} {getattr(counts, name)}")
-        return "\n".join(lines) + "\n"
+    def collect(self) -> Iterator[Sample]:
+        """Yield the metrics. Any thread may call this."""
+        yield ROUNDS.sample(self.rounds)
+        yield FAILED_ROUNDS.sample(self.failed_rounds)
+        yield LAST_SUCCESS.sample(self.last_success_s)
+        yield LAST_ROUND.sample(self.last_round_s)
+        for table, counts in sorted(self.tables.copy().items()):
+            for field_name, metric in _OF_TABLES.items():
+                yield metric.sample(getattr(counts, field_name), table)
 
 
 class LoadRounds:

@@ -210,7 +210,7 @@ async def _mirror(config: MirrorConfig, output: _Output, metrics_port: int | Non
     mirror = Mirror(config, output.tell)
     watching: asyncio.Task[None] | None = None
     try:
-        with serving_metrics(metrics_port, mirror.metrics) as server:
+        with serving_metrics(metrics_port, mirror.collect) as server:
             if await _starts(mirror, stop):
                 place = {} if server is None else {"metrics": f"http://127.0.0.1:{server.server_port}/metrics"}
                 output.tell({"about": "mirror", "event": "ready", **place})

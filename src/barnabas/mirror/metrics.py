@@ -1,20 +1,29 @@
-"""What a mirror did and how far behind it is, as Prometheus' text, and as a line."""
+"""The metrics of a mirror, and their sums over all partitions for its status line."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from barnabas.metrics.metric import Sample, counter, gauge
 from barnabas.mirror.link import Link
 
+_PARTITION = ("topic", "partition")
 _COUNTERS = {
-    "records_total": "records",
-    "bytes_total": "bytes",
-    "batches_total": "batches",
-    "source_missing_total": "source_missing",
-    "placed_total": "replaced",
+    "records": counter("barnabas_mirror_records_total", "Records written to the target.", *_PARTITION),
+    "bytes": counter("barnabas_mirror_bytes_total", "Bytes of record batches written to the target.", *_PARTITION),
+    "batches": counter("barnabas_mirror_batches_total", "Record batches written to the target.", *_PARTITION),
+    "source_missing": counter(
+        "barnabas_mirror_source_missing_total", "Source offsets deleted before they were mirrored.", *_PARTITION
+    ),
+    "replaced": counter(
+        "barnabas_mirror_placed_total", "Times that the mirror searched its place in the target log.", *_PARTITION
+    ),
 }
+"""By the name of the field of `Link.counts`."""
+LAG = gauge("barnabas_mirror_lag", "Source offsets that are not mirrored yet.", *_PARTITION)
+STOPPED = gauge("barnabas_mirror_stopped", "1 if the mirror has given the partition up, else 0.", *_PARTITION)
+GROUP_COMMITS = counter("barnabas_mirror_group_commits_total", "Offsets of groups committed on the target.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +54,16 @@ class Sums:
         )
 
 
-def metrics_text(links: Iterable[Link], group_commits: int) -> str:
-    """Return the metrics in Prometheus' text format, a line for each partition."""
-    known = sorted(links, key=lambda link: link.source)
-    lines = []
-    for name, attribute in _COUNTERS.items():
-        lines.append(f"# TYPE barnabas_mirror_{name} counter")
-        lines += [f"barnabas_mirror_{name}{_labels(link)} {getattr(link.counts, attribute)}" for link in known]
-    lines.append("# TYPE barnabas_mirror_lag gauge")
-    lines += [f"barnabas_mirror_lag{_labels(link)} {link.lag}" for link in known if link.lag is not None]
-    lines.append("# TYPE barnabas_mirror_stopped gauge")
-    lines += [f"barnabas_mirror_stopped{_labels(link)} {int(link.stopped is not None)}" for link in known]
-    lines += [
-        "# TYPE barnabas_mirror_group_commits_total counter",
-        f"barnabas_mirror_group_commits_total {group_commits}",
-    ]
-    return "\n".join(lines) + "\n"
+def collect(links: Iterable[Link], group_commits: int) -> Iterator[Sample]:
+    """Yield the metrics of a mirror, a sample for each partition.
 
-
-def _labels(link: Link) -> str:
-    return f'{{topic={json.dumps(link.source.topic)},partition="{link.source.partition}"}}'
+    :param group_commits: offsets of groups that the mirror committed on the target.
+    """
+    for link in sorted(links, key=lambda link: link.source):
+        partition = link.source.topic, str(link.source.partition)
+        for field, metric in _COUNTERS.items():
+            yield metric.sample(getattr(link.counts, field), *partition)
+        if (lag := link.lag) is not None:
+            yield LAG.sample(lag, *partition)
+        yield STOPPED.sample(link.stopped is not None, *partition)
+    yield GROUP_COMMITS.sample(group_commits)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from barnabas.client.event_sender import AUDIT_TOPIC
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ConfigurationError
+from barnabas.metrics.metric import Sample
 from barnabas.mirror.account import PartitionAccount, TopicAccount
 from barnabas.mirror.audit_telling import AuditTelling
 from barnabas.mirror.errors import MirrorError
@@ -23,7 +24,7 @@ from barnabas.mirror.group_following import GroupFollowing
 from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.ledger_topic import LedgerTopic
 from barnabas.mirror.link import Link, why_waiting
-from barnabas.mirror.metrics import Sums, metrics_text
+from barnabas.mirror.metrics import Sums, collect
 from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.mirror.placing import Placing
 from barnabas.mirror.settings_following import SettingsFollowing
@@ -408,6 +409,6 @@ class Mirror:
             return False
         return True
 
-    def metrics(self) -> str:
-        """Return the metrics in Prometheus' text format; may be called from any thread."""
-        return metrics_text(list(self.links.values()), self._groups.commits)
+    def collect(self) -> Iterator[Sample]:
+        """Yield the metrics. Any thread may call this."""
+        return collect(list(self.links.values()), self._groups.commits)

@@ -14,6 +14,7 @@ from barnabas.cli.maintenance_rounds import MaintenanceRounds
 from barnabas.cli.metrics_server import serving_metrics
 from barnabas.clock import ManualClock
 from barnabas.errors import ConfigurationError, MissingExtraError
+from barnabas.metrics.exposition import exposition
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.errors import (
     DataLossError,
@@ -151,11 +152,11 @@ def test_what_is_bad_and_missing_is_in_the_line_and_in_the_metrics() -> None:
     line = as_line(told[0])
     assert 'default.t: records 50, files 2, bad_records {"not JSON": 3}, missing ["t-0 [0, 4)"]' in line
     assert told[-1]["error"] == "DataLossError: gone"
-    text = rounds.metrics.text()
-    assert 'barnabas_load_records_total{table="default.t"} 150\n' in text
-    assert 'barnabas_load_bad_records_total{table="default.t"} 9\n' in text
-    assert 'barnabas_load_failures_total{table="default.u"} 1\n' in text
-    assert "barnabas_load_rounds_total 4\n" in text
+    values = {(metric.name, *labels): value for metric, value, labels in rounds.metrics.collect()}
+    assert values["barnabas_load_records_total", "default.t"] == 150
+    assert values["barnabas_load_bad_records_total", "default.t"] == 9
+    assert values["barnabas_load_failures_total", "default.u"] == 1
+    assert values["barnabas_load_rounds_total",] == 4
 
 
 @pytest.mark.parametrize("text", ["", "1", "0s", "m", "-1s", "1d", "1 m"])
@@ -166,10 +167,10 @@ def test_what_is_no_interval_is_told(text: str) -> None:
 
 def test_metrics_are_served() -> None:
     rounds, _, _ = run(LOADED)
-    with serving_metrics(0, rounds.metrics.text) as server:
+    with serving_metrics(0, rounds.metrics.collect) as server:
         assert server is not None
         address = f"http://127.0.0.1:{server.server_port}"
         with urlopen(f"{address}/metrics", timeout=30) as answer:
-            assert answer.read().decode() == rounds.metrics.text()
+            assert answer.read() == exposition(rounds.metrics.collect())
         with pytest.raises(HTTPError, match="404"):
             urlopen(f"{address}/other", timeout=30)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.mirror.link import Link
-from barnabas.mirror.metrics import Sums
+from barnabas.mirror.metrics import Sums, collect
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.model import TopicPartition
@@ -29,3 +29,22 @@ def test_lag_is_not_known_where_that_of_a_partition_is_not() -> None:
     links[1].diverged = "the source has another record at offset 3"
     links[1].give_up(links[1].diverged, 0.0)
     assert Sums.of(links).lag is None
+
+
+def test_each_partition_has_a_sample_of_each_metric() -> None:
+    links = [link(1, 10, 30), link(0, 10, 12)]
+    links[0].give_up("the target refuses source offset 10: too large", 0.0)
+    links[1].counts.records = 7
+    samples = list(collect(links, 4))
+    values = {(metric.name, *labels): value for metric, value, labels in samples}
+    assert len(values) == len(samples) == 15
+    assert values["barnabas_mirror_records_total", "clicks", "0"] == 7
+    assert values["barnabas_mirror_lag", "clicks", "1"] == 20
+    assert values["barnabas_mirror_stopped", "clicks", "1"] == 1
+    assert values["barnabas_mirror_group_commits_total",] == 4
+
+
+def test_partition_without_known_lag_has_no_lag_sample() -> None:
+    unknown = link(0, 10, 12)
+    unknown.diverged = "the source has another record at offset 3"
+    assert "barnabas_mirror_lag" not in {metric.name for metric, _, _ in collect([unknown], 0)}
