@@ -13,7 +13,7 @@ def test_path_leads_from_client_to_segment_file() -> None:
     done = subprocess.run([sys.executable, TOOL], capture_output=True, text=True, timeout=300, check=True)
     produce, fetch = done.stdout.split("fetch: ")
     assert produce.startswith("produce: ")
-    for module in ("client/producer/producer.py", "net/server_connection.py", "broker/handlers/produce.py"):
+    for module in ("client/producer/accumulator.py", "net/server_connection.py", "broker/handlers/produce.py"):
         assert f"  {module}\n" in produce
     for module in ("client/consumer/consumer.py", "net/server_connection.py", "broker/handlers/fetch.py"):
         assert f"  {module}\n" in fetch
