@@ -35,16 +35,19 @@ DEMO_ARGUMENTS += -- "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test system check suites soak fuzz simulate faults bench compare fmt clean setup-demo setup-dev setup-bench
+.PHONY: help demo test test-for system check suites soak fuzz simulate faults bench compare fmt clean setup-demo setup-dev setup-bench
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: setup-demo ## ship, follow and load 336,776 real events, and balance the books; LOG=path: a log of yours; BROKERS=3: kill a leader; FAULT=lose: see it found
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m demo $(DEMO_ARGUMENTS)
 
 test: setup-dev ## run the tests, but for those of `make check` and `make system`
 	@$(PYTEST) -m "not system" --ignore=tests/tidy
+
+test-for: setup-dev ## run the tests that cover a file; FILE=src/barnabas/storage/log.py
+	@tests=$$($(PYTHON) tools/tests_for.py "$(FILE)") && JAVA_HOME=$$(tools/java_home.sh 2>/dev/null) $(PYTEST) $$tests
 
 system: setup-dev ## test with Spark, clusters and their faults, ZooKeeper and Java programs; and with the codec in pure Python
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && $(PYTEST) -m system
