@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.errors import BarnabasError
 from barnabas.model import FileRegion
 from barnabas.records.header import Buffer
@@ -45,7 +45,7 @@ def read(log: Log, offset: int, max_bytes: int, max_offset: int, min_one_batch: 
         return log.read(offset, max_bytes, max_offset, min_one_batch)
 
 
-async def append(partition: Partition, records: Buffer) -> AppendInfo:
+async def append(partition: LeaderReplica, records: Buffer) -> AppendInfo:
     """Append the batches of one produce request."""
     outcomes = partition.append_all([records])
     (outcome,) = await outcomes if isinstance(outcomes, asyncio.Future) else outcomes
@@ -54,7 +54,7 @@ async def append(partition: Partition, records: Buffer) -> AppendInfo:
     return outcome
 
 
-def append_now(partition: Partition, records: Buffer) -> AppendInfo:
+def append_now(partition: LeaderReplica, records: Buffer) -> AppendInfo:
     """Append the batches of one produce request to a partition that need not wait for the disk."""
     outcomes = partition.append_all([records])
     assert isinstance(outcomes, list)

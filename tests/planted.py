@@ -15,14 +15,14 @@ import pytest
 from barnabas.broker import fetch_loop
 from barnabas.broker.chance import Chance
 from barnabas.broker.claims import Claims
-from barnabas.broker.follower import Follower
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.isr_updates import IsrUpdates
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.clock import GuardedClock
 from barnabas.coordination import registry
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.tree import ANY_VERSION, Operation, Set, Tree
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.life_counter import LifeCounter
@@ -36,7 +36,7 @@ def believe_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
 
 def acknowledge_before_replication(patch: pytest.MonkeyPatch) -> None:
     """The high watermark is the end of the leader's log, whoever has it."""
-    patch.setattr(LeaderReplicas, "high_watermark", lambda self, log_end_offset: log_end_offset)
+    patch.setattr(RemoteReplicas, "high_watermark", lambda self, log_end_offset: log_end_offset)
 
 
 def append_before_truncating(patch: pytest.MonkeyPatch) -> None:
@@ -50,20 +50,20 @@ def append_before_truncating(patch: pytest.MonkeyPatch) -> None:
 
 def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
     """A follower begins by cutting its log at the high watermark that it knows, as Kafka's once did (KIP-101)."""
-    give_up = Follower.give_up_what_is_behind_a_loss
+    give_up = FollowerReplica.give_up_what_is_behind_a_loss
 
-    async def cut(self: Follower) -> None:
+    async def cut(self: FollowerReplica) -> None:
         await give_up(self)
         await self._get_in_line(lambda: self._cut(self.log.truncate_to, self.log.high_watermark))
 
     follow = fetch_loop.FetchLoop.follow
 
-    def cut_and_follow(self: fetch_loop.FetchLoop, follower: Follower) -> None:
+    def cut_and_follow(self: fetch_loop.FetchLoop, follower: FollowerReplica) -> None:
         if follower.log.lost_from is None:
             follower.log.lost_from = follower.log.log_end_offset  # so that it is done beside
         follow(self, follower)
 
-    patch.setattr(Follower, "give_up_what_is_behind_a_loss", cut)
+    patch.setattr(FollowerReplica, "give_up_what_is_behind_a_loss", cut)
     patch.setattr(fetch_loop.FetchLoop, "follow", cut_and_follow)
 
 
@@ -118,7 +118,7 @@ class _Careless:
 
 def lead_on_without_session(patch: pytest.MonkeyPatch) -> None:
     """A leader serves on, however long it has not heard of the tree."""
-    patch.setattr(Partition, "fence", lambda self: None)
+    patch.setattr(LeaderReplica, "fence", lambda self: None)
 
 
 def forget_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def forget_high_watermark(patch: pytest.MonkeyPatch) -> None:
     in-sync replicas (KIP-207).
     """
     patch.setattr(ReadableLog, "hold_high_watermark", _forget)
-    patch.setattr(LeaderReplicas, "knows_high_watermark", True)
+    patch.setattr(RemoteReplicas, "knows_high_watermark", True)
 
 
 def _forget(self: ReadableLog) -> None:
@@ -140,16 +140,16 @@ def _forget(self: ReadableLog) -> None:
 def join_at_high_watermark(patch: pytest.MonkeyPatch) -> None:
     """A follower joins once it has all below the high watermark that the leader knows, though the one before may have
     acknowledged more."""
-    belongs = LeaderReplicas._belongs
+    belongs = RemoteReplicas._belongs
 
     def belongs_by_high_watermark(
-        self: LeaderReplicas, broker_id: int, is_near: bool, log_start_offset: int, log_end_offset: int
+        self: RemoteReplicas, broker_id: int, is_near: bool, log_start_offset: int, log_end_offset: int
     ) -> bool:
         if broker_id == self._broker_id or broker_id in self._isr:
             return belongs(self, broker_id, is_near, log_start_offset, log_end_offset)
         return self.log_end_offset_of(broker_id) >= self._high_watermark
 
-    patch.setattr(LeaderReplicas, "_belongs", belongs_by_high_watermark)
+    patch.setattr(RemoteReplicas, "_belongs", belongs_by_high_watermark)
 
 
 def keep_epochs_when_truncating(patch: pytest.MonkeyPatch) -> None:

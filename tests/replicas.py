@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Callable
 
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.records import BatchBuilder
 from barnabas.records.header import iter_headers
@@ -28,14 +28,14 @@ class LedTopics:
     """As much of a broker's topics as followers ask for."""
 
     def __init__(self) -> None:
-        self.partitions: dict[int, Partition] = {}
+        self.partitions: dict[int, LeaderReplica] = {}
 
     def name_of(self, topic_id: bytes) -> str:
         if topic_id != TOPIC_ID.bytes:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
         return TOPIC
 
-    def partition(self, _name: str, number: int) -> Partition:
+    def partition(self, _name: str, number: int) -> LeaderReplica:
         if number not in self.partitions:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led by another broker")
         return self.partitions[number]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from barnabas.coordination.values import PartitionState
 from barnabas.replication.claiming import Claim, claim, hand_over
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.replication.lost_memory import tell, withdraw
 from barnabas.replication.truncation import diverging_epoch, last_epoch, truncation_point
 from barnabas.storage.checkpoints import EpochStart
@@ -80,7 +80,7 @@ class Broker:
         self.is_running = False
         self.broker_epoch = self.epoch_at_start = 0
         self.state, self.version, self.seen = tree.state, tree.written_at, dict(tree.brokers)
-        self.leading: LeaderReplicas | None = None
+        self.leading: RemoteReplicas | None = None
         self.proposal: tuple[int, ...] | None = None
         self.reply: Reply | None = None
 
@@ -153,7 +153,7 @@ class Broker:
         """Begin the epoch of the state that was read, which names this broker."""
         self.reply = self.proposal = None
         self.epochs.assign(self.state.leader_epoch, self.end)
-        self.leading = LeaderReplicas(
+        self.leading = RemoteReplicas(
             self.id, self.state.leader_epoch, REPLICAS, self.state.isr, self.end, self.high_watermark, now_s
         )
 

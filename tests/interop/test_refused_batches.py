@@ -17,7 +17,7 @@ import pytest
 
 from barnabas.broker.acknowledgements import Waiter, refused
 from barnabas.broker.broker import Broker
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import Acks
@@ -41,9 +41,11 @@ def make_fickle(patch: pytest.MonkeyPatch) -> Counter[str]:
     """Let partition 0 refuse the first ones of what came together, and 1 store without acknowledging; return how often
     that happened, from now on."""
     chance, counts = random.Random(1), Counter[str]()
-    store = Partition.append_all
+    store = LeaderReplica.append_all
 
-    def append_all(partition: Partition, requests: Sequence[Buffer]) -> list[Outcome] | asyncio.Future[list[Outcome]]:
+    def append_all(
+        partition: LeaderReplica, requests: Sequence[Buffer]
+    ) -> list[Outcome] | asyncio.Future[list[Outcome]]:
         if partition.topic_partition != (TOPIC, 0) or chance.random() >= SHARE:
             return store(partition, requests)
         count = chance.randint(1, len(requests))
@@ -52,7 +54,7 @@ def make_fickle(patch: pytest.MonkeyPatch) -> Counter[str]:
         assert isinstance(rest, list)
         return [NOT_NOW] * count + rest
 
-    def when_acknowledged(partition: Partition, _info: AppendInfo, _acks: Acks) -> Waiter | None:
+    def when_acknowledged(partition: LeaderReplica, _info: AppendInfo, _acks: Acks) -> Waiter | None:
         if partition.topic_partition == (TOPIC, 1) and chance.random() < SHARE:
             counts["not acknowledged"] += 1
             return refused(NOT_NOW)
@@ -61,9 +63,9 @@ def make_fickle(patch: pytest.MonkeyPatch) -> Counter[str]:
         loop.call_later(WAITS_S, lambda: waiter.done() or waiter.set_result(None))
         return waiter
 
-    patch.setattr(Partition, "append_all", append_all)
-    patch.setattr(Partition, "when_acknowledged", when_acknowledged)
-    patch.setattr(Partition, "acknowledges_at_once", lambda *_: False)
+    patch.setattr(LeaderReplica, "append_all", append_all)
+    patch.setattr(LeaderReplica, "when_acknowledged", when_acknowledged)
+    patch.setattr(LeaderReplica, "acknowledges_at_once", lambda *_: False)
     return counts
 
 

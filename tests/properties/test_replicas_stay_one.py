@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.follower import Follower
 from barnabas.broker.follower_manager import FollowerManager
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.inter_broker import inter_broker_requests
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.topics import Topics
@@ -28,7 +28,7 @@ from barnabas.model import Acks, Node, TopicPartition
 from barnabas.net.dialer import dial
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.log_manager import LogManager
 from tests.log_steps import append
@@ -61,7 +61,7 @@ class OneBroker:
         config = BrokerConfig(replica_fetch_backoff_ms=100)
         own = broker_id, BROKER_EPOCH
         self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, lambda _leader: own, self.store_log_starts)
-        self.following: dict[int, Follower] = {}
+        self.following: dict[int, FollowerReplica] = {}
 
     def open_logs(self) -> LogManager:
         return LogManager(self.folder, LogConfig(), SYSTEM_CLOCK, OsFileSystem(), broker_id=self.id)
@@ -75,13 +75,13 @@ class OneBroker:
     def lead(self, number: int, epoch: int) -> None:
         log = self.log(number)
         end, high_watermark, now_s = log.log_end_offset, log.high_watermark, SYSTEM_CLOCK.monotonic()
-        followers = LeaderReplicas(self.id, epoch, BROKERS, BROKERS, end, high_watermark, now_s)
-        partition = Partition(log.partition, log, epoch, CONFIG, leader=self.id, followers=followers)
+        followers = RemoteReplicas(self.id, epoch, BROKERS, BROKERS, end, high_watermark, now_s)
+        partition = LeaderReplica(log.partition, log, epoch, CONFIG, leader=self.id, followers=followers)
         self.led.partitions[number] = partition
 
     def follow(self, number: int, epoch: int, leader: OneBroker) -> None:
         log = self.log(number)
-        follower = Follower(log.partition, log, epoch, CONFIG, leader=leader.id, topic_id=TOPIC_ID.bytes)
+        follower = FollowerReplica(log.partition, log, epoch, CONFIG, leader=leader.id, topic_id=TOPIC_ID.bytes)
         self.following[number] = follower
         self.manager.follow(follower, Node(leader.id, "127.0.0.1", leader.port))
 
@@ -160,7 +160,7 @@ class Cluster:
                 self.waiting.add(task)
                 task.add_done_callback(self.waiting.discard)
 
-    async def acknowledge(self, partition: Partition, value: bytes) -> None:
+    async def acknowledge(self, partition: LeaderReplica, value: bytes) -> None:
         try:
             info = await append(partition, batch(value))
             waiter = partition.when_acknowledged(info, Acks.ALL)

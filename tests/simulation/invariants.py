@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.replica import Replica
 from barnabas.coordination import paths
 from barnabas.coordination.values import PartitionState, ReplicaSet, decode_config, decode_partition_state, decode_topic
@@ -93,8 +93,8 @@ class Invariants:
     def watching(self) -> Iterator[None]:
         """Be told what brokers do."""
         with ExitStack() as stack:
-            self._after(stack, Partition, "__init__", self._leads)
-            self._after(stack, Partition, "_advance", self._advanced)
+            self._after(stack, LeaderReplica, "__init__", self._leads)
+            self._after(stack, LeaderReplica, "_advance", self._advanced)
             self._after(stack, Log, "__init__", self._has_end)
             for name in ("truncate_to", "start_over_at", "reach_back_to"):
                 self._after(stack, Log, name, self._was_cut)
@@ -239,7 +239,7 @@ class Invariants:
         """Check that the leader before leads no longer; one that passes leadership on may do so for an instant more."""
         machine = self._cluster.machines[before.leader]
         partition = self._replica(before.leader, place)
-        if not machine.is_up or session.host_name == machine.name or not isinstance(partition, Partition):
+        if not machine.is_up or session.host_name == machine.name or not isinstance(partition, LeaderReplica):
             return
         assert machine.host
         late_s = self._was_late_s.get(before.leader)
@@ -259,7 +259,7 @@ class Invariants:
             if what := committed.difference(number, log):
                 self.say(f"{place}: broker {number} is in sync, and {what}; {state}")
 
-    def _leads(self, partition: Partition) -> None:
+    def _leads(self, partition: LeaderReplica) -> None:
         number, place = _here(), partition.topic_partition
         if place not in self._committed and place not in self._watched:
             return
@@ -275,7 +275,7 @@ class Invariants:
         if not log.is_offline and (what := wrong_epochs(log)):
             self.say(f"{place}: broker {number} {what}")
 
-    def _advanced(self, partition: Partition) -> None:
+    def _advanced(self, partition: LeaderReplica) -> None:
         place = partition.topic_partition
         committed = self._committed.get(place)
         if committed is None or partition.log.high_watermark <= committed.end or partition.log.is_offline:

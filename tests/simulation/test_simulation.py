@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 from tests.simulation import loop, pool
 from tests.simulation.invariants import Invariants
 from tests.simulation.plan import LEADER, SAME, Fault, Plan
@@ -62,7 +62,7 @@ def test_what_a_broker_caught_and_nobody_foresaw_is_a_failure(monkeypatch: pytes
     def wanted_isr(*_: object) -> None:
         raise TypeError("five arguments")
 
-    monkeypatch.setattr(LeaderReplicas, "wanted_isr", wanted_isr)
+    monkeypatch.setattr(RemoteReplicas, "wanted_isr", wanted_isr)
     result = run(1, workloads=())
     assert [line for line in result.broken if line.startswith("nobody foresaw")] == [
         "nobody foresaw: in-sync replicas cannot be written: TypeError('five arguments')"

@@ -175,7 +175,7 @@ class Claims:
         what they have, and the one with the most leads.
 
         If only the life counter shows that the tree is older, a live leader stays, and the follower here does not
-        truncate its log silently (`Follower.truncate_to`).
+        truncate its log silently (`FollowerReplica.truncate_to`).
         """
         changes = []
         for where in partitions:

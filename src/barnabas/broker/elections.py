@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from barnabas.broker.handing_over import HandingOver
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.picture import Picture, next_state
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
@@ -120,11 +120,15 @@ class Elections:
     # -- what is done here --------------------------------------------------------------------------------------
 
     async def _hand_on(self, own: Iterable[TopicPartition]) -> None:
-        picture, changes = self._topics.picture, dict[Partition, StateChange]()
+        picture, changes = self._topics.picture, dict[LeaderReplica, StateChange]()
         for where in own:
             info, topic = picture.partition(where), self._topics.get(where.topic)
             replica = None if topic is None else topic.hosted.get(where.partition)
-            if info is None or not isinstance(replica, Partition) or replica.leader_epoch != info.state.leader_epoch:
+            if (
+                info is None
+                or not isinstance(replica, LeaderReplica)
+                or replica.leader_epoch != info.state.leader_epoch
+            ):
                 continue
             leaving = {each for each in picture.brokers if not picture.is_eligible(each)}
             state = hand_over(info.state, info.replicas, picture.brokers.keys(), leaving)

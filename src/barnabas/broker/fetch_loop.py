@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from barnabas.broker.follower import Follower
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.log_starts import LogStarts, Store
 from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
 from barnabas.broker.told_together import ToldTogether
@@ -78,15 +78,15 @@ class FetchLoop:
         self._now_s = now_s
         self._timeout_s = timeout_s + limits.max_wait_ms / 1000
         self._pause_s = limits.pause_s_max
-        self._state: FetchState[Follower] = FetchState(limits)
+        self._state: FetchState[FollowerReplica] = FetchState(limits)
         self._pacing = Pacing(self._pause_s)
         self._has_news = self._has_trouble = False
         """Whether the answer at hand brought records or moved a log start or high watermark, and whether it made a
         partition pause."""
         self._log_starts = LogStarts(store_log_starts, self._start_stored, self._pause_s)
-        self._followed: dict[Follower, Followed[Follower]] = {}
+        self._followed: dict[FollowerReplica, Followed[FollowerReplica]] = {}
         self._throttle = throttle
-        self._held_back: dict[Follower, Followed[Follower]] = {}
+        self._held_back: dict[FollowerReplica, Followed[FollowerReplica]] = {}
         self._release_timer: asyncio.TimerHandle | None = None
         self._overdrafts = throttle.quota.overdraft_count
         self._swept_s = now_s() - HELD_BACK_S_MIN
@@ -94,7 +94,7 @@ class FetchLoop:
         self._session = object()
         """Another one after each failure: answers to requests from before count no more."""
         self._is_told = False
-        self._troubles: dict[Follower, str] = {}
+        self._troubles: dict[FollowerReplica, str] = {}
         self._together = ToldTogether(log)
         self._connecting: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,7 +105,7 @@ class FetchLoop:
     def __len__(self) -> int:
         return len(self._followed)
 
-    def follow(self, follower: Follower) -> None:
+    def follow(self, follower: FollowerReplica) -> None:
         """Fetch for this replica from now on."""
         followed = Followed(follower, follower.topic_id, follower.topic_partition.partition, follower.leader_epoch, 0)
         followed.furthest_offset = follower.log.log_end_offset
@@ -116,7 +116,7 @@ class FetchLoop:
         else:
             self._do_beside(followed, follower.give_up_what_is_behind_a_loss())
 
-    def unfollow(self, follower: Follower) -> None:
+    def unfollow(self, follower: FollowerReplica) -> None:
         """Fetch for this replica no longer."""
         self._troubles.pop(follower, None)
         self._held_back.pop(follower, None)
@@ -266,7 +266,7 @@ class FetchLoop:
             self._state.troubled(followed, now_s)
         self._set_timer()
 
-    def _take(self, followed: Followed[Follower], data: PartitionData) -> None:
+    def _take(self, followed: Followed[FollowerReplica], data: PartitionData) -> None:
         try:
             if data.error_code:
                 self._take_error(followed, data)
@@ -280,7 +280,7 @@ class FetchLoop:
             self._has_trouble = True
             self._trouble(followed, error)
 
-    def _append(self, followed: Followed[Follower], data: PartitionData) -> None:
+    def _append(self, followed: Followed[FollowerReplica], data: PartitionData) -> None:
         records = memoryview(data.records or b"")
         if records and self._throttle.note(followed.replica, len(records)):
             followed.brought_s = self._now_s()
@@ -301,7 +301,7 @@ class FetchLoop:
                 # Its own retention was where the leader is now: who waits for that has to be told.
                 self._log_starts.store(followed)
 
-    def _take_error(self, followed: Followed[Follower], data: PartitionData) -> None:
+    def _take_error(self, followed: Followed[FollowerReplica], data: PartitionData) -> None:
         self._has_trouble = True
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset >= 0:
             # Were the logs the same up to here, the leader would have told where they part.
@@ -309,7 +309,7 @@ class FetchLoop:
             return
         self._trouble(followed, KafkaError(data.error_code, f"its leader, {self._leader}, refuses"))
 
-    async def _truncate(self, follower: Follower, leader: EpochStart) -> None:
+    async def _truncate(self, follower: FollowerReplica, leader: EpochStart) -> None:
         point = truncation_point(follower.log.leader_epochs, follower.log.log_end_offset, leader)
         alone = f" to offset {point.offset}"
         self._together.tell(logging.INFO, "truncated by the leader's epochs", follower.topic_partition, alone)
@@ -317,7 +317,7 @@ class FetchLoop:
 
     # --- partitions ---
 
-    def _resume(self, followed: Followed[Follower]) -> None:
+    def _resume(self, followed: Followed[FollowerReplica]) -> None:
         """Ask for what comes after the end of the log."""
         self._held_back.pop(followed.replica, None)
         if self._throttle.holds_back(followed.replica):
@@ -332,7 +332,7 @@ class FetchLoop:
         self._state.moved(followed, end, last_epoch(replica_log.leader_epochs, end))
         self._go_on_soon()
 
-    def _hold_back(self, followed: Followed[Follower]) -> None:
+    def _hold_back(self, followed: Followed[FollowerReplica]) -> None:
         """Leave a partition out until its quota is exceeded no longer."""
         self._state.pause(followed)
         self._held_back[followed.replica] = followed
@@ -360,14 +360,14 @@ class FetchLoop:
             self._resume(followed)
         self._go_on_soon()
 
-    def _start_stored(self, followed: Followed[Follower], log_start_offset: int) -> None:
+    def _start_stored(self, followed: Followed[FollowerReplica], log_start_offset: int) -> None:
         """Tell the leader where a log begins: no crash brings back what it has deleted."""
         followed.log_start_offset = log_start_offset
         if self._state.is_followed(followed) and not followed.is_paused:
             self._resume(followed)
 
     def _do_beside(
-        self, followed: Followed[Follower], work: Coroutine[Any, Any, None], *, is_cut: bool = False
+        self, followed: Followed[FollowerReplica], work: Coroutine[Any, Any, None], *, is_cut: bool = False
     ) -> None:
         """Leave a partition out until work on its log is done.
 
@@ -378,7 +378,7 @@ class FetchLoop:
         self._tasks.add(task)  # else nothing would refer to it
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, followed: Followed[Follower], work: Coroutine[Any, Any, None], is_cut: bool) -> None:
+    async def _finish(self, followed: Followed[FollowerReplica], work: Coroutine[Any, Any, None], is_cut: bool) -> None:
         try:
             await work
         except Exception as error:  # noqa: BLE001 - whatever it is, the other partitions go on
@@ -392,13 +392,13 @@ class FetchLoop:
             self._is_well(followed)
             self._resume(followed)
 
-    def _is_well(self, followed: Followed[Follower]) -> None:
+    def _is_well(self, followed: Followed[FollowerReplica]) -> None:
         if followed.cuts <= CUTS_FREE:
             followed.pause_s = 0.0
         if self._troubles and self._troubles.pop(followed.replica, ""):
             self._together.tell(logging.INFO, f"{self._leader} is followed again", followed.replica.topic_partition)
 
-    def _trouble(self, followed: Followed[Follower], error: Exception) -> None:
+    def _trouble(self, followed: Followed[FollowerReplica], error: Exception) -> None:
         """Leave a partition out for a while."""
         self._state.troubled(followed, self._now_s())
         self._go_on_soon()

@@ -32,7 +32,7 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.leader_replica import LeaderReplica
     from barnabas.protocol.messages.fetch import AbortedTransaction
 
 T = TypeVar("T")
@@ -89,9 +89,9 @@ class CaughtUp:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[FetchKey, tuple[FetchPartition, Partition, PartitionData]] = {}
+        self._known: dict[FetchKey, tuple[FetchPartition, LeaderReplica, PartitionData]] = {}
 
-    def note(self, where: FetchKey, wanted: FetchPartition, partition: Partition, data: PartitionData) -> None:
+    def note(self, where: FetchKey, wanted: FetchPartition, partition: LeaderReplica, data: PartitionData) -> None:
         """Note what was told of a partition that has nothing at the offset that is wanted."""
         if len(self._known) >= CAUGHT_UP_MAX:
             self._known.clear()
@@ -99,7 +99,7 @@ class CaughtUp:
 
     def find(
         self, where: FetchKey, wanted: FetchPartition, aborted: list[AbortedTransaction] | None
-    ) -> tuple[Partition, PartitionData] | None:
+    ) -> tuple[LeaderReplica, PartitionData] | None:
         """Return the partition, and what is to be told of it, if that is the same as before."""
         known = self._known.get(where)
         if known is None:

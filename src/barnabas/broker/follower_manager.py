@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from barnabas.broker.fetch_loop import FetchLoop
-from barnabas.broker.follower import Follower
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.log_starts import Store
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
@@ -46,9 +46,9 @@ class FollowerManager:
         self._throttle = throttle
         self._leaders: dict[int, Node] = {}
         self._loops: dict[tuple[int, int], FetchLoop] = {}
-        self._loop_of: dict[Follower, tuple[int, int]] = {}
+        self._loop_of: dict[FollowerReplica, tuple[int, int]] = {}
 
-    def follow(self, follower: Follower, leader: Node) -> None:
+    def follow(self, follower: FollowerReplica, leader: Node) -> None:
         """Fetch for this replica until `unfollow`; what is fetched already goes on.
 
         :param leader: id and address, where it serves other brokers; others that follow it go on at this address too.
@@ -64,8 +64,8 @@ class FollowerManager:
         self._loop_of[follower] = place
         loop.follow(follower)
 
-    def unfollow(self, follower: Follower) -> None:
-        """Fetch for this replica no longer; an append that has begun comes to its end (`Follower.end`)."""
+    def unfollow(self, follower: FollowerReplica) -> None:
+        """Fetch for this replica no longer; an append that has begun comes to its end (`FollowerReplica.end`)."""
         place = self._loop_of.pop(follower, None)
         if place is None:
             return

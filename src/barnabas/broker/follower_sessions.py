@@ -37,7 +37,7 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.replication.truncation import diverging_epoch
 
 if TYPE_CHECKING:
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.leader_replica import LeaderReplica
     from barnabas.broker.pipeline.connection_state import ConnectionState
     from barnabas.broker.topics import Topics
     from barnabas.model import FileRegion
@@ -67,7 +67,7 @@ class Position:
         self._topic_id = topic_id
         self._told = NOTHING_TOLD
         self.wanted = wanted
-        self.partition: Partition | None = None
+        self.partition: LeaderReplica | None = None
 
     @property
     def key(self) -> Key:
@@ -86,7 +86,7 @@ class Position:
             self.partition = None
 
     def on_change(self, size: int) -> None:
-        """Called by the partition; see `Partition.watch_changes`."""
+        """Called by the partition; see `LeaderReplica.watch_changes`."""
         session = self._session
         if not size:
             session.mentions[self] = None
@@ -162,7 +162,7 @@ class Position:
             records=b"",
         )
 
-    def _attached(self, topics: Topics) -> Partition:
+    def _attached(self, topics: Topics) -> LeaderReplica:
         if self.partition is None or self.partition.has_ended:
             self.detach()
             self.partition = topics.partition(topics.name_of(self._topic_id), self.wanted.partition)
@@ -244,7 +244,7 @@ class FollowerSession:
             self.release(position)
             self.ready.setdefault(position)
 
-    def holds_back(self, partition: Partition) -> bool:
+    def holds_back(self, partition: LeaderReplica) -> bool:
         """Whether the follower is to get nothing of a partition now."""
         return self.throttle.holds_back(partition, self.broker_id)
 

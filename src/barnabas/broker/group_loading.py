@@ -21,7 +21,7 @@ from barnabas.records.header import BATCH_HEADER_SIZE, BatchHeader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.leader_replica import LeaderReplica
     from barnabas.broker.pipeline.reply import Steps
     from barnabas.broker.turns import Turns
     from barnabas.groups.stored import Committed, StoredGroup
@@ -118,7 +118,7 @@ def _records(view: memoryview, position: int, header: BatchHeader) -> list[Recor
     return decode_records(body, header, "", 0)
 
 
-async def load_partition(partition: Partition, loaded: Loaded, turns: Turns, buffer_bytes: int) -> None:
+async def load_partition(partition: LeaderReplica, loaded: Loaded, turns: Turns, buffer_bytes: int) -> None:
     """Read all that is in the log.
 
     :raises BarnabasError: the disk refused.

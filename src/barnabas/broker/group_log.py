@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from barnabas.broker.error_codes import error_code
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, MalformedMessageError, StorageError
 from barnabas.groups.records import Change, OffsetRecord, encode_change
@@ -111,7 +111,9 @@ class GroupLog:
     :param timeout_s: how long somebody waits for a write.
     """
 
-    def __init__(self, partition: Partition, apply: Callable[[Change], None], clock: Clock, timeout_s: float) -> None:
+    def __init__(
+        self, partition: LeaderReplica, apply: Callable[[Change], None], clock: Clock, timeout_s: float
+    ) -> None:
         self._partition = partition
         self._apply = apply
         self._clock = clock

@@ -15,7 +15,7 @@ from barnabas.groups.offsets import GroupOffsets
 from barnabas.groups.records import Change, OffsetRecord
 
 if TYPE_CHECKING:
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.leader_replica import LeaderReplica
     from barnabas.broker.pipeline.reply import Steps
     from barnabas.broker.settings.static import BrokerConfig
     from barnabas.broker.topics import Topics
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 class GroupShard:
     """Used from the event loop's thread only."""
 
-    def __init__(self, partition: Partition, coordinator: GroupCoordinator, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(
+        self, partition: LeaderReplica, coordinator: GroupCoordinator, config: BrokerConfig, clock: Clock
+    ) -> None:
         self.partition = partition
         self.coordinator = coordinator
         self.offsets = GroupOffsets()

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.picture import next_state
 from barnabas.broker.topics import Topics
 from barnabas.coordination.changes import StateChange
@@ -74,7 +74,7 @@ class HandingOver:
             await self._topics.follow(await self._topics.propose(list(changes.values())))
             log.warning("handed on %d partitions whose logs are offline here", len(changes))
 
-    async def hand_to(self, changes: dict[Partition, StateChange]) -> None:
+    async def hand_to(self, changes: dict[LeaderReplica, StateChange]) -> None:
         """Hand partitions on to those that lead after these changes, where they have everything; the others have time.
 
         :param changes: each with the version that follows that of the state from which it was made: what the tree has
@@ -83,7 +83,7 @@ class HandingOver:
         """
         await self._hand_on(changes, is_urgent=False)
 
-    def _to_hand_on(self, leaving: set[int], among: Iterable[Partition]) -> dict[Partition, StateChange]:
+    def _to_hand_on(self, leaving: set[int], among: Iterable[LeaderReplica]) -> dict[LeaderReplica, StateChange]:
         """Return, by partition, the change after which another broker leads, where there is one that can."""
         picture = self._topics.picture
         live = picture.brokers.keys()
@@ -99,7 +99,7 @@ class HandingOver:
                 changes[partition] = next_state(where, picture.topics[where.topic], state)
         return changes
 
-    async def _hand_on(self, changes: dict[Partition, StateChange], *, is_urgent: bool = True) -> None:
+    async def _hand_on(self, changes: dict[LeaderReplica, StateChange], *, is_urgent: bool = True) -> None:
         done = asyncio.Event()
         held = [partition.hold_appends(done.wait) for partition in changes]
         try:
@@ -118,11 +118,11 @@ class HandingOver:
         await self._topics.follow(changed)
         log.info("handed on the leadership of %d partitions", sum(map(len, changed.values())))
 
-    def _leads_still(self, partition: Partition) -> bool:
+    def _leads_still(self, partition: LeaderReplica) -> bool:
         info = self._topics.picture.partition(partition.topic_partition)
         return info is not None and info.state.leader_epoch == partition.leader_epoch
 
-    async def _wait_until_caught_up(self, changes: dict[Partition, StateChange]) -> None:
+    async def _wait_until_caught_up(self, changes: dict[LeaderReplica, StateChange]) -> None:
         rounds = round(CAUGHT_UP_S / LOOK_S)
         for _ in range(rounds):
             if all(_has_all(partition, change.state.leader) for partition, change in changes.items()):
@@ -141,6 +141,6 @@ class HandingOver:
         return False
 
 
-def _has_all(partition: Partition, follower: int) -> bool:
+def _has_all(partition: LeaderReplica, follower: int) -> bool:
     followers = partition.followers
     return followers is None or followers.log_end_offset_of(follower) >= partition.log.log_end_offset

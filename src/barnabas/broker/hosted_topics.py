@@ -21,8 +21,8 @@ from barnabas.broker.cluster_watch import News, Read
 from barnabas.broker.deletions import Deletions
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.hosting import Hosting, MakeLog, make_all
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.own_replicas import OwnReplicas
-from barnabas.broker.partition import Partition
 from barnabas.broker.picture import BrokersChange, Picture
 from barnabas.broker.removals import Removals
 from barnabas.broker.replica import ON_ANY_THREAD, Replica
@@ -392,7 +392,7 @@ class HostedTopics(TopicLookup):
             info = self.picture.partition(replica.topic_partition)
             if info is not None and not others.isdisjoint({info.state.leader, *info.state.isr, *info.replicas}):
                 found.append(replica.topic_partition)
-                if isinstance(replica, Partition) and replica.followers is not None:
+                if isinstance(replica, LeaderReplica) and replica.followers is not None:
                     self.roles.on_isr_wanted(replica)
         return found
 

@@ -1,6 +1,6 @@
 """Keeps the in-sync replicas of the partitions that this broker leads as they are in the tree.
 
-A change is told to `LeaderReplicas` before it is sent, so that the high watermark waits for both sets while nobody
+A change is told to `RemoteReplicas` before it is sent, so that the high watermark waits for both sets while nobody
 knows which one holds, and each is one compare-and-set. If somebody else has changed the state, it is read again: never
 is the own change repeated with the new version (KAFKA-2729). Where the tree cannot be reached, the change stays under
 way until the state was read.
@@ -14,7 +14,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.picture import next_state
 from barnabas.broker.told_together import ToldTogether
 from barnabas.broker.topics import Topics
@@ -37,12 +37,12 @@ class IsrUpdates:
         self._topics = topics
         self._clock = clock
         self._lag_time_max_s = lag_time_max_s
-        self._wanted: dict[Partition, None] = {}
-        self._under_way: dict[Partition, StateChange] = {}
+        self._wanted: dict[LeaderReplica, None] = {}
+        self._under_way: dict[LeaderReplica, StateChange] = {}
         self._is_due = asyncio.Event()
         self._together = ToldTogether(log)
 
-    def want(self, partition: Partition) -> None:
+    def want(self, partition: LeaderReplica) -> None:
         """Look soon whether other replicas of a partition are to be in sync."""
         self._wanted[partition] = None
         self._is_due.set()
@@ -78,7 +78,7 @@ class IsrUpdates:
                 if partition.followers.lagging:
                     partition.ask_followers()
 
-    async def update(self, partitions: list[Partition]) -> None:
+    async def update(self, partitions: list[LeaderReplica]) -> None:
         """Change the in-sync replicas of those partitions that want it.
 
         :raises BarnabasError: the tree cannot be reached.
@@ -130,7 +130,7 @@ class IsrUpdates:
         if self._topics.picture.moving:
             self._topics.on_moving()
 
-    def _change_of(self, partition: Partition) -> StateChange | None:
+    def _change_of(self, partition: LeaderReplica) -> StateChange | None:
         followers, where = partition.followers, partition.topic_partition
         picture = self._topics.picture
         topic, info = picture.topics.get(where.topic), picture.partition(where)
@@ -160,12 +160,12 @@ class IsrUpdates:
         return next_state(where, topic, PartitionState(info.state.leader, info.state.leader_epoch, isr))
 
 
-def _is_led_by(partition: Partition, state: PartitionState) -> bool:
+def _is_led_by(partition: LeaderReplica, state: PartitionState) -> bool:
     """Return whether a state is one of the epoch in which this broker leads."""
     return (state.leader, state.leader_epoch) == (partition.leader, partition.leader_epoch)
 
 
-def _joining(partition: Partition, change: StateChange) -> dict[int, int]:
+def _joining(partition: LeaderReplica, change: StateChange) -> dict[int, int]:
     """Return the followers that a change takes in, with the broker epochs that they fetched with, if they named any."""
     followers = partition.followers
     if followers is None:

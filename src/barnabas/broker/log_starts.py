@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from barnabas.broker.follower import Follower
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.errors import BarnabasError
 from barnabas.replication.fetch_state import Followed
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 Store = Callable[[], Awaitable[None]]
 """Stores durably where all logs begin."""
 
-OnStored = Callable[[Followed[Follower], int], None]
+OnStored = Callable[[Followed[FollowerReplica], int], None]
 """Called with a replica, and where its log begins at least, whatever happens."""
 
 
@@ -34,11 +34,11 @@ class LogStarts:
         self._store = store
         self._on_stored = on_stored
         self._pause_s = pause_s
-        self._wanted: dict[Followed[Follower], None] = {}
+        self._wanted: dict[Followed[FollowerReplica], None] = {}
         self._storing: asyncio.Task[None] | None = None
         self._is_told = False
 
-    def store(self, followed: Followed[Follower]) -> None:
+    def store(self, followed: Followed[FollowerReplica]) -> None:
         """Have it stored where a log begins now; with it, all others for which that is asked meanwhile."""
         self._wanted[followed] = None
         if self._storing is None:

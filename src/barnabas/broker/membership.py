@@ -1,8 +1,8 @@
 """This broker as a member of the cluster: registered in the tree for as long as its session lives, and again after it.
 
 A connection that is lost is no lost session: until two thirds of the session timeout have passed without a word from
-the tree, this broker goes on. Then it stops to act as a leader (`Partition.fence`): before the tree can think that it
-is dead, and others take over. With a new session it registers first, then reads what there is now, then leads again,
+the tree, this broker goes on. Then it stops to act as a leader (`LeaderReplica.fence`): before the tree can think that
+it is dead, and others take over. With a new session it registers first, then reads what there is now, then leads again,
 each partition in a new epoch.
 
 What counts as a word is the time at which a question was asked that the tree answered: the tree cannot have counted
@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from barnabas.broker.cluster_watch import ClusterWatch
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.topics import Topics
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
@@ -69,7 +69,7 @@ class Membership:
         self._why_lost = ""
         self._timeout_s = tree.session_timeout_s
         self._last_word_s = clock.monotonic()
-        self._in_doubt: list[Partition] | None = None
+        self._in_doubt: list[LeaderReplica] | None = None
         """What was led when the tree fell silent, and is led on if it turns out that the session lives."""
         self.epoch = -1
         """Of this life of the broker (KIP-380)."""
@@ -170,7 +170,7 @@ class Membership:
         except TimeoutError:
             return
 
-    def _fence(self, topics: Topics, why: str) -> list[Partition]:
+    def _fence(self, topics: Topics, why: str) -> list[LeaderReplica]:
         """Lead nothing for now; return what was led until now."""
         log.warning("this broker leads nothing for now: %s", why)
         led = [partition for partition in topics.led() if partition.is_led]

@@ -1,6 +1,6 @@
 """The answers to Produce: made one by one, or, where requests differ in nothing else, from a pattern.
 
-What has to be waited for before an acknowledgement stands in `barnabas.broker.partition`.
+What has to be waited for before an acknowledgement stands in `barnabas.broker.leader_replica`.
 """
 
 from __future__ import annotations

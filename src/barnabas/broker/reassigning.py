@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from barnabas.broker.handing_over import HandingOver
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.picture import next_state
 from barnabas.broker.told_together import ToldTogether
 from barnabas.broker.topics import Topics
@@ -39,7 +39,7 @@ class Reassigning:
         self._topics = topics
         self._broker_id = broker_id
         self._handing_over = HandingOver(topics, broker_id)
-        self._in_doubt: dict[Partition, End] = {}
+        self._in_doubt: dict[LeaderReplica, End] = {}
         """Ends that may have been written."""
         self._is_due = asyncio.Event()
         self._together = ToldTogether(log)
@@ -87,19 +87,19 @@ class Reassigning:
         if refused:
             raise refused[0]
 
-    def _led_and_moving(self) -> dict[Partition, PartitionInfo]:
+    def _led_and_moving(self) -> dict[LeaderReplica, PartitionInfo]:
         found = {}
         for where in sorted(self._topics.picture.moving):
             info, topic = self._topics.picture.partition(where), self._topics.get(where.topic)
             replica = None if topic is None else topic.hosted.get(where.partition)
-            if info is None or not isinstance(replica, Partition) or not replica.is_led:
+            if info is None or not isinstance(replica, LeaderReplica) or not replica.is_led:
                 continue
             if info.state.leader == self._broker_id and info.state.leader_epoch == replica.leader_epoch:
                 found[replica] = info
         return found
 
     @staticmethod
-    def _is_complete(partition: Partition, info: PartitionInfo) -> bool:
+    def _is_complete(partition: LeaderReplica, info: PartitionInfo) -> bool:
         followers = partition.followers
         if followers is None or followers.is_changing or followers.isr != info.state.isr:
             return False
@@ -107,7 +107,7 @@ class Reassigning:
 
     # -- a sole replica that gets others ----------------------------------------------------------------------
 
-    async def _keep_account_of_followers(self, partitions: dict[Partition, PartitionInfo]) -> None:
+    async def _keep_account_of_followers(self, partitions: dict[LeaderReplica, PartitionInfo]) -> None:
         """Begin another epoch: in this one followers were not to be expected."""
         changes = [
             self._change(partition, PartitionState(self._broker_id, info.state.leader_epoch + 1, info.state.isr))
@@ -117,13 +117,13 @@ class Reassigning:
         if changes:
             await self._topics.follow(await self._topics.propose(changes))
 
-    def _change(self, partition: Partition, state: PartitionState) -> StateChange:
+    def _change(self, partition: LeaderReplica, state: PartitionState) -> StateChange:
         where = partition.topic_partition
         return next_state(where, self._topics.picture.topics[where.topic], state)
 
     # -- the end ------------------------------------------------------------------------------------------------
 
-    async def _hand_on(self, partitions: dict[Partition, PartitionInfo]) -> None:
+    async def _hand_on(self, partitions: dict[LeaderReplica, PartitionInfo]) -> None:
         """Let one lead that stays: it ends the move."""
         picture = self._topics.picture
         able = {each for each in picture.brokers if picture.is_eligible(each)}
@@ -138,7 +138,7 @@ class Reassigning:
         if changes:
             await self._handing_over.hand_to(changes)
 
-    async def _end(self, partitions: dict[Partition, PartitionInfo]) -> list[BarnabasError]:
+    async def _end(self, partitions: dict[LeaderReplica, PartitionInfo]) -> list[BarnabasError]:
         """End moves; return why those of some topics cannot end, which are in doubt then."""
         by_topic: dict[str, list[End]] = {}
         for partition, info in partitions.items():

@@ -1,8 +1,8 @@
 """A partition's replica on this broker: what those that lead and those that follow have in common.
 
-A replica's role in one leader epoch is one object: a `barnabas.broker.partition.Partition` leads, a
-`barnabas.broker.follower.Follower` follows. When the epoch ends, so does the object (`resign`, then `end`), and
-another one goes on with the same log.
+A replica's role in one leader epoch is one object: a `barnabas.broker.leader_replica.LeaderReplica` leads, a
+`barnabas.broker.follower_replica.FollowerReplica` follows. When the epoch ends, so does the object (`resign`, then
+`end`), and another one goes on with the same log.
 
 The event loop never waits for the disk here. What changes files stands in line (`_get_in_line`): during such work
 nothing is appended, and what is to be appended later waits behind it. Other partitions are not held up.

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from barnabas import __version__
 from barnabas.broker.elections import Elections
-from barnabas.broker.follower import Follower
 from barnabas.broker.follower_manager import FollowerManager
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.propagation import Propagation
@@ -77,7 +77,7 @@ class Replication:
 
     def _on_role_begun(self, replica: Replica) -> None:
         leader = self._address_of(replica.leader)
-        if isinstance(replica, Follower) and leader is not None:
+        if isinstance(replica, FollowerReplica) and leader is not None:
             self._manager.follow(replica, leader)
 
     def _is_in_sync(self, where: TopicPartition) -> bool:
@@ -103,7 +103,7 @@ class Replication:
         return await self._dial(address.host, address.port)
 
     def _on_role_ended(self, replica: Replica) -> None:
-        if isinstance(replica, Follower):
+        if isinstance(replica, FollowerReplica):
             self._manager.unfollow(replica)
 
     async def _dial(self, host: str, port: int) -> Connection:

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.follower import Follower
-from barnabas.broker.partition import Partition
+from barnabas.broker.follower_replica import FollowerReplica
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.picture import Picture
 from barnabas.broker.replica import Replica
 from barnabas.broker.settings.topic_config import TopicConfig
@@ -20,7 +20,7 @@ from barnabas.coordination.registry import PartitionInfo
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage.log import Log
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Roles:
         self._picture = picture
         self._work = work
         self._clock = clock
-        self.on_isr_wanted: Callable[[Partition], None] = lambda _partition: None
+        self.on_isr_wanted: Callable[[LeaderReplica], None] = lambda _partition: None
         """Called when a partition may want other replicas in sync."""
         self.on_begun: Callable[[Replica], None] = lambda _replica: None
         """Called with each new role object, and again when the leader's broker begins another life."""
@@ -51,17 +51,17 @@ class Roles:
         """Return the role that a replica is to have now: the one that it has, or another one when that has ended."""
         leader = self._leader(replica.topic_partition, info)
         if (replica.leader, replica.leader_epoch) == (leader, info.state.leader_epoch):
-            if isinstance(replica, Partition) and replica.followers is not None:
+            if isinstance(replica, LeaderReplica) and replica.followers is not None:
                 _adopt(replica, replica.followers, info)
             return replica
         why = f"leader epoch {replica.leader_epoch} has ended; broker {leader} leads now"
-        leads_on = isinstance(replica, Partition) and leader == self._broker_id
+        leads_on = isinstance(replica, LeaderReplica) and leader == self._broker_id
         await self.end(replica, why, leads_on=leads_on)
-        if isinstance(replica, Partition) and info.state.leader == NO_LEADER and not replica.log.is_offline:
+        if isinstance(replica, LeaderReplica) and info.state.leader == NO_LEADER and not replica.log.is_offline:
             # A replica with a newer log than the tree deposed this leader, which may have acknowledged other records.
             replica.log.is_newer_than_tree = True
         following = self.first(replica.topic_partition, replica.log, info, replica.config)
-        if isinstance(replica, Partition) and isinstance(following, Partition):
+        if isinstance(replica, LeaderReplica) and isinstance(following, LeaderReplica):
             following.succeed(replica)
         elif leads_on:  # another life of this broker has begun meanwhile, and has yet to claim the partition
             replica.end_waits(_over(replica, why))
@@ -87,14 +87,16 @@ class Roles:
         state, leader = info.state, self._leader(where, info)
         if leader != self._broker_id:
             topic_id = self._picture.topics[where.topic].topic_id
-            return Follower(where, opened, state.leader_epoch, config, self._work, leader=leader, topic_id=topic_id)
+            return FollowerReplica(
+                where, opened, state.leader_epoch, config, self._work, leader=leader, topic_id=topic_id
+            )
         followers = None
         # What is lost here no other replica has: in later epochs the log is what it is now.
         opened.lost_from = None
         opened.is_newer_than_tree = False
         if len(info.replicas) > 1:
             opened.hold_high_watermark()
-            followers = LeaderReplicas(
+            followers = RemoteReplicas(
                 self._broker_id,
                 state.leader_epoch,
                 info.replicas,
@@ -106,14 +108,14 @@ class Roles:
         elif config.log.has_flush_policy and not opened.is_offline:
             # Whatever could be read before: from here on the partition only lets it rise.
             opened.high_watermark = opened.recovery_point
-        partition = Partition(
+        partition = LeaderReplica(
             where, opened, state.leader_epoch, config, self._work, leader=self._broker_id, followers=followers
         )
         partition.on_isr_wanted = self.on_isr_wanted
         return partition
 
 
-def _adopt(partition: Partition, followers: LeaderReplicas, info: PartitionInfo) -> None:
+def _adopt(partition: LeaderReplica, followers: RemoteReplicas, info: PartitionInfo) -> None:
     """Let a leader have the replicas, and the in-sync ones, that the tree has.
 
     If these are the ones that it has, they may be older than a change of its own that is under way, which goes on.

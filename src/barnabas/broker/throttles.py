@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.broker.follower import Follower
-from barnabas.broker.partition import Partition
+from barnabas.broker.follower_replica import FollowerReplica
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.model import TopicPartition
@@ -46,18 +46,18 @@ class LeaderThrottle:
         self.quota = quota
         self._broker_id = broker_id
 
-    def note(self, partition: Partition, size: int) -> None:
+    def note(self, partition: LeaderReplica, size: int) -> None:
         """So many bytes of a partition go to a follower."""
         if self._counts(partition):
             self.quota.note(size)
 
-    def holds_back(self, partition: Partition, follower: int) -> bool:
+    def holds_back(self, partition: LeaderReplica, follower: int) -> bool:
         """Whether a follower is to get nothing of a partition now."""
         if not self._counts(partition) or not self.quota.is_exceeded:
             return False
         return partition.followers is not None and not partition.followers.is_in_sync(follower)
 
-    def _counts(self, partition: Partition) -> bool:
+    def _counts(self, partition: LeaderReplica) -> bool:
         throttled = partition.config.leader_throttled
         return throttled is not NONE_THROTTLED and (partition.topic_partition.partition, self._broker_id) in throttled
 
@@ -74,20 +74,20 @@ class FollowerThrottle:
         self._broker_id = broker_id
         self._is_in_sync = is_in_sync
 
-    def note(self, follower: Follower, size: int) -> bool:
+    def note(self, follower: FollowerReplica, size: int) -> bool:
         """So many bytes have come for a replica; return whether they count."""
         counts = self._counts(follower)
         if counts:
             self.quota.note(size)
         return counts
 
-    def holds_back(self, follower: Follower) -> bool:
+    def holds_back(self, follower: FollowerReplica) -> bool:
         """Whether nothing is to be asked for now."""
         if not self._counts(follower) or not self.quota.is_exceeded:
             return False
         return not self._is_in_sync(follower.topic_partition)
 
-    def _counts(self, follower: Follower) -> bool:
+    def _counts(self, follower: FollowerReplica) -> bool:
         throttled = follower.config.follower_throttled
         return throttled is not NONE_THROTTLED and (follower.topic_partition.partition, self._broker_id) in throttled
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.replica import Replica
 from barnabas.coordination.registry import PartitionInfo
 from barnabas.errors import ErrorCode, KafkaError
@@ -31,9 +31,9 @@ class Topic:
         return TopicPartition(self.name, number) if replica is None else replica.topic_partition
 
     @property
-    def led(self) -> dict[int, Partition]:
+    def led(self) -> dict[int, LeaderReplica]:
         """The partitions that this broker leads, by number."""
-        return {number: replica for number, replica in self.hosted.items() if isinstance(replica, Partition)}
+        return {number: replica for number, replica in self.hosted.items() if isinstance(replica, LeaderReplica)}
 
 
 class TopicLookup:
@@ -84,13 +84,13 @@ class TopicLookup:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
         return replica
 
-    def partition(self, name: str, number: int) -> Partition:
+    def partition(self, name: str, number: int) -> LeaderReplica:
         """Return a partition that this broker leads.
 
         :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where another broker leads, or none.
         """
         replica = self.replica(name, number)
-        if not isinstance(replica, Partition):
+        if not isinstance(replica, LeaderReplica):
             message = f"{name}-{number} is led by broker {replica.leader}"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
         return replica
@@ -99,7 +99,7 @@ class TopicLookup:
         """Return all replicas on this broker."""
         return [replica for topic in self._by_name.values() for replica in topic.hosted.values()]
 
-    def led(self) -> list[Partition]:
+    def led(self) -> list[LeaderReplica]:
         """Return all partitions that this broker leads."""
         return [partition for topic in self._by_name.values() for partition in topic.led.values()]
 

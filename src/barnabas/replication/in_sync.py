@@ -1,6 +1,6 @@
 """What the leader of a partition knows of its followers: who is in sync, and how far the high watermark may go.
 
-There is one `LeaderReplicas` for each partition that a broker leads and each epoch in which it does: made when the
+There is one `RemoteReplicas` for each partition that a broker leads and each epoch in which it does: made when the
 epoch begins, thrown away when it ends. It decides, and the caller acts. The state in the tree is changed by
 compare-and-set; this object is told before a change is sent (`begin_change`), and when its outcome is known.
 
@@ -91,7 +91,7 @@ class _Follower:
         return caught_up_s > _NEVER_S
 
 
-class LeaderReplicas:
+class RemoteReplicas:
     """The replicas of one partition, as its leader sees them within one epoch.
 
     :param replicas: all of them, the leader too; the ISR is always in their order.
@@ -99,7 +99,7 @@ class LeaderReplicas:
     :param log_end_offset: of the leader when its epoch began: the first offset of the epoch.
     :param high_watermark: as far as this broker knew it when its epoch began.
 
-    >>> replicas = LeaderReplicas(1, 0, (1, 2), (1, 2), log_end_offset=0, high_watermark=0, now_s=0.0)
+    >>> replicas = RemoteReplicas(1, 0, (1, 2), (1, 2), log_end_offset=0, high_watermark=0, now_s=0.0)
     >>> replicas.high_watermark(log_end_offset=5)
     0
     >>> replicas.on_fetch(2, fetch_offset=3, log_end_offset=5, now_s=0.1, broker_epoch=-1)

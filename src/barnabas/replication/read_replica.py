@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 
 
 def read_replica(
-    replicas: LeaderReplicas, leader: int, rack: str, fetch_offset: int, racks: Mapping[int, str | None]
+    replicas: RemoteReplicas, leader: int, rack: str, fetch_offset: int, racks: Mapping[int, str | None]
 ) -> int:
     """Return the broker to read from; the leader where no other is better.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from barnabas.broker.handlers.produce import produce
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.pipeline.reply import Reply
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
@@ -25,7 +25,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.records import BatchBuilder
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from tests.fake_link import call_of
 
@@ -51,10 +51,10 @@ class Bench:
     def __init__(self, folder: Path, **settings: str) -> None:
         self.log = Log.open(folder, CLICKS, LogConfig(), ManualClock(), OsFileSystem())
         config = topic_config(BrokerConfig(), {name.replace("_", "."): value for name, value in settings.items()})
-        self.replicas = LeaderReplicas(1, 0, (1, 2), (1, 2), log_end_offset=0, high_watermark=0, now_s=0.0)
-        self.led = Partition(CLICKS, self.log, 0, config, leader=1, followers=self.replicas)
+        self.replicas = RemoteReplicas(1, 0, (1, 2), (1, 2), log_end_offset=0, high_watermark=0, now_s=0.0)
+        self.led = LeaderReplica(CLICKS, self.log, 0, config, leader=1, followers=self.replicas)
 
-    def partition(self, _name: str, _number: int) -> Partition:
+    def partition(self, _name: str, _number: int) -> LeaderReplica:
         return self.led
 
     def produce(self, run: Sequence[Any]) -> Reply:

@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.broker.fetch_sessions import CAUGHT_UP_MAX, CaughtUp, FetchKey
 from barnabas.broker.handlers.fetch import fetch
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import IsolationLevel
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
@@ -85,14 +85,14 @@ def size_of(caller: Caller) -> int:
 
 def test_only_what_has_more_is_read(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    read = Partition.read
+    read = LeaderReplica.read
 
-    def noted(partition: Partition, *arguments: Any, **named: Any) -> Any:
+    def noted(partition: LeaderReplica, *arguments: Any, **named: Any) -> Any:
         looked.append(partition.topic_partition.partition)
         return read(partition, *arguments, **named)
 
     async def scenario(caller: Caller, reader: Reader) -> None:
-        monkeypatch.setattr(Partition, "read", noted)
+        monkeypatch.setattr(LeaderReplica, "read", noted)
         waiting = asyncio.ensure_future(reader.fetch({}, 60_000))
         await asyncio.sleep(0)
         assert looked == []

@@ -12,7 +12,7 @@ import pytest
 from barnabas.broker.cluster_watch import ClusterWatch, News
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.isr_updates import IsrUpdates
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.replica import URGENT_BYTES
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.coordination import paths, registry
@@ -157,14 +157,14 @@ def test_what_waits_while_a_partition_is_handed_on_is_not_appended_by_the_old_le
         await create(cluster, 1, 2)
         partition = leader.topics.partition("clicks", 0)
         waiting: list[Any] = []
-        hold = Partition.hold_appends
+        hold = LeaderReplica.hold_appends
 
-        def hold_and_append(self: Partition, until: Callable[[], Any]) -> Any:
+        def hold_and_append(self: LeaderReplica, until: Callable[[], Any]) -> Any:
             held = hold(self, until)
             waiting.append(self.append_all([batch()]))
             return held
 
-        monkeypatch.setattr(Partition, "hold_appends", hold_and_append)
+        monkeypatch.setattr(LeaderReplica, "hold_appends", hold_and_append)
         leaving = asyncio.create_task(HandingOver(leader.topics, 1).leave())
         async with asyncio.timeout(60):
             while not waiting:  # noqa: ASYNC110 - what is waited for tells nobody

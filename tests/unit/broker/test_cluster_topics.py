@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.cluster_watch import News
-from barnabas.broker.follower import Follower
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
 from barnabas.broker.settings.dynamic import DynamicSettings
@@ -42,7 +42,7 @@ def test_topic_that_one_creates_is_seen_and_hosted_by_the_others(run: Run) -> No
         assert [each.folders() for each in cluster.nodes] == [["clicks-1"], ["clicks-0", "clicks-1"], ["clicks-0"]]
         assert [each.leads() for each in cluster.nodes] == [False, True, False]
         assert one.leads(TopicPartition("clicks", 1))
-        assert isinstance(three.topics.replica("clicks", 0), Follower)
+        assert isinstance(three.topics.replica("clicks", 0), FollowerReplica)
         assert three.topics.replica("clicks", 0).leader == 2
         for each in cluster.nodes:
             topic = each.topics.get("clicks")
@@ -290,7 +290,7 @@ def test_broker_whose_machine_lost_its_memory_leaves_the_in_sync_replicas(run: R
         await cluster.follow()
         assert two.leads()
         assert one.info().state == PartitionState(2, 2, (2,))
-        assert isinstance(one.topics.replica(*CLICKS), Follower)
+        assert isinstance(one.topics.replica(*CLICKS), FollowerReplica)
         assert one.leads(TopicPartition("alone", 0))
 
     run(scenario)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.fetch_loop import FetchLoop
-from barnabas.broker.follower import Follower
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.errors import BarnabasError, CorruptBatchError, DisconnectedError, ErrorCode
@@ -180,7 +180,7 @@ class Bench:
             fetches = FetchLoop(
                 "broker 9", self.leader.dial, LIMITS, lambda: (1, 1), self.store, self.loop.time, timeout_s=30.0
             )
-            fetches.follow(cast(Follower, self.follower))
+            fetches.follow(cast(FollowerReplica, self.follower))
             await test()
             fetches.close()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.replica import GONE_BYTES
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
@@ -60,7 +60,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.disk = GatedFileSystem()
         self.log = Log.open(folder, CLICKS, LogConfig(), ManualClock(), self.disk)
-        self.partition = Partition(CLICKS, self.log, 0, topic_config(BrokerConfig(), {}))
+        self.partition = LeaderReplica(CLICKS, self.log, 0, topic_config(BrokerConfig(), {}))
         self.told: list[int] = []
         self.partition.watch(self.told.append)
 

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.broker.follower_sessions import FollowerSession, FollowerSessions
 from barnabas.broker.handlers.replica_fetch import replica_fetch
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
@@ -32,7 +32,7 @@ from barnabas.protocol.messages.fetch import (
     ReplicaState,
 )
 from barnabas.records import BatchBuilder
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.replication.quota import ReplicationQuota
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from tests.fake_link import begun, call_of, connection_state
@@ -57,7 +57,7 @@ class Bench:
         self.settings = {"leader.replication.throttled.replicas": throttled}
         self.connection = connection_state()
         self.sessions = FollowerSessions(lambda _: 6, LeaderThrottle(self.quota, 1))
-        self.led: dict[int, Partition] = {}
+        self.led: dict[int, LeaderReplica] = {}
         self.logs: list[Log] = []
         self.looked_up = 0
         self.epoch = 0
@@ -67,11 +67,11 @@ class Bench:
             self.logs.append(Log.open(folder / str(where), where, LogConfig(), self.clock, OsFileSystem()))
             self.lead(number)
 
-    def lead(self, number: int, epoch: int = 0, replicas: tuple[int, ...] = (1, 2)) -> Partition:
+    def lead(self, number: int, epoch: int = 0, replicas: tuple[int, ...] = (1, 2)) -> LeaderReplica:
         log = self.logs[number]
-        followers = LeaderReplicas(1, epoch, replicas, replicas, log.log_end_offset, log.high_watermark, 0.0)
+        followers = RemoteReplicas(1, epoch, replicas, replicas, log.log_end_offset, log.high_watermark, 0.0)
         config = topic_config(BrokerConfig(), self.settings)
-        self.led[number] = Partition(log.partition, log, epoch, config, leader=1, followers=followers)
+        self.led[number] = LeaderReplica(log.partition, log, epoch, config, leader=1, followers=followers)
         return self.led[number]
 
     def name_of(self, topic_id: bytes) -> str:
@@ -79,7 +79,7 @@ class Bench:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
         return "clicks"
 
-    def partition(self, _name: str, number: int) -> Partition:
+    def partition(self, _name: str, number: int) -> LeaderReplica:
         self.looked_up += 1
         return self.led[number]
 

@@ -13,11 +13,11 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker import fetch_loop
-from barnabas.broker.follower import Follower
 from barnabas.broker.follower_manager import FollowerManager
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.inter_broker import inter_broker_requests
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
@@ -30,7 +30,7 @@ from barnabas.model import Acks, Node, TopicPartition
 from barnabas.net.dialer import dial
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.replication.quota import ReplicationQuota
 from barnabas.storage import Log, OsFileSystem
 from barnabas.storage.checkpoints import decode_offsets
@@ -67,15 +67,15 @@ class LeadersEnd:
         if broker_epoch != self.broker_epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, "another run")
 
-    def lead(self, number: int = 0, epoch: int = 0, **settings: str) -> Partition:
+    def lead(self, number: int = 0, epoch: int = 0, **settings: str) -> LeaderReplica:
         log = self.logs.create(TopicPartition(TOPIC, number), None, TOPIC_ID)
         named = {name.replace("_", "."): value for name, value in settings.items()}
         now_s = SYSTEM_CLOCK.monotonic()
         both = LEADER, FOLLOWER
         end = log.log_end_offset
-        followers = LeaderReplicas(LEADER, epoch, both, both, end, log.high_watermark, now_s)
+        followers = RemoteReplicas(LEADER, epoch, both, both, end, log.high_watermark, now_s)
         config = topic_config(BrokerConfig(), named)
-        led = Partition(log.partition, log, epoch, config, leader=LEADER, followers=followers)
+        led = LeaderReplica(log.partition, log, epoch, config, leader=LEADER, followers=followers)
         self.topics.partitions[number] = led
         return led
 
@@ -110,14 +110,14 @@ class FollowersEnd:
     def log(self, number: int = 0) -> Log:
         return self.logs.create(TopicPartition(TOPIC, number), None, TOPIC_ID)
 
-    def follow(self, leader: Node, number: int = 0, epoch: int = 0, **settings: str) -> Follower:
+    def follow(self, leader: Node, number: int = 0, epoch: int = 0, **settings: str) -> FollowerReplica:
         log = self.log(number)
         config = topic_config(BrokerConfig(), {name.replace("_", "."): value for name, value in settings.items()})
-        follower = Follower(log.partition, log, epoch, config, leader=LEADER, topic_id=TOPIC_ID.bytes)
+        follower = FollowerReplica(log.partition, log, epoch, config, leader=LEADER, topic_id=TOPIC_ID.bytes)
         self.manager.follow(follower, leader)
         return follower
 
-    async def leave(self, follower: Follower) -> None:
+    async def leave(self, follower: FollowerReplica) -> None:
         self.manager.unfollow(follower)
         follower.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
         await follower.end()

@@ -18,7 +18,7 @@ from barnabas.coordination.registry import PartitionInfo, TopicInfo
 from barnabas.coordination.tree import TreeUnavailableError
 from barnabas.coordination.values import BrokerRegistration, LiveBroker, PartitionState, Remnant
 from barnabas.model import TopicPartition
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 
 CLICKS = TopicPartition("clicks", 0)
 TOPIC_ID = bytes(16)
@@ -42,7 +42,7 @@ class Leading:
         self.picture.put_topic(TopicInfo("clicks", TOPIC_ID, (PartitionInfo((1, 2, 3), *self.in_tree),)))
         self.picture.put_brokers({each: LiveBroker(BrokerRegistration(each, "here", 1), each) for each in (1, 2, 3)})
         now_s = self.clock.monotonic()
-        self.followers = LeaderReplicas(1, 4, (1, 2, 3), (1, 2, 3), END, END, now_s)
+        self.followers = RemoteReplicas(1, 4, (1, 2, 3), (1, 2, 3), END, END, now_s)
         self.partition: Any = Led(
             topic_partition=CLICKS,
             leader=1,

@@ -10,7 +10,7 @@ from typing import Any, cast
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.clock import ManualClock
 from barnabas.coordination.values import PartitionState
-from tests.unit.broker.test_partition_with_followers import CLICKS, Bench
+from tests.unit.broker.test_leader_replica import CLICKS, Bench
 
 LAG_TIME_MAX_S = 30.0
 

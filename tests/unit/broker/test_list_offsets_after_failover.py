@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers.list_offsets import list_offsets
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
@@ -26,7 +26,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas.records import BatchBuilder
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage import Log, LogConfig, OsFileSystem
 
 CLICKS = TopicPartition("clicks", 0)
@@ -41,7 +41,7 @@ class _Turns:
 
 
 @pytest.fixture
-def new_leader(tmp_path: Path) -> Iterator[Partition]:
+def new_leader(tmp_path: Path) -> Iterator[LeaderReplica]:
     """It has three records, of which it knows that one is on all replicas."""
     log = Log.open(tmp_path / "clicks-0", CLICKS, LogConfig(), ManualClock(), OsFileSystem())
     for number in range(3):
@@ -50,13 +50,13 @@ def new_leader(tmp_path: Path) -> Iterator[Partition]:
         log.append(bytes(builder.build()), 3)
     log.hold_high_watermark()
     log.high_watermark = 1
-    followers = LeaderReplicas(1, 4, (1, 2), (1, 2), log_end_offset=3, high_watermark=1, now_s=0.0)
-    yield Partition(CLICKS, log, 4, topic_config(BrokerConfig(), {}), leader=1, followers=followers)
+    followers = RemoteReplicas(1, 4, (1, 2), (1, 2), log_end_offset=3, high_watermark=1, now_s=0.0)
+    yield LeaderReplica(CLICKS, log, 4, topic_config(BrokerConfig(), {}), leader=1, followers=followers)
     log.abandon()
 
 
 @pytest.fixture
-def ask(new_leader: Partition) -> Ask:
+def ask(new_leader: LeaderReplica) -> Ask:
     def ask_for(timestamp: int, version: int = 7) -> tuple[ErrorCode, int]:
         wanted = ListOffsetsTopic(
             name="clicks", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)]

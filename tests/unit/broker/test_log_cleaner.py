@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.log_cleaner import LogCleaner
-from barnabas.broker.partition import Partition
 from barnabas.clock import ManualClock
 from barnabas.storage import LogConfig, LogManager, OsFileSystem
 from barnabas.storage.cleaner.cleaner import Cleaner
@@ -69,12 +69,12 @@ class Compacting:
             lambda: self.cleaner,
         )
 
-    async def topic(self, name: str, **settings: str) -> Partition:
+    async def topic(self, name: str, **settings: str) -> LeaderReplica:
         wanted = COMPACTED | {key.replace("_", "."): value for key, value in settings.items()}
         await self.broker.topics.create(name, 1, wanted)
         return self.broker.topics.partition(name, 0)
 
-    def fill(self, partition: Partition, count: int = 40, step_ms: int = 1) -> None:
+    def fill(self, partition: LeaderReplica, count: int = 40, step_ms: int = 1) -> None:
         for number in range(count):
             batch = keyed_batch([Keyed(b"%d" % (number % 4), b"value %d" % number, 1_000 + number * step_ms)])
             append = partition.log.append(batch, partition.leader_epoch)
@@ -174,13 +174,13 @@ def test_many_logs_that_are_due_are_not_all_looked_at_before_each_job(
         for number, name in enumerate(names):
             compacting.fill(await compacting.topic(name), 20 + 20 * number)
         looks = []
-        find = Partition.find_cleanable
+        find = LeaderReplica.find_cleanable
 
-        async def counted(partition: Partition) -> Any:
+        async def counted(partition: LeaderReplica) -> Any:
             looks.append(partition)
             return await find(partition)
 
-        monkeypatch.setattr(Partition, "find_cleanable", counted)
+        monkeypatch.setattr(LeaderReplica, "find_cleanable", counted)
         await compacting.log_cleaner.clean_all()
         assert sorted(compacting.cleaned()) == [f"{name}-0" for name in names]
         assert len(looks) < 4 * len(names)

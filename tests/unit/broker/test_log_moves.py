@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.broker import log_moves
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.follower import Follower
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
@@ -92,7 +92,7 @@ class Home:
     def follow(self) -> None:
         log = self.folders.create(CLICKS, LogConfig(), TOPIC_ID)
         config = topic_config(BrokerConfig(), {})
-        self.follower = Follower(CLICKS, log, 2, config, leader=2, topic_id=TOPIC_ID.bytes)
+        self.follower = FollowerReplica(CLICKS, log, 2, config, leader=2, topic_id=TOPIC_ID.bytes)
         self.topics.known["clicks"] = Topic("clicks", TOPIC_ID.bytes, (), {}, {0: self.follower})
 
     async def append(self, value: bytes, offset: int, epoch: int) -> None:

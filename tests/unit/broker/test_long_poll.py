@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.broker.broker import Broker
 from barnabas.broker.handlers.fetch import fetch
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.model import FileRegion
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -107,8 +107,8 @@ def test_a_wait_that_is_broken_off_before_it_has_begun_leaves_nobody_watching(
 ) -> None:
     monkeypatch.setattr(fetch_module, "PARTITIONS_PER_PAUSE", 1)
     done: list[str] = []
-    monkeypatch.setattr(Partition, "watch", lambda *_: done.append("watched"))
-    monkeypatch.setattr(Partition, "unwatch", lambda *_: done.append("unwatched"))
+    monkeypatch.setattr(LeaderReplica, "watch", lambda *_: done.append("watched"))
+    monkeypatch.setattr(LeaderReplica, "unwatch", lambda *_: done.append("unwatched"))
 
     async def scenario(broker: Broker) -> None:
         steps = fetch.bind(broker.parts).handle(request_to_fetch(1), CALL).steps
@@ -122,14 +122,14 @@ def test_a_wait_that_is_broken_off_before_it_has_begun_leaves_nobody_watching(
 
 def test_what_is_appended_before_the_wait_begins_is_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[bool] = []
-    read = Partition.read
+    read = LeaderReplica.read
 
-    def noted(partition: Partition, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | None:
+    def noted(partition: LeaderReplica, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | None:
         region = read(partition, offset, max_bytes, min_one_batch=min_one_batch)
         found.append(region is not None)
         return region
 
-    monkeypatch.setattr(Partition, "read", noted)
+    monkeypatch.setattr(LeaderReplica, "read", noted)
 
     async def scenario(broker: Broker) -> None:
         waiting = begin_to_fetch(broker)

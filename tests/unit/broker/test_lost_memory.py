@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from barnabas.broker.follower import Follower
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.coordination import paths
 from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
 from barnabas.model import TopicPartition
@@ -146,7 +146,7 @@ def test_who_lost_memory_while_a_leader_lives_is_not_waited_for_later(run: Run) 
         two = await come_back(cluster, 2)
         state = one.info().state
         assert (state.leader, state.isr, state.lost_memory) == (1, (1,), (Remnant(2),))
-        assert isinstance(two.topics.replica(*CLICKS), Follower)
+        assert isinstance(two.topics.replica(*CLICKS), FollowerReplica)
 
     run(scenario)
 

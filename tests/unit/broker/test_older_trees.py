@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from barnabas.broker.chance import Chance
-from barnabas.broker.follower import Follower
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.picture import next_state
 from barnabas.broker.restored_tree import distrust
 from barnabas.coordination import paths
@@ -82,7 +82,7 @@ class History:
 
     async def _fetch(self, node: Node, leader: Node) -> bool:
         follower, source = node.topics.replica(*CLICKS), log_of(leader)
-        assert isinstance(follower, Follower)
+        assert isinstance(follower, FollowerReplica)
         while True:
             own, end = follower.log, follower.log.log_end_offset
             epoch = last_epoch(own.leader_epochs, end)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.follower import Follower
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.reassigning import Reassigning
 from barnabas.coordination import paths, reassignments, registry
@@ -16,7 +16,7 @@ from barnabas.coordination.tree import NodeError, Operation, TooLargeError, Tree
 from barnabas.coordination.values import PartitionState, ReplicaSet
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import Acks, TopicPartition
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 from tests.log_steps import append_now
 from tests.replicas import batch
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
@@ -40,7 +40,7 @@ class Leader:
         await self.isr_updates.update([partition])
 
 
-def followers_of(node: Node, where: TopicPartition = CLICKS) -> LeaderReplicas:
+def followers_of(node: Node, where: TopicPartition = CLICKS) -> RemoteReplicas:
     followers = node.topics.partition(*where).followers
     assert followers is not None
     return followers
@@ -75,7 +75,7 @@ def test_partition_moves_when_the_new_replica_is_in_sync_and_not_before(run: Run
         for node in cluster.nodes:
             assert node.info().replica_set == ReplicaSet((1, 3, 2), adding=(3,), removing=(2,))
             assert node.topics.picture.moving == {CLICKS}
-        assert isinstance(three.topics.replica(*CLICKS), Follower)
+        assert isinstance(three.topics.replica(*CLICKS), FollowerReplica)
         assert two.folders() == ["clicks-0"]
         await Leader(one).hear_from(2, 3)
         await go_on(cluster)
@@ -104,7 +104,7 @@ def test_what_a_replica_asked_for_before_it_went_is_refused_once_it_is_back(run:
             if 2 not in target:
                 await Leader(one).hear_from(2, 3)
             await go_on(cluster)
-        assert isinstance(two.topics.replica(*CLICKS), Follower)
+        assert isinstance(two.topics.replica(*CLICKS), FollowerReplica)
         assert two.topics.replica(*CLICKS).log.log_end_offset == 0
         with pytest.raises(KafkaError, match="FENCED_LEADER_EPOCH"):
             one.topics.partition(*CLICKS).check_epoch(epoch)
@@ -197,7 +197,7 @@ def test_broker_that_was_away_and_is_a_replica_again_keeps_what_it_has(run: Run)
         cluster.nodes.append(two)
         assert two.folders() == ["clicks-0"]
         assert notes(cluster) == []
-        assert isinstance(two.topics.replica(*CLICKS), Follower)
+        assert isinstance(two.topics.replica(*CLICKS), FollowerReplica)
 
     run(scenario)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.refused_batches import PLACES_MAX, RefusedBatches
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.protocol.frames import decode_response, request_frame
@@ -60,7 +60,7 @@ class Bench:
         self._caller = caller
 
     @property
-    def partition(self) -> Partition:
+    def partition(self) -> LeaderReplica:
         return self._caller.broker.topics.partition("clicks", 0)
 
     @property
@@ -173,9 +173,9 @@ def test_what_was_stored_before_and_is_refused_when_it_comes_again_is_stored_onc
 def test_what_came_at_once_with_the_refused_batch_is_refused_as_that(
     run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append_all = Partition.append_all
+    append_all = LeaderReplica.append_all
 
-    def refuse_first(self: Partition, requests: Sequence[Buffer]) -> list[Outcome]:
+    def refuse_first(self: LeaderReplica, requests: Sequence[Buffer]) -> list[Outcome]:
         rest = append_all(self, requests[1:])
         assert isinstance(rest, list)
         return [StorageError("no room"), *rest]
@@ -183,7 +183,7 @@ def test_what_came_at_once_with_the_refused_batch_is_refused_as_that(
     async def scenario(bench: Bench) -> None:
         assert await bench.send(0) is OK
         with monkeypatch.context() as patch:
-            patch.setattr(Partition, "append_all", refuse_first)
+            patch.setattr(LeaderReplica, "append_all", refuse_first)
             assert await bench.send_at_once(1, 2) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
         assert await bench.send_at_once(1, 2, 3) == [OK] * 3
 

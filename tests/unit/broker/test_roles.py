@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.follower import Follower
-from barnabas.broker.partition import Partition
+from barnabas.broker.follower_replica import FollowerReplica
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.picture import Picture
 from barnabas.broker.replica import Replica
 from barnabas.broker.roles import Roles
@@ -105,7 +105,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 def test_replica_follows_whoever_leads(stage: Stage) -> None:
     replica = stage.first(state(OTHER, 4))
-    assert isinstance(replica, Follower)
+    assert isinstance(replica, FollowerReplica)
     assert (replica.leader, replica.leader_epoch, replica.topic_id) == (OTHER, 4, TOPIC_ID)
     assert stage.events == [("begun", replica)]
 
@@ -113,7 +113,7 @@ def test_replica_follows_whoever_leads(stage: Stage) -> None:
 def test_replica_leads_where_the_picture_says_so(stage: Stage) -> None:
     stage.roles.on_isr_wanted = wanted = lambda _partition: None
     replica = stage.first(state(OWN, 4, OWN, THIRD))
-    assert isinstance(replica, Partition)
+    assert isinstance(replica, LeaderReplica)
     assert (replica.leader, replica.leader_epoch) == (OWN, 4)
     assert replica.followers is not None
     assert replica.followers.isr == (OWN, THIRD)
@@ -126,7 +126,7 @@ def test_what_this_broker_led_in_an_earlier_life_waits_for_a_leader(stage: Stage
     stage.see(info)
     stage.begin_life()
     replica = stage.first(info)
-    assert isinstance(replica, Follower)
+    assert isinstance(replica, FollowerReplica)
     assert replica.leader == NO_LEADER
 
 
@@ -290,7 +290,7 @@ def test_who_waits_is_refused_where_another_life_begins_before_the_next_role(sta
         waiting = old.when_acknowledged(appended, Acks.ALL)
         stage.roles.on_ended = lambda _replica: stage.begin_life()
         new = await stage.next(old, state(OWN, 3, OWN, OTHER))
-        assert isinstance(new, Follower)
+        assert isinstance(new, FollowerReplica)
         for each in (waiting, old.when_acknowledged(appended, Acks.ALL)):
             assert each.done()
             with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.broker.acknowledgements import Acknowledgements, Waiter
 from barnabas.broker.handlers.produce import KEPT_BYTES_IN_RUN
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.pipeline.decoding import AT_ONCE_BYTES_MAX
 from barnabas.broker.pipeline.reply import WAITING_BYTES
 from barnabas.errors import ErrorCode
@@ -90,16 +90,16 @@ def frame_of(request: Any, version: int) -> bytes:
 def _clicks_are_never_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Producers of `clicks` wait, as where a follower does not fetch."""
     never = Acknowledgements()
-    original = Partition.acknowledges_at_once
+    original = LeaderReplica.acknowledges_at_once
 
-    def acknowledges_at_once(self: Partition, acks: int) -> bool:
+    def acknowledges_at_once(self: LeaderReplica, acks: int) -> bool:
         return self.topic_partition.topic != "clicks" and original(self, acks)
 
-    def when_acknowledged(self: Partition, info: AppendInfo, _acks: int) -> Waiter | None:
+    def when_acknowledged(self: LeaderReplica, info: AppendInfo, _acks: int) -> Waiter | None:
         return never.wait_for(info.last_offset) if self.topic_partition.topic == "clicks" else None
 
-    monkeypatch.setattr(Partition, "acknowledges_at_once", acknowledges_at_once)
-    monkeypatch.setattr(Partition, "when_acknowledged", when_acknowledged)
+    monkeypatch.setattr(LeaderReplica, "acknowledges_at_once", acknowledges_at_once)
+    monkeypatch.setattr(LeaderReplica, "when_acknowledged", when_acknowledged)
 
 
 async def wait_until(condition: Callable[[], object]) -> None:

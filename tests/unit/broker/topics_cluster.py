@@ -10,8 +10,8 @@ from typing import Any
 
 from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import ClusterWatch, News
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.open_files import OpenFiles
-from barnabas.broker.partition import Partition
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topics import Topics
@@ -111,7 +111,7 @@ class Node:
 
     def leads(self, where: TopicPartition = CLICKS) -> bool:
         topic = self.topics.get(where.topic)
-        return topic is not None and isinstance(topic.hosted.get(where.partition), Partition)
+        return topic is not None and isinstance(topic.hosted.get(where.partition), LeaderReplica)
 
     def folders(self) -> list[str]:
         return sorted(path.name for path in (self.cluster.folder / str(self.id)).glob("*-?") if path.is_dir())

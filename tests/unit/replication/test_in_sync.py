@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from barnabas.errors import ErrorCode, KafkaError
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 
 LAG_S = 10.0
 
 
 def leading(isr=(1, 2, 3), log_end_offset=0, high_watermark=0, replicas=(1, 2, 3)):
     """A leader, broker 1, whose epoch begins at second 0."""
-    return LeaderReplicas(1, 7, replicas, isr, log_end_offset, high_watermark, 0.0)
+    return RemoteReplicas(1, 7, replicas, isr, log_end_offset, high_watermark, 0.0)
 
 
 def wanted(replicas, now_s, log_end_offset, ineligible=()):
@@ -226,12 +226,12 @@ class TestExpanding:
         assert replicas.wanted_isr(0.1, LAG_S, 9, lambda _: True, log_start_offset=5) is None
 
     def test_order_is_that_of_the_replicas(self):
-        replicas = LeaderReplicas(1, 7, (3, 1, 2), (1,), 0, 0, 0.0)
+        replicas = RemoteReplicas(1, 7, (3, 1, 2), (1,), 0, 0, 0.0)
         fetch_all(replicas, (2, 3), 0)
         assert wanted(replicas, 0.0, 0) == (3, 1, 2)
 
     def test_same_members_in_another_order_are_no_change(self):
-        replicas = LeaderReplicas(1, 7, (3, 1, 2), (1, 2, 3), 0, 0, 0.0)
+        replicas = RemoteReplicas(1, 7, (3, 1, 2), (1, 2, 3), 0, 0, 0.0)
         assert wanted(replicas, 0.0, 0) is None
 
     def test_broker_that_is_shutting_down_is_not_taken_in(self):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.replication.read_replica import read_replica
 
 RACKS = {1: "a", 2: "b", 3: "b", 4: "b", 5: None}
 
 
 @pytest.fixture
-def replicas() -> LeaderReplicas:
+def replicas() -> RemoteReplicas:
     """Broker 1 leads; 2 has 8 records, 3 has 9, 4 has all 10 but is not in sync yet, 5 has all 10."""
-    replicas = LeaderReplicas(1, 0, (1, 2, 3, 4, 5), (1, 2, 3, 5), 0, 0, 0.0)
+    replicas = RemoteReplicas(1, 0, (1, 2, 3, 4, 5), (1, 2, 3, 5), 0, 0, 0.0)
     for follower, end in ((2, 8), (3, 9), (4, 10), (5, 10)):
         replicas.on_fetch(follower, end, 10, 0.1)
     return replicas

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, WAITING_ENTRY_BYTES, LaterReply, Reply, Steps
 from barnabas.broker.pipeline.served_api import serves
@@ -232,7 +232,7 @@ class _Read:
                 partition_index=wanted.partition, error_code=error_code(error), high_watermark=NO_OFFSET, records=b""
             )
         has_all = data.high_watermark == wanted.fetch_offset and data.preferred_read_replica == NOBODY_ELSE
-        if has_all and wanted.last_fetched_epoch < 0 and isinstance(partition, Partition):
+        if has_all and wanted.last_fetched_epoch < 0 and isinstance(partition, LeaderReplica):
             self._plan.caught_up.note(where, wanted, partition, data)
         return partition, data
 
@@ -269,7 +269,7 @@ class _Read:
 
         :raises KafkaError: OFFSET_NOT_AVAILABLE: this follower has yet to fetch what the reader asks for.
         """
-        if not isinstance(replica, Partition):
+        if not isinstance(replica, LeaderReplica):
             if offset > replica.log.log_end_offset:
                 message = f"{replica.topic_partition}: this replica has offsets up to {replica.log.log_end_offset}"
                 raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, message)

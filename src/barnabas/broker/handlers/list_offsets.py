@@ -37,7 +37,7 @@ from barnabas.protocol.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.leader_replica import LeaderReplica
 
 FIRST_VERSION_WITH = {
     EARLIEST_TIMESTAMP: 1,
@@ -89,7 +89,7 @@ async def _look_up(
     )
 
 
-async def _offset_for(partition: Partition, timestamp: int, version: int) -> OffsetAndTimestamp:
+async def _offset_for(partition: LeaderReplica, timestamp: int, version: int) -> OffsetAndTimestamp:
     log = partition.log
     if log.is_offline:
         raise StorageError(f"the log {partition.topic_partition} is offline")

@@ -10,7 +10,7 @@ records without keys: elsewhere the broker does not look at single records. At m
 out among its partitions, and at least one of each batch. It is not told where new leaders are (version 10): clients
 ask for metadata.
 
-What an acknowledgement means, and when it has to wait for the disk, stands in `barnabas.broker.partition`.
+What an acknowledgement means, and when it has to wait for the disk, stands in `barnabas.broker.leader_replica`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from barnabas.storage.append import AppendInfo, RecordRefusedError
 
 if TYPE_CHECKING:
     from barnabas.broker.acknowledgements import Waiter
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.leader_replica import LeaderReplica
     from barnabas.broker.pipeline.connection_state import ConnectionState
     from barnabas.broker.topics import Topics
     from barnabas.records.header import Buffer
@@ -120,7 +120,7 @@ class _Append:
         self._place = topic, number
         self._held_back: dict[int, BarnabasError] = {}
         self.records: list[Buffer] = []
-        self.partition: Partition | None = None
+        self.partition: LeaderReplica | None = None
         self.outcomes: deque[Outcome] = deque()
         self.pack: PackAnswer | None = None
         """Makes the answer to a request for this partition alone, once that is in the log; None where an answer may
@@ -271,7 +271,7 @@ def _last_offset(info: AppendInfo) -> int:
     return info.last_offset
 
 
-def _is_packed(partition: Partition, acks: int) -> bool:
+def _is_packed(partition: LeaderReplica, acks: int) -> bool:
     """Whether answers are made from the pattern: nothing is waited for, or all wait for the high watermark."""
     return acks == Acks.ALL or partition.acknowledges_at_once(acks)
 

@@ -2,9 +2,9 @@
 (CVE-2018-1288).
 
 It reads up to the end of the log, and says with it how far the follower has come: that moves the high watermark
-(`barnabas.broker.partition`). Every request belongs to a session (`barnabas.broker.follower_sessions`). If nothing is
-new, the answer waits until something is, or until the follower sends another request. A high watermark that has moved
-does not end the wait, but is told with the next answer; who waits for that waits at the leader.
+(`barnabas.broker.leader_replica`). Every request belongs to a session (`barnabas.broker.follower_sessions`). If nothing
+is new, the answer waits until something is, or until the follower sends another request. A high watermark that has
+moved does not end the wait, but is told with the next answer; who waits for that waits at the leader.
 
 The follower's broker must be the one that is registered now, by its id and its broker epoch (KIP-903).
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.follower import Follower
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
@@ -63,10 +63,10 @@ class Bench:
         self.log = Log.open(folder, CLICKS, LogConfig(), ManualClock(), self.disk)
         self.follower = self.follow(0)
 
-    def follow(self, epoch: int, **settings: str) -> Follower:
+    def follow(self, epoch: int, **settings: str) -> FollowerReplica:
         named = {name.replace("_", "."): value for name, value in settings.items()}
         config = topic_config(BrokerConfig(), {"segment.bytes": str(SEGMENT_BYTES), **named})
-        return Follower(CLICKS, self.log, epoch, config, leader=2, topic_id=bytes(16))
+        return FollowerReplica(CLICKS, self.log, epoch, config, leader=2, topic_id=bytes(16))
 
     async def append(self, base_offset: int, high_watermark: int = 0, log_start: int = 0, epoch: int = 0) -> None:
         waiting = self.follower.append(batch(base_offset, epoch), high_watermark, log_start)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.replica import GONE_BYTES
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
@@ -59,7 +59,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.disk = SlowFiles()
         self.log = Log.open(folder, CLICKS, LogConfig(), ManualClock(), self.disk)
-        self.partition = Partition(CLICKS, self.log, 0, self.config())
+        self.partition = LeaderReplica(CLICKS, self.log, 0, self.config())
 
     def config(self, **settings: object) -> Any:
         named = {name.replace("_", "."): str(value) for name, value in settings.items()}
@@ -196,7 +196,7 @@ def test_large_appends_are_written_beside_the_loop_and_keep_their_order(
 ) -> None:
     async def scenario(bench: Bench) -> None:
         bench.partition.configure(bench.config(segment_bytes=3 * len(batch(40))))
-        monkeypatch.setattr("barnabas.broker.partition.AT_ONCE_BYTES_MAX", 3 * len(batch()))
+        monkeypatch.setattr("barnabas.broker.leader_replica.AT_ONCE_BYTES_MAX", 3 * len(batch()))
         large = batch(40)
         waiting = [bench.partition.append_all([each]) for each in (large, batch(), b"\xff" * 900, large, batch())]
         assert all(isinstance(each, asyncio.Future) for each in waiting)
@@ -235,7 +235,7 @@ def test_index_that_is_missing_is_made_anew_beside_the_loop(run: Run, tmp_path: 
         reopened = Log.open(tmp_path / "clicks-0", CLICKS, LogConfig(), ManualClock(), OsFileSystem(), clean=True)
         for path in (tmp_path / "clicks-0").glob("*.index"):
             path.unlink()
-        partition = Partition(CLICKS, reopened, 0, bench.config())
+        partition = LeaderReplica(CLICKS, reopened, 0, bench.config())
         told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         partition.watch(told.set_result)
         assert partition.read(1, 10_000, min_one_batch=True) is None

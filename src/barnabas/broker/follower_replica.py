@@ -37,7 +37,7 @@ AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
 """Larger appends are written by a thread, so that they do not hold up the event loop."""
 
 
-class Follower(Replica):
+class FollowerReplica(Replica):
     """The replica that follows in one leader epoch. Used from the event loop's thread only.
 
     :param leader: whom it follows.

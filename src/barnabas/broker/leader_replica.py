@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.topic_config import TopicConfig
     from barnabas.model import FileRegion, TopicPartition
     from barnabas.records.header import Buffer
-    from barnabas.replication.in_sync import LeaderReplicas
+    from barnabas.replication.in_sync import RemoteReplicas
     from barnabas.storage.append import AppendInfo
     from barnabas.storage.append_group import Outcome
     from barnabas.storage.log import Log
@@ -57,16 +57,16 @@ ATTRIBUTES_END = 23
 
 
 OnChange = Callable[[int], None]
-"""See `Partition.watch_changes`."""
+"""See `LeaderReplica.watch_changes`."""
 
-OnIsrWanted = Callable[["Partition"], None]
+OnIsrWanted = Callable[["LeaderReplica"], None]
 
 
-def _ignore(_partition: Partition) -> None:
+def _ignore(_partition: LeaderReplica) -> None:
     """Where nobody proposes another ISR."""
 
 
-class Partition(Replica):
+class LeaderReplica(Replica):
     """The replica that leads. Used from the event loop's thread only.
 
     :param work: runs work that may wait for the disk.
@@ -94,14 +94,14 @@ class Partition(Replica):
         work: DiskWork = ON_ANY_THREAD,
         *,
         leader: int = 0,
-        followers: LeaderReplicas | None = None,
+        followers: RemoteReplicas | None = None,
     ) -> None:
         self.followers = followers
         self.on_isr_wanted: OnIsrWanted = _ignore
         """Called when there may be another ISR to propose."""
         self._changes: dict[OnChange, None] = {}
         self._fenced: KafkaError | None = None
-        self._next: Partition | None = None
+        self._next: LeaderReplica | None = None
         """The role after this one, where it leads as well."""
         self._unexposed_bytes = 0
         self._readable = Acknowledgements()
@@ -162,7 +162,7 @@ class Partition(Replica):
         super().resign(error, leads_on=leads_on)
         self._tell_followers(GONE_BYTES)
 
-    def succeed(self, last: Partition) -> None:
+    def succeed(self, last: LeaderReplica) -> None:
         """Let those who wait in the role before wait in this one: the log still holds what they wait for, for only
         those that follow cut it. Who was refused would send it again, and it would be there twice."""
         last._next = self

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.acknowledgements import Waiter
-from barnabas.broker.partition import Partition
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.replica import GONE_BYTES, URGENT_BYTES
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
@@ -19,7 +19,7 @@ from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import Acks, TopicPartition
 from barnabas.records import BatchBuilder
-from barnabas.replication.in_sync import LeaderReplicas
+from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.checkpoints import EpochStart
 from tests.log_steps import append_now
@@ -43,8 +43,8 @@ class Bench:
         self.log = Log.open(folder, CLICKS, LogConfig(), ManualClock(), OsFileSystem())
         named = {name.replace("_", "."): str(value) for name, value in settings.items()}
         config = topic_config(BrokerConfig(), named)
-        self.replicas = LeaderReplicas(1, 4, (1, 2, 3), isr, log_end_offset=0, high_watermark=0, now_s=0.0)
-        self.partition = Partition(CLICKS, self.log, 4, config, leader=1, followers=self.replicas)
+        self.replicas = RemoteReplicas(1, 4, (1, 2, 3), isr, log_end_offset=0, high_watermark=0, now_s=0.0)
+        self.partition = LeaderReplica(CLICKS, self.log, 4, config, leader=1, followers=self.replicas)
         self.readable: list[int] = []
         if is_read:
             self.partition.watch(self.readable.append)
@@ -148,8 +148,8 @@ def test_with_a_flush_policy_a_new_leader_flushes_what_it_has_for_those_who_read
         bench.append(Acks.LEADER)
         bench.partition.resign(RESIGNED)
         await bench.partition.end()
-        replicas = LeaderReplicas(1, 5, (1, 2, 3), (1, 2), log_end_offset=1, high_watermark=0, now_s=0.0)
-        again = Partition(CLICKS, bench.log, 5, bench.partition.config, leader=1, followers=replicas)
+        replicas = RemoteReplicas(1, 5, (1, 2, 3), (1, 2), log_end_offset=1, high_watermark=0, now_s=0.0)
+        again = LeaderReplica(CLICKS, bench.log, 5, bench.partition.config, leader=1, followers=replicas)
         readable = asyncio.Event()
         again.watch(lambda _: readable.set())
         again.on_follower_fetch(2, -1, 1, 1.0)
@@ -180,7 +180,7 @@ def test_with_a_flush_policy_the_leader_counts_with_what_it_has_flushed(tmp_path
 
 def test_isr_is_asked_for_when_a_follower_outside_has_caught_up(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
-        asked: list[Partition] = []
+        asked: list[LeaderReplica] = []
         bench.partition.on_isr_wanted = asked.append
         bench.append(Acks.LEADER)
         bench.fetch(2, 1)
@@ -208,7 +208,7 @@ def test_who_is_no_follower_is_told_so(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         with pytest.raises(KafkaError, match="not a replica"):
             bench.fetch(7, 0)
-        alone = Partition(CLICKS, bench.log, 5, bench.partition.config)
+        alone = LeaderReplica(CLICKS, bench.log, 5, bench.partition.config)
         with pytest.raises(KafkaError, match="no follower"):
             alone.on_follower_fetch(2, -1, 0, 0.0)
 
