@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from barnabas.protocol.apis import Api, declared_apis
 from barnabas.protocol.declare import fields_of
 from barnabas.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from barnabas.protocol.messages.alter_partition_reassignments import (
@@ -971,6 +972,13 @@ BUILDERS: dict[str, Builder] = {
 
 def samples(names: Names, name: str, version: int) -> list[Any]:
     """Return requests to an API in a version."""
-    builder = BUILDERS.get(name)
-    assert builder is not None, f"add requests to {name} to {__name__}"
-    return builder(names, version)
+    return BUILDERS[name](names, version)
+
+
+def conversation_apis() -> list[Api]:
+    """Return the APIs of the conversation, in the order in which the scenes send them.
+
+    The broker of the conversation serves no other API, so a new API changes no recorded answer.
+    """
+    by_name = {api.name: api for api in declared_apis().values()}
+    return [by_name[name] for name in BUILDERS]

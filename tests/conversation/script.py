@@ -15,7 +15,6 @@ from typing import Any
 from unittest import mock
 
 from barnabas.broker.broker import Broker
-from barnabas.protocol.apis import APIS
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.fetch import ForgottenTopic, ReplicaState
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -47,7 +46,7 @@ class Play:
 
     def __init__(self, seed: str, *, alone: bool = False, **settings: Any) -> None:
         self.random = random.Random(seed)
-        self.stage = Stage(alone=alone, **settings)
+        self.stage = Stage([api.key for api in s.conversation_apis()], alone=alone, **settings)
         self.names = Names()
         self.admin = self.stage.line("admin", "admin")
         topics = [
@@ -103,14 +102,14 @@ def alone(play: Play) -> None:
     """Every sample of every API in every version, one after the other."""
     play.join_alone("members", play.line("member"))
     play.new_producer(play.admin)
-    for api in APIS.values():
+    for api in s.conversation_apis():
         asked = [(each, version) for version in api.versions for each in s.samples(play.names, api.name, version)]
         play.ask_each(api.name, asked)
 
 
 def inter_broker(play: Play) -> None:
     """The same on the listener for brokers, and what that one does not serve."""
-    for api in APIS.values():
+    for api in s.conversation_apis():
         if api.name in INTER_BROKER_APIS:
             asked = [(each, version) for version in api.versions for each in s.samples(play.names, api.name, version)]
         else:
@@ -124,7 +123,7 @@ def pipelined(play: Play) -> None:
     play.new_producer(play.admin)
     for number in range(8):
         asked = []
-        for api in APIS.values():
+        for api in s.conversation_apis():
             version = api.versions[-1 - number * len(api.versions) // 8]
             asked += [
                 (each, version)
@@ -150,7 +149,7 @@ def closes(name: str, version: int, request: Any) -> bool:
 def byte_by_byte(play: Play) -> None:
     """A sample of each API in segments of one byte, and in segments that end within the next request."""
     line = play.line("bytes")
-    for api in APIS.values():
+    for api in s.conversation_apis():
         if api.name == "JoinGroup":
             continue
         version = api.versions[-1]
@@ -175,8 +174,8 @@ class PlainRandomMessages(RandomMessages):
 
 def wild(play: Play) -> None:
     """Random requests to every API in every version, and damaged ones."""
-    messages = PlainRandomMessages(20_261_127)
-    for api in APIS.values():
+    messages = PlainRandomMessages(20_261_127, s.conversation_apis())
+    for api in s.conversation_apis():
         line = play.line(api.name, "wild")
         for version in api.versions:
             for _ in range(2):
@@ -206,7 +205,7 @@ def sized(frame: bytes) -> bytes:
 
 def malformed(play: Play) -> None:
     """What ends a connection: unknown APIs and versions, frames that are none, requests that are too large."""
-    for api in APIS.values():
+    for api in s.conversation_apis():
         for version in (api.versions.stop, api.versions.start - 1, 32_767):
             line = play.line(f"{api.name} version {version}")
             request = s.samples(play.names, api.name, api.versions[-1])[0]
@@ -603,7 +602,7 @@ def repeated(play: Play) -> None:
     member = play.line("member")
     play.join_alone("members", member)
     play.new_producer(play.admin)
-    for api in APIS.values():
+    for api in s.conversation_apis():
         line = play.line(api.name, "repeats")
         for version in {api.versions[-1], api.versions[len(api.versions) // 2]}:
             if api.name == "JoinGroup":
@@ -943,7 +942,7 @@ def slices(play: Play) -> None:
         for size in (18_000, 21_000, 60_000, 300_000, 900_000):
             line.ask_all([(s.produce(names, 9, [("plain", 0, batch(b"x" * size))]), 9)] * 3)
             line.ask(s.fetch(names, 12, [("plain", 0, 0)], max_bytes=size), 12)
-        for api in APIS.values():
+        for api in s.conversation_apis():
             padded(play, api.name, api.versions[-1])
     too_much(play)
 
@@ -1219,7 +1218,7 @@ def first_requests(play: Play) -> None:
     names = play.names
     line = play.line("first", "first")
     for name in ("ListGroups", "DescribeGroups", "DeleteGroups", "OffsetDelete", "OffsetFetch", "Heartbeat"):
-        api = next(each for each in APIS.values() if each.name == name)
+        api = next(each for each in s.conversation_apis() if each.name == name)
         for each in s.samples(names, name, api.versions[-1])[:2]:
             line.ask(each, api.versions[-1])
     lines = [play.line(f"first {n}", "first") for n in range(4)]
@@ -1233,7 +1232,7 @@ def first_requests(play: Play) -> None:
     lines[3].ask_all([(s.commit(names, 8, "one", [("plain", 0, n)]), 8) for n in range(3)])
     lines[3].ask(s.offset_fetch(names, 7, "one", None), 7)
     for name in ("Metadata", "DeleteTopics", "CreateTopics", "ElectLeaders", "AlterPartitionReassignments"):
-        api = next(each for each in APIS.values() if each.name == name)
+        api = next(each for each in s.conversation_apis() if each.name == name)
         for version in api.versions:
             for each in s.samples(names, name, version):
                 line.ask(each, version)
@@ -1252,7 +1251,7 @@ def administration(play: Play) -> None:
             ]
         )
         for api in ("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs", "CreatePartitions", "DeleteRecords"):
-            found = next(each for each in APIS.values() if each.name == api)
+            found = next(each for each in s.conversation_apis() if each.name == api)
             used = found.versions[min(version, len(found.versions) - 1)]
             line.ask_all([(each, used) for each in s.samples(names, api, used)])
         line.ask(s.produce(names, 9, [(name, n, batch(b"x")) for n in range(3)]), 9)

@@ -16,6 +16,7 @@ from typing import Any
 
 from barnabas.broker.broker import Broker
 from barnabas.broker.chance import Chance
+from barnabas.broker.handlers import SERVED
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.surroundings import Surroundings
 from barnabas.coordination import registry
@@ -120,11 +121,12 @@ class WorkingLoop(SimulatedLoop):
 class Stage:
     """A broker and what a script needs to talk to it.
 
+    :param api_keys: the APIs that the broker serves to clients.
     :param settings: of the broker, besides the usual ones.
     :param alone: whether broker 2 is not there; then there is no internal topic yet either.
     """
 
-    def __init__(self, *, alone: bool = False, **settings: Any) -> None:
+    def __init__(self, api_keys: Sequence[int], *, alone: bool = False, **settings: Any) -> None:
         self.world = World(1)
         self.world.loop.close()
         self.loop = self.world.loop = WorkingLoop()
@@ -150,7 +152,8 @@ class Stage:
             "replica_fetch_backoff_ms": 5_000,
             **settings,
         }
-        self.broker = Broker(BrokerConfig(**config), self._surroundings(host))
+        served = {key: SERVED[key] for key in api_keys}
+        self.broker = Broker(BrokerConfig(**config), self._surroundings(host), served)
         with self.loop.found_quickly():
             start = host.task(self.broker.start())
             self.loop.run_until_complete(start)

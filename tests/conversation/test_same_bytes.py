@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.protocol.apis import APIS
+from tests.conversation.samples import conversation_apis
 from tests.conversation.script import SCENES, perform
 from tests.conversation.transcript import compare, expected_counts, load, recording, uncertain_client_ids
 
@@ -21,6 +21,6 @@ def test_answers_are_the_recorded_bytes(name: str) -> None:
     assert None not in uncertain_client_ids(lines)
 
 
-def test_every_version_of_every_api_is_sent_and_answered() -> None:
+def test_every_version_of_every_api_of_the_conversation_is_sent_and_answered() -> None:
     answered = {(key.api_key, key.version) for key in expected_counts(perform("alone")) if key.error_code is not None}
-    assert answered == {(api.key, version) for api in APIS.values() for version in api.versions}
+    assert answered == {(api.key, version) for api in conversation_apis() for version in api.versions}

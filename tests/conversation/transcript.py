@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from barnabas.errors import BarnabasError
-from barnabas.protocol.apis import APIS
+from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.declare import fields_of
 from barnabas.protocol.frames import API_VERSIONS_KEY, decode_request, decode_response, read_request_header
 
@@ -254,9 +254,9 @@ def describe(line: LineRecord, answer: bytes) -> str:
 
 def describe_request(exchange: Exchange) -> str:
     """Return a request as text."""
-    if exchange.key is None or exchange.key not in APIS:
+    if exchange.key is None or exchange.key not in declared_apis():
         return f"{len(exchange.frame)} bytes: {exchange.frame[:200].hex(' ', 4)}"
-    api = APIS[exchange.key]
+    api = declared_apis()[exchange.key]
     head = f"{api.name} version {exchange.version}, correlation id {exchange.correlation_id}"
     frame = exchange.frame[4:]
     try:
@@ -271,14 +271,14 @@ def describe_request(exchange: Exchange) -> str:
 
 def answered_version(exchange: Exchange) -> int:
     """Return the version of the answer to a request: of an unknown version of ApiVersions it is 0 (KIP-511)."""
-    if exchange.key == API_VERSIONS_KEY and exchange.version not in APIS[API_VERSIONS_KEY].versions:
+    if exchange.key == API_VERSIONS_KEY and exchange.version not in declared_apis()[API_VERSIONS_KEY].versions:
         return 0
     return exchange.version
 
 
 def decode_answer(exchange: Exchange, answer: bytes) -> Any:
     """Return the decoded message of an answer; None if the schemas do not know it."""
-    api = APIS.get(-1 if exchange.key is None else exchange.key)
+    api = declared_apis().get(-1 if exchange.key is None else exchange.key)
     if api is None:
         return None
     try:

@@ -31,7 +31,7 @@ from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.errors import BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.net.limits import Limits
-from barnabas.protocol.apis import APIS
+from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -244,7 +244,7 @@ async def call(broker: Broker, request: Any, version: int | None = None) -> Any:
     frame = b"".join(request_frame(request, version, 1, "me"))  # type: ignore[arg-type]
     reply = broker.requests.new_handler(FakeLink()).carry_out([bytearray(frame)[4:]])
     answer = reply.answer + (await reply.later if reply.later is not None else [])
-    return decode_response(APIS[spec.api_key].response, version, b"".join(answer)[4:])  # type: ignore[arg-type]
+    return decode_response(declared_apis()[spec.api_key].response, version, b"".join(answer)[4:])  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)

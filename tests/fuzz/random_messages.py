@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterable
 from typing import Any
 
-from barnabas.protocol.apis import APIS, Api
+from barnabas.protocol.apis import Api, declared_apis
 from barnabas.protocol.codec import Buffer
 from barnabas.protocol.declare import FieldSpec, fields_of
 from barnabas.protocol.frames import request_frame
@@ -18,15 +19,19 @@ BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 
 
 class RandomMessages:
-    """Makes request frames from a seed."""
+    """Makes request frames from a seed.
 
-    def __init__(self, seed: int) -> None:
+    :param apis: those that `frame` chooses from.
+    """
+
+    def __init__(self, seed: int, apis: Iterable[Api] = ()) -> None:
         self.random = random.Random(seed)
+        self._apis = list(apis) or list(declared_apis().values())
         self._batches = [self._batch(kind) for kind in Compression]
 
     def frame(self) -> bytes:
         """Return the next request frame, without its size; about half of them are damaged."""
-        api: Api = self.random.choice(list(APIS.values()))
+        api = self.random.choice(self._apis)
         version = self.random.choice(api.versions)
         chunks = request_frame(self.struct(api.request, version), version, self.random.randrange(2**31), "fuzz")
         whole = b"".join(bytes(chunk) for chunk in chunks if isinstance(chunk, Buffer))
@@ -61,6 +66,8 @@ class RandomMessages:
                 value = choose.random() < 0.5
             case Fixed(code="16s"):
                 value = choose.choice([bytes(16), choose.randbytes(16)])
+            case Fixed(code="H"):
+                value = choose.choice([0, 1, 9092, 2**16 - 1])
             case Fixed(code=code):
                 half = 2 ** (BITS[code] - 1)
                 value = choose.choice([0, 0, 0, 1, 1, 2, -1, -2, -3, 100, half - 1, -half, choose.randrange(half)])

@@ -23,7 +23,7 @@ from barnabas.coordination.zookeeper.server.requests import read_connect
 from barnabas.errors import BarnabasError
 from barnabas.groups.records import decode_change
 from barnabas.groups.subscriptions import decode_assignment, subscribed_topics
-from barnabas.protocol.apis import APIS
+from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.codec import Buffer, decode, encode
 from barnabas.protocol.compiler import ARRAY_ENTRIES_MAX, TAGS_MAX, EntryBudget, decoder, decoder_in_slices
 from barnabas.protocol.declare import message_of
@@ -96,7 +96,7 @@ def damaged(chooser: random.Random, data: bytes, first: int = 0) -> bytes:
 def versions(of: str) -> Iterator[tuple[type, int]]:
     """All messages in all their versions; in a usual run in the newest, and in one other that the seed chooses."""
     chooser = random.Random(SEED)
-    for api in APIS.values():
+    for api in declared_apis().values():
         cls = api.request if of == "request" else api.response
         chosen_ones = sorted({api.versions[-1], chooser.choice(api.versions)}) if ROUNDS == 1 else api.versions
         yield from ((cls, version) for version in chosen_ones)

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.errors import BarnabasError
-from barnabas.protocol.apis import APIS
+from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.codec import decode, encode_bytes
 from barnabas.protocol.declare import FieldSpec, fields_of, message_of
 from barnabas.protocol.types import Array, Blob, Fixed, Nested, Nullable, RecordBytes, Text, WireType
 from tests.searches import examples
 
-MESSAGES = [cls for api in APIS.values() for cls in (api.request, api.response)]
+MESSAGES = [cls for api in declared_apis().values() for cls in (api.request, api.response)]
 INTEGER_BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 
 
@@ -38,6 +38,8 @@ def values(kind: WireType | type, version: int) -> st.SearchStrategy[Any]:
             made = st.booleans()
         case Fixed(code="16s"):
             made = st.binary(min_size=16, max_size=16)
+        case Fixed(code="H"):
+            made = st.integers(0, 2**16 - 1)
         case Fixed(code=code):
             half = 2 ** (INTEGER_BITS[code] - 1)
             made = st.integers(-half, half - 1)

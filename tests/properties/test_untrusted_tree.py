@@ -17,7 +17,7 @@ from barnabas.broker.broker import Broker
 from barnabas.coordination.tree import NodeError, Tree
 from barnabas.errors import BarnabasError
 from barnabas.model import Acks, TopicPartition
-from barnabas.protocol.apis import APIS
+from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -248,7 +248,7 @@ class Scene:
             self.broker(number).requests.new_handler(FakeLink("client", 1, "here")).carry_out([bytearray(frame)[4:]])
         )
         answer = reply.answer + (await reply.later if reply.later is not None else [])
-        return decode_response(APIS[spec.api_key].response, version, b"".join(map(content_of, answer))[4:])  # type: ignore[arg-type]
+        return decode_response(declared_apis()[spec.api_key].response, version, b"".join(map(content_of, answer))[4:])  # type: ignore[arg-type]
 
     async def metadata_decodes(self, number: int) -> None:
         for version in message_of(MetadataRequest).versions:

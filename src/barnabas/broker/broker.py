@@ -36,6 +36,7 @@ from barnabas.broker.open_files import OpenFiles, open_files_limit
 from barnabas.broker.parts import Parts
 from barnabas.broker.pipeline.connection_state import CLIENTS
 from barnabas.broker.pipeline.scheduler import RequestPipeline
+from barnabas.broker.pipeline.served_api import ServedApis
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.reassigning import Reassigning
 from barnabas.broker.replication import Replication
@@ -74,7 +75,10 @@ log = logging.getLogger(__name__)
 
 
 class Broker:
-    """One broker with its embedded tree. Used from the thread of the event loop in which it was started."""
+    """One broker with its embedded tree. Used from the thread of the event loop in which it was started.
+
+    :param served: the APIs for clients.
+    """
 
     identity: Identity
     _work: DiskWork
@@ -86,8 +90,11 @@ class Broker:
     parts: Parts
     requests: RequestPipeline
 
-    def __init__(self, config: BrokerConfig, surroundings: Surroundings | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, surroundings: Surroundings | None = None, served: ServedApis = SERVED
+    ) -> None:
         self.config = config
+        self._served = served
         around = self._around = surroundings or Surroundings()
         self.clock = GuardedClock(around.clock)
         self.port = 0
@@ -331,7 +338,7 @@ class Broker:
             identity=self.identity,
             turns=self.turns,
             clock=self.clock,
-            served=SERVED,
+            served=self._served,
         )
         self.requests = RequestPipeline(self.parts.bind_all(), self.turns, CLIENTS)
         listener.accept(self.requests.new_handler)

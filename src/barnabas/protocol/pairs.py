@@ -1,7 +1,6 @@
-"""The response that belongs to a request.
+"""The name of an API and its response, found from its request.
 
-Both are declared in one module, so who has the request needs no list of all APIs (`apis`), whose import takes longer
-than anything else that a client of a few calls does.
+One module declares both messages of an API, so a client imports the messages that it uses and no others.
 """
 
 from __future__ import annotations

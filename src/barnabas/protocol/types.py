@@ -70,6 +70,7 @@ class Nullable(WireType):
 BOOLEAN = Fixed("bool", "?")
 INT8 = Fixed("int8", "b")
 INT16 = Fixed("int16", "h")
+UINT16 = Fixed("uint16", "H")
 INT32 = Fixed("int32", "i")
 INT64 = Fixed("int64", "q")
 UUID = Fixed("uuid", "16s")

@@ -10,7 +10,7 @@ from typing import Any
 from barnabas.broker.broker import Broker
 from barnabas.broker.pipeline.scheduler import ConnectionRequests
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.protocol.apis import APIS
+from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.records import BatchBuilder
@@ -45,7 +45,7 @@ class Caller:
         frame = b"".join(request_frame(request, version, 1, "me"))  # type: ignore[arg-type]
         reply = self.requests.carry_out([bytearray(frame)[4:]])
         answer = reply.answer + (await reply.later if reply.later is not None else [])
-        return decode_response(APIS[spec.api_key].response, version, b"".join(answer)[4:])  # type: ignore[arg-type]
+        return decode_response(declared_apis()[spec.api_key].response, version, b"".join(answer)[4:])  # type: ignore[arg-type]
 
     def id_of(self, name: str) -> bytes:
         topic = self.broker.topics.get(name)

@@ -24,7 +24,7 @@ from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode, KafkaError, MalformedMessageError
 from barnabas.net.server_connection import FrameReply
-from barnabas.protocol.apis import APIS
+from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -71,7 +71,7 @@ class Bench:
         api_key = message_of(kind).api_key
         assert api_key is not None
         data = b"".join(answer)  # type: ignore[arg-type]
-        return decode_response(APIS[api_key].response, version, data[4:]) if data else None
+        return decode_response(declared_apis()[api_key].response, version, data[4:]) if data else None
 
 
 Run = Callable[[Callable[[Bench], Coroutine[Any, Any, None]]], None]

@@ -249,19 +249,19 @@ ATTACKS: dict[str, Attack] = {
 OTHER_WAYS: dict[str, Attack] = {"settings of brokers": alter_configs_of_brokers, "metadata tree": metadata_tree}
 
 READ_ONLY = {
-    "ApiVersions", "DescribeAcls", "DescribeCluster", "DescribeConfigs", "DescribeGroups", "DescribeLogDirs",
-    "DescribeProducers", "DescribeTopicPartitions", "Fetch", "FindCoordinator", "ListConfigResources", "ListGroups",
-    "ListOffsets", "ListPartitionReassignments", "OffsetFetch", "OffsetForLeaderEpoch",
+    "DescribeCluster", "DescribeConfigs", "DescribeGroups", "DescribeLogDirs", "DescribeProducers",
+    "DescribeTopicPartitions", "Fetch", "FindCoordinator", "ListConfigResources", "ListGroups", "ListOffsets",
+    "ListPartitionReassignments", "OffsetFetch", "OffsetForLeaderEpoch",
 }  # fmt: skip
 OF_GROUPS = {
     "DeleteGroups", "Heartbeat", "JoinGroup", "LeaveGroup", "OffsetCommit", "OffsetDelete", "SyncGroup",
 }  # fmt: skip
-WITHOUT_TOPICS = {"CreateAcls", "DeleteAcls", "InitProducerId", "UpdateFeatures"}
+PARTS_WITHOUT_TOPICS = {"clock", "fetch_sessions", "identity", "producer_ids", "served", "turns"}
 
 
-def test_each_api_is_tried_or_changes_no_topic() -> None:
-    names = {served.api.name for served in SERVED.values()}
-    assert names == {*ATTACKS, *READ_ONLY, *OF_GROUPS, *WITHOUT_TOPICS}
+def test_each_api_that_reaches_topics_is_tried_or_changes_none() -> None:
+    names = {served.api.name for served in SERVED.values() if not PARTS_WITHOUT_TOPICS.issuperset(served.parts)}
+    assert names == {*ATTACKS, *READ_ONLY, *OF_GROUPS}
 
 
 async def commit(caller: Caller, offset: int) -> None:

@@ -19,7 +19,7 @@ from barnabas.broker.pipeline.reply import WAITING_BYTES
 from barnabas.errors import ErrorCode
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
-from barnabas.protocol.apis import APIS
+from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -144,7 +144,7 @@ def test_thousand_waiting_requests_of_each_kind_leave_memory_for_the_largest_req
         assert QUEUED - 1_000 < len(sent) < QUEUED
         producer.arrive(sent)
         await wait_until(lambda: producer.sent)
-        response = decode_response(APIS[0].response, PRODUCE_VERSION, bytes(producer.sent[4:]))
+        response = decode_response(declared_apis()[0].response, PRODUCE_VERSION, bytes(producer.sent[4:]))
         assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE  # type: ignore[attr-defined]
         for stream in (*streams, producer):
             stream.close()

@@ -1,4 +1,9 @@
-"""The handlers, one file for each API. What stands in `SERVED` is what ApiVersions advertises."""
+"""The table of APIs that clients are served: one line imports the handlers of one file.
+
+`SERVED` holds every imported handler, and ApiVersions advertises `SERVED`.
+"""
+
+# ruff: noqa: F401 - `SERVED` uses the handlers
 
 from __future__ import annotations
 
@@ -40,46 +45,4 @@ from barnabas.broker.handlers.sync_group import sync_group
 from barnabas.broker.handlers.update_features import update_features
 from barnabas.broker.pipeline.served_api import ServedApi
 
-SERVED: dict[int, ServedApi] = {
-    served.api.key: served
-    for served in (
-        produce,
-        fetch,
-        list_offsets,
-        metadata,
-        offset_commit,
-        offset_fetch,
-        find_coordinator,
-        join_group,
-        heartbeat,
-        leave_group,
-        sync_group,
-        api_versions,
-        create_topics,
-        delete_topics,
-        delete_records,
-        init_producer_id,
-        describe_acls,
-        create_acls,
-        delete_acls,
-        alter_configs,
-        alter_replica_log_dirs,
-        describe_configs,
-        incremental_alter_configs,
-        create_partitions,
-        delete_groups,
-        describe_cluster,
-        describe_groups,
-        describe_log_dirs,
-        list_groups,
-        offset_delete,
-        offset_for_leader_epoch,
-        alter_partition_reassignments,
-        describe_producers,
-        describe_topic_partitions,
-        elect_leaders,
-        list_config_resources,
-        list_partition_reassignments,
-        update_features,
-    )
-}
+SERVED: dict[int, ServedApi] = {each.key: each for each in globals().values() if isinstance(each, ServedApi)}

@@ -27,8 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from barnabas.broker.pipeline.reply import LaterReply, Reply, StepsReply
-from barnabas.protocol.apis import APIS, Api
-from barnabas.protocol.declare import message_of
+from barnabas.protocol.apis import Api, api_of
 
 ENTRIES_MAX = 50_000
 """How many entries the arrays of a request may have in all: enough for each of 10,000 topics to be named twice."""
@@ -145,11 +144,10 @@ def serves(
     :param entries_max: how many entries the arrays of a request may have in all.
     :param bytes_max: how large a request may be.
     """
-    key = message_of(request).api_key
-    assert key is not None
+    api = api_of(request)
     return lambda function: ServedApi(
-        APIS[key],
-        key,
+        api,
+        api.key,
         function,
         _replying(function, ()),
         runs,
