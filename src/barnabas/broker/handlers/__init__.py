@@ -22,6 +22,7 @@ from barnabas.broker.handlers.describe_configs import describe_configs
 from barnabas.broker.handlers.describe_groups import describe_groups
 from barnabas.broker.handlers.describe_log_dirs import describe_log_dirs
 from barnabas.broker.handlers.describe_producers import describe_producers
+from barnabas.broker.handlers.describe_quorum import describe_quorum
 from barnabas.broker.handlers.describe_topic_partitions import describe_topic_partitions
 from barnabas.broker.handlers.elect_leaders import elect_leaders
 from barnabas.broker.handlers.fetch import fetch

@@ -1,0 +1,21 @@
+"""DescribeQuorum, versions 0 to 2: UNSUPPORTED_VERSION, because a cluster of Barnabas has no KRaft quorum.
+
+Kafka's clients raise UnsupportedVersionException and do not retry, as with a Kafka cluster that has ZooKeeper. The
+response of version 2 has the reason as text.
+"""
+
+from __future__ import annotations
+
+from barnabas.broker.pipeline.call import Call
+from barnabas.broker.pipeline.served_api import serves
+from barnabas.errors import ErrorCode
+from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+
+
+@serves(DescribeQuorumRequest, ends_with_client=True)
+def describe_quorum(request: DescribeQuorumRequest, call: Call) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        error_message="this cluster has no KRaft quorum; DescribeCluster lists its brokers",
+        topics=[],
+    )
