@@ -94,7 +94,7 @@ class OurSender:
         self._something_is_done.clear()
 
     def flush(self) -> None:
-        self._producer.close(FLUSH_S)
+        self._producer.close(timeout_s=FLUSH_S)
 
 
 class Load:

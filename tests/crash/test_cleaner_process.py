@@ -90,7 +90,7 @@ class Load:
                 self.sent += 1
                 delivery = self._producer.send(TOPIC, b"%d" % number + b"." * 50, key=b"%d" % (number % KEYS))
                 delivery.add_done_callback(lambda done, number=number: self._note(done, number))
-            self._producer.close(TIMEOUT_S)
+            self._producer.close(timeout_s=TIMEOUT_S)
         except BaseException as error:  # noqa: BLE001 - told by the main thread
             self.failures.append(error)
 
@@ -120,7 +120,7 @@ def read_all(bootstrap: str) -> list[tuple[int, bytes, int]]:
 
 
 def _read_on(consumer: barnabas.Consumer, place: barnabas.TopicPartition, found: list[tuple[int, bytes, int]]) -> int:
-    for record in consumer.poll(1_000, 0.1):
+    for record in consumer.poll(max_records=1_000, timeout_s=0.1):
         assert record.key is not None
         assert record.value is not None
         found.append((record.offset, record.key, int(record.value.rstrip(b"."))))

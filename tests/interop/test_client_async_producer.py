@@ -96,7 +96,7 @@ def test_memory_that_stays_full_raises(broker):
         with pytest.raises(barnabas.BufferFullError, match="50000 bytes"):
             await producer.send_many("clicks", [bytes(1000)] * 100)
         with pytest.raises(barnabas.TimedOutError, match="still on their way"):
-            await producer.close(0.01)
+            await producer.close(timeout_s=0.01)
 
     asyncio.run(main())
 

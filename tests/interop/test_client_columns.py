@@ -43,7 +43,7 @@ def filled(bootstrap, topic):
 def read_columns(consumer, count, max_records=100_000):
     batches = []
     while sum(batch.num_rows for batch in batches) < count:
-        batches.append(consumer.poll_arrow(max_records, timeout_s=60))
+        batches.append(consumer.poll_arrow(max_records=max_records, timeout_s=60))
         assert 0 < batches[-1].num_rows <= max_records
     return pyarrow.Table.from_batches(batches)
 

@@ -158,6 +158,8 @@ def test_commit_in_the_loop_includes_the_record_in_hand_and_keeps_metadata(broke
         assert consumer.committed(tp).offset == 5
         consumer.commit({tp: OffsetAndMetadata(7, "by hand")})
         assert consumer.committed(tp)[:2] == (7, "by hand")
+        several = [TopicPartition(filled, partition) for partition in range(4)]
+        assert consumer.committed(several) == {each: consumer.committed(each) for each in several}
 
 
 def test_seek_rewinds_and_skips(broker, filled):

@@ -254,7 +254,7 @@ def test_a_full_buffer_blocks_and_then_raises(broker):
     with pytest.raises(barnabas.BufferFullError, match="50000 bytes"):
         producer.send_many("clicks", [bytes(1000)] * 100)
     with pytest.raises(barnabas.TimedOutError, match="still on their way"):
-        producer.close(0.01)
+        producer.close(timeout_s=0.01)
 
 
 def test_a_batch_that_the_topic_finds_too_large_is_split(broker):

@@ -58,13 +58,15 @@ def test_groups_have_all_that_is_stored_whichever_way_they_read(broker: BrokerPr
     send(broker.bootstrap)
     with consumer(broker.bootstrap, "polls") as polls:
         left = [COUNT]
-        wait_until(lambda: left.append(left[-1] - len(polls.poll(7, 0.2))) or left[-1] <= 0, "records")  # type: ignore[func-returns-value]
+        wait_until(
+            lambda: left.append(left[-1] - len(polls.poll(max_records=7, timeout_s=0.2))) or left[-1] <= 0, "records"
+        )  # type: ignore[func-returns-value]
     assert audit(broker.bootstrap, "polls") == (0, ALL_COMPLETE)
 
     with consumer(broker.bootstrap, "columns") as columns:
         left = [COUNT]
         wait_until(
-            lambda: left.append(left[-1] - len(columns.poll_arrow(11, 0.2))) or left[-1] <= 0,  # type: ignore[func-returns-value]
+            lambda: left.append(left[-1] - len(columns.poll_arrow(max_records=11, timeout_s=0.2))) or left[-1] <= 0,  # type: ignore[func-returns-value]
             "records",
         )
     assert audit(broker.bootstrap, "columns") == (0, ALL_COMPLETE)
@@ -107,9 +109,11 @@ for record in consumer:
     assert 60 <= told <= 90
     assert all("lost" not in each[2] for each in windows)
     with consumer(broker.bootstrap, "killed") as another:
-        wait_until(lambda: len(another.poll(50, 0.2)) == 0 and lag(another) == 0, "all is read")
+        wait_until(lambda: len(another.poll(max_records=50, timeout_s=0.2)) == 0 and lag(another) == 0, "all is read")
         another.seek((TOPIC, 0), 40)
-        wait_until(lambda: len(another.poll(50, 0.2)) == 0 and lag(another) == 0, "some is read again")
+        wait_until(
+            lambda: len(another.poll(max_records=50, timeout_s=0.2)) == 0 and lag(another) == 0, "some is read again"
+        )
     code, windows = audit(broker.bootstrap, "killed")
     assert (code, sum(each[1] for each in windows)) == (0, COUNT + told)
     assert all(each[2].startswith("complete") for each in windows)
@@ -127,11 +131,14 @@ def test_what_a_group_skips_is_lost_to_it_and_what_it_has_not_reached_is_open(br
     send(broker.bootstrap)
     with consumer(broker.bootstrap, "skips", enable_auto_commit=False) as reader:
         read: list[barnabas.Record] = []
-        wait_until(lambda: read.extend(reader.poll(9, 0.2)) or len(read) >= 20, "some records")  # type: ignore[func-returns-value]
+        wait_until(lambda: read.extend(reader.poll(max_records=9, timeout_s=0.2)) or len(read) >= 20, "some records")  # type: ignore[func-returns-value]
         place = read[-1].partition
         at = reader.position((TOPIC, place))
         reader.seek((TOPIC, place), at + 5)
-        wait_until(lambda: any(each.partition == place for each in reader.poll(4, 0.2)), "one behind the gap")
+        wait_until(
+            lambda: any(each.partition == place for each in reader.poll(max_records=4, timeout_s=0.2)),
+            "one behind the gap",
+        )
         reader.commit()
     code, windows = audit(broker.bootstrap, "skips")
     assert code == 1
@@ -153,7 +160,12 @@ def test_group_is_watched_without_reading_the_log_again(broker: BrokerProcess, m
     with consumer(broker.bootstrap, "watched") as reader:
         for times in (1, 2):
             left = [COUNT]
-            wait_until(lambda left=left: left.append(left[-1] - len(reader.poll(50, 0.2))) or left[-1] <= 0, "records")  # type: ignore[misc]
+            wait_until(
+                lambda left=left: (
+                    left.append(left[-1] - len(reader.poll(max_records=50, timeout_s=0.2))) or left[-1] <= 0
+                ),
+                "records",
+            )  # type: ignore[misc]
             reader.commit()
             begins.clear()
             with monkeypatch.context() as patched:

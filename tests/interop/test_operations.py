@@ -146,8 +146,11 @@ class Site:
         found: list[bytes | None] = []
         with barnabas.Consumer(self.cluster.bootstrap, auto_offset_reset="earliest") as consumer:
             consumer.subscribe("clicks")
-            wait_until(lambda: found.extend(each.value for each in consumer.poll(1)) or len(found) >= count, "records")
-            found.extend(each.value for each in consumer.poll(0.5))
+            wait_until(
+                lambda: found.extend(each.value for each in consumer.poll(timeout_s=1)) or len(found) >= count,
+                "records",
+            )
+            found.extend(each.value for each in consumer.poll(timeout_s=0.5))
         return found
 
 

@@ -32,7 +32,7 @@ def records_of(broker: BrokerProcess, topic: str, count: int) -> list[Record]:
         consumer.assign(ends)
         consumer.seek_to_beginning()
         while len(found) < sum(ends.values()):
-            found += consumer.poll(10)
+            found += consumer.poll(max_records=10)
     assert len(found) == count
     return sorted(found, key=lambda record: record.value or b"")
 

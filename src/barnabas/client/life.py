@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from barnabas.errors import ClosedError
+from barnabas.errors import ClosedError, TimedOutError
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +69,11 @@ class Life(ABC):
     def inherited(self) -> bool:
         """Whether this is a copy in a forked child."""
         return self._pid != os.getpid()
+
+    def check_process(self) -> None:
+        """:raises ClosedError: this is a copy in a forked child."""
+        if self.inherited:
+            raise forked_error(self._pid)
 
     def claim_end(self) -> bool:
         """Whether the caller is the first that ends the client, and so has to do it."""
@@ -122,10 +127,18 @@ class ApplicationLoop(Life):
         self._ending: asyncio.Task[None] | None = None  # an event loop holds its tasks but weakly
         self.has_begun()
 
-    async def until_ended(self) -> None:
-        """Wait until it has come, for whoever may not claim the end any more."""
-        if self.loop is asyncio.get_running_loop():  # else nobody is left there who could end it
-            await self.ended.wait()
+    async def until_ended(self, timeout_s: float | None = None) -> None:
+        """Wait until another task, which closes the client already, has done so.
+
+        :raises TimedOutError: that took longer than `timeout_s`.
+        """
+        if self.loop is not asyncio.get_running_loop():  # no task is left that could close the client
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.ended.wait()
+        except TimeoutError:
+            raise TimedOutError(f"another task was still closing this client after {timeout_s:g} s") from None
 
     def end_soon(self) -> bool:
         loop = self.loop

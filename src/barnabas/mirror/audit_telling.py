@@ -95,7 +95,7 @@ class AuditTelling:
             for tp, (begin, _end) in to_read.items():
                 consumer.seek(tp, begin)
             while any([await consumer.position(tp) < end for tp, (_begin, end) in to_read.items()]):
-                records = await consumer.poll(POLL_RECORDS, POLL_S)
+                records = await consumer.poll(max_records=POLL_RECORDS, timeout_s=POLL_S)
                 if records:
                     limit.reschedule(loop.time() + TIMEOUT_MS / 1000)
                 for event in _events_in(record.value for record in records):

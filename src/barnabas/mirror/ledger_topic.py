@@ -116,8 +116,8 @@ class LedgerTopic:
             self._consumer = AsyncConsumer(dict(self._side.settings), auto_offset_reset="earliest")
             self._consumer.assign([self._tp])
         stuck_at_s = self._clock.monotonic() + STUCK_S
-        while (at := await self._consumer.position(self._tp, STUCK_S)) < end:
-            for record in await self._consumer.poll(5_000, POLL_S):
+        while (at := await self._consumer.position(self._tp, timeout_s=STUCK_S)) < end:
+            for record in await self._consumer.poll(max_records=5_000, timeout_s=POLL_S):
                 self._take(record.key, record.value)
                 stuck_at_s = self._clock.monotonic() + STUCK_S
             if self._clock.monotonic() >= stuck_at_s:

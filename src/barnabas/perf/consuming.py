@@ -119,7 +119,7 @@ def _read_iterating(consumer: Consumer, meter: Meter, records_max: int) -> None:
 def _read_polling(consumer: Consumer, meter: Meter, records_max: int) -> None:
     while meter.going and (left := records_max - meter.records) > 0:
         try:
-            records = consumer.poll(min(left, STRETCH_RECORDS_MAX), POLL_TIMEOUT_S)
+            records = consumer.poll(max_records=min(left, STRETCH_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
         except ClosedError:
             return  # by the watch: nothing more is to come
         if records:
@@ -133,7 +133,7 @@ def _arrow_reader() -> Read:
     def read(consumer: Consumer, meter: Meter, records_max: int) -> None:
         while meter.going and (left := records_max - meter.records) > 0:
             try:
-                batch = consumer.poll_arrow(min(left, ARROW_RECORDS_MAX), POLL_TIMEOUT_S)
+                batch = consumer.poll_arrow(max_records=min(left, ARROW_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
             except ClosedError:
                 return  # by the watch: nothing more is to come
             if batch.num_rows:

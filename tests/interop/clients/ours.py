@@ -69,7 +69,7 @@ class OurProducer:
         return [Place(place.partition, place.offset) for place in places]
 
     def close(self) -> None:
-        self._producer.close(TIMEOUT_S)
+        self._producer.close(timeout_s=TIMEOUT_S)
 
 
 class OurConsumer:

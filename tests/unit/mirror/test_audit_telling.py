@@ -54,7 +54,7 @@ class Log:
     async def position(self, _place: object) -> int:
         return self._at
 
-    async def poll(self, _records: int, _timeout_s: float) -> list[Any]:
+    async def poll(self, *, max_records: int, timeout_s: float) -> list[Any]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SlowTime)
         loop.passed_s += POLL_TAKES_S

@@ -56,10 +56,10 @@ class Consumer:
     def assign(self, _partitions: object) -> None:
         """There is only one."""
 
-    async def position(self, _tp: object, _timeout_s: float) -> int:
+    async def position(self, _tp: object, *, timeout_s: float) -> int:
         return self._at
 
-    async def poll(self, _count: int, timeout_s: float) -> list[Any]:
+    async def poll(self, *, max_records: int, timeout_s: float) -> list[Any]:
         if self.is_stuck:
             self._clock.advance(timeout_s)
             return []

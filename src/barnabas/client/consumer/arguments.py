@@ -57,6 +57,16 @@ def partition(tp: object) -> TopicPartition:
     raise TypeError(f"a partition is a pair of topic and number, for example ('clicks', 0), not {tp!r}")
 
 
+def single_partition(tps: object) -> TopicPartition | None:
+    """Return the partition where one was given as a pair; None where several were given.
+
+    >>> single_partition(("clicks", 3)), single_partition([("clicks", 3)])
+    (TopicPartition(topic='clicks', partition=3), None)
+    """
+    is_pair = isinstance(tps, tuple | list) and len(tps) == 2 and isinstance(tps[0], str)
+    return partition(tps) if is_pair else None
+
+
 def partitions(tps: object) -> list[TopicPartition]:
     """Return partitions given as pairs.
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.arguments import consumer_config
@@ -18,7 +18,7 @@ from barnabas.client.consumer.core import Committable, ConsumerCore
 from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
 from barnabas.client.consumer.shells import Listener, LoopGuard, LoopShell, listeners_of
-from barnabas.client.consumer.steps import Steps
+from barnabas.client.consumer.steps import FOREVER_S, Steps
 from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
 from barnabas.client.life import ApplicationLoop
@@ -122,7 +122,7 @@ class AsyncConsumer:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    async def poll(self, max_records: int = 500, timeout_s: float = 1.0) -> list[Record]:
+    async def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record]:
         """Return the next records, at most `max_records`, or none if none came within `timeout_s`.
 
         Asking for more says that the records before have been dealt with. Errors are those of `Consumer.poll`.
@@ -133,7 +133,7 @@ class AsyncConsumer:
         return await self._run(self._core.poll(max_records, timeout_s, nested=nested))
 
     async def poll_arrow(
-        self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0, *, value_schema: AvroDeserializer | None = None
+        self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0, value_schema: AvroDeserializer | None = None
     ) -> pyarrow.RecordBatch:
         """Return the next records as columns, none if none came within `timeout_s`; see `Consumer.poll_arrow`."""
         self._core.check_readable()
@@ -148,21 +148,21 @@ class AsyncConsumer:
             # On a thread: it may wait for the registry.
             return await asyncio.to_thread(with_fields, batch, value_schema)
 
-    async def poll_polars(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> polars.DataFrame:
+    async def poll_polars(self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> polars.DataFrame:
         """Return what `poll_arrow` would as a data frame of polars."""
         import_for_frames("polars")
-        return to_polars(await self.poll_arrow(max_records, timeout_s))
+        return to_polars(await self.poll_arrow(max_records=max_records, timeout_s=timeout_s))
 
-    async def poll_pandas(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> pandas.DataFrame:
+    async def poll_pandas(self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> pandas.DataFrame:
         """Return what `poll_arrow` would as a data frame of pandas."""
         import_for_frames("pandas")
-        return to_pandas(await self.poll_arrow(max_records, timeout_s))
+        return to_pandas(await self.poll_arrow(max_records=max_records, timeout_s=timeout_s))
 
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
         """Iterate over lists of records, none of them empty, until the consumer is closed."""
         while True:
             try:
-                records = await self.poll(max_records, timeout_s=float("inf"))
+                records = await self.poll(max_records=max_records, timeout_s=float("inf"))
             except ClosedError:
                 if self._core.closed:
                     return
@@ -185,7 +185,7 @@ class AsyncConsumer:
 
     # --- positions --------------------------------------------------------------------------------------
 
-    async def position(self, tp: tuple[str, int], timeout_s: float | None = None) -> int:
+    async def position(self, tp: tuple[str, int], *, timeout_s: float | None = None) -> int:
         """Return the offset of the next record of a partition, looking it up if need be."""
         return await self._run(self._core.position(tp, timeout_s))
 
@@ -217,9 +217,17 @@ class AsyncConsumer:
         """Commit offsets for the group, or everything that was handed out; see `Consumer.commit`."""
         await self._run(self._core.commit(offsets, timeout_s))
 
-    async def committed(self, tp: tuple[str, int], timeout_s: float | None = None) -> OffsetAndMetadata | None:
-        """Return what the group has committed for a partition, or None."""
-        return await self._run(self._core.committed(tp, timeout_s))
+    @overload
+    async def committed(self, tps: tuple[str, int], *, timeout_s: float | None = None) -> OffsetAndMetadata | None: ...
+    @overload
+    async def committed(
+        self, tps: Iterable[tuple[str, int]], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+    async def committed(
+        self, tps: tuple[str, int] | Iterable[tuple[str, int]], *, timeout_s: float | None = None
+    ) -> OffsetAndMetadata | dict[TopicPartition, OffsetAndMetadata | None] | None:
+        """Return the committed offset of one partition or of several; see `Consumer.committed`."""
+        return await self._run(self._core.committed(tps, timeout_s))
 
     async def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
@@ -251,29 +259,33 @@ class AsyncConsumer:
 
     # --- finishing --------------------------------------------------------------------------------------
 
-    async def close(self) -> None:
+    async def close(self, *, timeout_s: float | None = None) -> None:
         """Commit (if auto-commit is on) what was handed out, and leave the group. May be called again.
 
         Ends the iterations of other tasks. If another task closes it already, this waits until that is done.
-        """
-        await self._close(all_done=True)
 
-    async def _close(self, *, all_done: bool) -> None:
+        :param timeout_s: see `Consumer.close`.
+        :raises TimedOutError: the commit or the leaving took longer; the consumer is closed all the same.
+        """
+        await self._close(all_done=True, timeout_s=timeout_s)
+
+    async def _close(self, *, all_done: bool, timeout_s: float | None = None) -> None:
         if self._life.inherited:
             return
         if not self._life.claim_end():
-            await self._life.until_ended()
+            await self._life.until_ended(timeout_s)
             return
         self._life.is_over()
+        deadline_s = FOREVER_S if timeout_s is None else SYSTEM_CLOCK.monotonic() + timeout_s
         try:
             if self._runs:
-                await self._shell.run(self._core.close(all_done=all_done))
+                await self._shell.run(self._core.close(all_done=all_done, deadline_s=deadline_s))
             else:
                 self._core.stop(all_done=all_done)
         finally:
             # Also if this was cancelled: heartbeats that go on would keep the partitions from others.
             try:
-                await self._background.close()
+                await self._background.close(deadline_s)
                 await self._shell.stop()
             finally:
                 self._life.ended.set()

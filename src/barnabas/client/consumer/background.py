@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from barnabas.client.consumer.group_session import GroupSession
 from barnabas.client.consumer.membership import Membership
 from barnabas.client.consumer.ownership import Ownership
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steps import Bell, Commit, Committed, Join, Leave, Query, Work
+from barnabas.client.consumer.steps import FOREVER_S, Bell, Commit, Committed, Join, Leave, Query, Work
 from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState
 from barnabas.client.metadata import ClusterView
 from barnabas.client.offset_queries import epoch_ends, list_offsets
@@ -88,11 +89,11 @@ class Background:
         finally:
             await self.close()
 
-    async def close(self) -> None:
-        """End all tasks and connections."""
+    async def close(self, deadline_s: float = FOREVER_S) -> None:
+        """End all tasks and connections; after the deadline without waiting for brokers or ZooKeeper."""
         self._bell.listen(None)
         if self._telling is not None:
-            await self._telling.tell()
+            await self._telling.tell(self._left_s(deadline_s))
         tasks = [*self._tasks, *self._works.values()]
         for task in tasks:
             task.cancel()
@@ -102,8 +103,13 @@ class Background:
         self._cluster.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._session is not None:
-            await self._session.close()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._left_s(deadline_s)):
+                    await self._session.close()
         self._state.end_work()
+
+    def _left_s(self, deadline_s: float) -> float | None:
+        return None if deadline_s == FOREVER_S else max(0.0, deadline_s - self._state.now_s())
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)

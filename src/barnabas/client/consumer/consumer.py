@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.arguments import consumer_config
@@ -18,6 +18,7 @@ from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
 from barnabas.client.consumer.shells import BlockingShell, Listener, ThreadGuard, listeners_of
+from barnabas.client.consumer.steps import FOREVER_S
 from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import LoopThread
@@ -136,7 +137,7 @@ class Consumer:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    def poll(self, max_records: int = 500, timeout_s: float = 1.0) -> list[Record]:
+    def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record]:
         """Return the next records, at most `max_records`, or none if none came within `timeout_s`.
 
         Asking for more says that the records before have been dealt with: auto-commit commits them.
@@ -150,7 +151,7 @@ class Consumer:
         return self._shell.run(self._core.poll(max_records, timeout_s, nested=nested))
 
     def poll_arrow(
-        self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0, *, value_schema: AvroDeserializer | None = None
+        self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0, value_schema: AvroDeserializer | None = None
     ) -> pyarrow.RecordBatch:
         """Return the next records as columns, none if none came within `timeout_s`; else like `poll`.
 
@@ -172,21 +173,21 @@ class Consumer:
         with self._core.taken_back_on_failure():
             return with_fields(batch, value_schema)
 
-    def poll_polars(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> polars.DataFrame:
+    def poll_polars(self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> polars.DataFrame:
         """Return what `poll_arrow` would as a data frame of polars.
 
         :raises ConfigurationError: polars or pyarrow is not installed.
         """
         import_for_frames("polars")
-        return to_polars(self.poll_arrow(max_records, timeout_s))
+        return to_polars(self.poll_arrow(max_records=max_records, timeout_s=timeout_s))
 
-    def poll_pandas(self, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> pandas.DataFrame:
+    def poll_pandas(self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> pandas.DataFrame:
         """Return what `poll_arrow` would as a data frame of pandas.
 
         :raises ConfigurationError: pandas or pyarrow is not installed.
         """
         import_for_frames("pandas")
-        return to_pandas(self.poll_arrow(max_records, timeout_s))
+        return to_pandas(self.poll_arrow(max_records=max_records, timeout_s=timeout_s))
 
     def __iter__(self) -> Iterator[Record]:
         self._core.check_readable()
@@ -199,7 +200,7 @@ class Consumer:
 
     # --- positions --------------------------------------------------------------------------------------
 
-    def position(self, tp: tuple[str, int], timeout_s: float | None = None) -> int:
+    def position(self, tp: tuple[str, int], *, timeout_s: float | None = None) -> int:
         """Return the offset of the next record of a partition, looking it up if need be.
 
         :raises ConfigurationError: the partition is not assigned to this consumer.
@@ -246,9 +247,22 @@ class Consumer:
         """
         self._shell.run(self._core.commit(offsets, timeout_s))
 
-    def committed(self, tp: tuple[str, int], timeout_s: float | None = None) -> OffsetAndMetadata | None:
-        """Return what the group has committed for a partition, or None."""
-        return self._shell.run(self._core.committed(tp, timeout_s))
+    @overload
+    def committed(self, tps: tuple[str, int], *, timeout_s: float | None = None) -> OffsetAndMetadata | None: ...
+    @overload
+    def committed(
+        self, tps: Iterable[tuple[str, int]], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+    def committed(
+        self, tps: tuple[str, int] | Iterable[tuple[str, int]], *, timeout_s: float | None = None
+    ) -> OffsetAndMetadata | dict[TopicPartition, OffsetAndMetadata | None] | None:
+        """Return the offset that the group has committed for a partition, or None.
+
+        :param tps: one partition, or several. For several, one request brings the offsets of all by partition.
+        :raises ConfigurationError: the consumer has no group.
+        :raises TimedOutError: the coordinator did not answer within `timeout_s`.
+        """
+        return self._shell.run(self._core.committed(tps, timeout_s))
 
     def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
@@ -286,22 +300,27 @@ class Consumer:
 
     # --- finishing --------------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close(self, *, timeout_s: float | None = None) -> None:
         """Commit (if auto-commit is on) what was handed out, leave the group, end the background thread.
 
         Ends running iterations and streams of other threads. May be called again; if another thread closes it already,
         or the program ends, this waits until that is done.
-        """
-        self._close(all_done=True)
 
-    def _close(self, *, all_done: bool) -> None:
-        if not self._thread.may_close():
+        :param timeout_s: seconds for the commit and for leaving; None: `default_api_timeout_ms` bounds each.
+        :raises TimedOutError: the commit or the leaving took longer. The consumer is closed all the same: uncommitted
+            records come again, and the group shares the partitions after `session_timeout_ms`.
+        """
+        self._close(all_done=True, timeout_s=timeout_s)
+
+    def _close(self, *, all_done: bool, timeout_s: float | None = None) -> None:
+        if not self._thread.may_close(timeout_s):
             return
+        deadline_s = FOREVER_S if timeout_s is None else SYSTEM_CLOCK.monotonic() + timeout_s
         try:
-            self._shell.run(self._core.close(all_done=all_done))
+            self._shell.run(self._core.close(all_done=all_done, deadline_s=deadline_s))
         finally:
             # Also if this was interrupted: heartbeats that go on would keep the partitions from others.
-            self._thread.stop(self._background.close)
+            self._thread.stop(partial(self._background.close, deadline_s))
 
     def __enter__(self) -> Self:
         return self

@@ -24,7 +24,7 @@ from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.deserializing import Deserializers
 from barnabas.client.consumer.rebalancing import Rebalancing
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steps import FOREVER_S, Change, Commit, Committed, Guard, Query, Steps, Work
+from barnabas.client.consumer.steps import FOREVER_S, Change, Commit, Committed, Guard, Leave, Query, Steps, Work
 from barnabas.client.consumer.subscription import PartitionState
 from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from barnabas.client.streams import StreamPlan
@@ -313,12 +313,16 @@ class ConsumerCore:
         if self.config.group is None:
             raise ConfigurationError("this consumer has no group to commit for; give it one: Consumer(..., group=...)")
 
-    def committed(self, tp: tuple[str, int], timeout_s: float | None) -> Steps[OffsetAndMetadata | None]:
-        """Return what the group has committed for a partition, or None."""
+    def committed(
+        self, tps: tuple[str, int] | Iterable[tuple[str, int]], timeout_s: float | None
+    ) -> Steps[OffsetAndMetadata | dict[TopicPartition, OffsetAndMetadata | None] | None]:
+        """Return the offset that the group has committed for a partition, or those of several partitions."""
         self._need_group()
-        look_up = Committed([arguments.partition(tp)], timeout_s)
+        single = arguments.single_partition(tps)
+        look_up = Committed(arguments.partitions(tps) if single is None else [single], timeout_s)
         yield from self._until_done(look_up)
-        return look_up.answer.get(look_up.partitions[0])
+        found = {tp: look_up.answer.get(tp) for tp in look_up.partitions}
+        return found if single is None else found[single]
 
     def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> Steps[dict[TopicPartition, int]]:
         """Return the first offset of each partition."""
@@ -380,17 +384,20 @@ class ConsumerCore:
 
     # --- finishing --------------------------------------------------------------------------------------
 
-    def close(self, *, all_done: bool) -> Steps[None]:
+    def close(self, *, all_done: bool, deadline_s: float = FOREVER_S) -> Steps[None]:
         """Commit what is dealt with, and leave the group; every other call is answered with an error from now on.
 
         :param all_done: what is in hand counts as dealt with.
+        :raises TimedOutError: the commit or the leaving was not done at the deadline.
         """
         if self.state.stopped is not None:
             return
         self.stop(all_done=all_done)
         last_works = self.last_works()
         while (work := self.next_of(last_works)) is not None:
-            yield from self.state.await_end(work)
+            if not (yield from self.state.await_end(work, deadline_s)):
+                undone = "leave its group" if isinstance(work, Leave) else "commit its last offsets"
+                raise TimedOutError(f"the consumer was closed before it could {undone}; the time for that was over")
 
     def last_works(self) -> Iterator[Work]:
         """Return what is left to do for a consumer that was stopped; see `next_of`."""

@@ -105,14 +105,17 @@ class ConsumerState:
         if work.error is not None:
             raise work.error
 
-    def await_end(self, work: Work) -> Steps[None]:
-        """Wait for work that was put down, however it ends. It is abandoned if the caller is interrupted."""
+    def await_end(self, work: Work, deadline_s: float = FOREVER_S) -> Steps[bool]:
+        """Wait for work that was put down, however it ends; return False if it has not ended at the deadline.
+
+        The work is abandoned then, and if the caller is interrupted.
+        """
         try:
             while True:
                 news = self.guard.news
-                if work.done:
-                    break
-                yield Wait(FOREVER_S, news)
+                if work.done or self.now_s() >= deadline_s:
+                    return work.done
+                yield Wait(deadline_s, news)
         finally:
             if not work.done:
                 self.abandon(work)

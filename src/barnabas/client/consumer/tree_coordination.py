@@ -349,8 +349,9 @@ class TreeCoordination:
     async def close(self) -> None:
         """End the session and the threads."""
         self._ping_thread.stop()
-        await asyncio.wrap_future(self._thread.submit(self._drop))
+        dropped = self._thread.submit(self._drop)
         self._thread.stop()
+        await asyncio.shield(asyncio.wrap_future(dropped))  # the session ends even if nobody waits for it
 
     # --- offsets ----------------------------------------------------------------------------------------
 

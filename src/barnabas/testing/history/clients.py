@@ -87,7 +87,7 @@ class RecordedProducer:
 
     def close(self, timeout_s: float | None = None) -> None:
         """Close the producer."""
-        self._producer.close(timeout_s)
+        self._producer.close(timeout_s=timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -130,10 +130,10 @@ class RecordedConsumer:
         self._consumer.seek(place, offset)
         self._history.moved(self._process)
 
-    def poll(self, max_records: int = 500, timeout_s: float = 1.0, *, final: bool = False) -> list[Record]:
+    def poll(self, *, max_records: int = 500, timeout_s: float = 1.0, final: bool = False) -> list[Record]:
         """Return the next records; see `Consumer.poll`. `final` as in `History.poll`."""
         started = self._history.now()
-        records = self._consumer.poll(max_records, timeout_s)
+        records = self._consumer.poll(max_records=max_records, timeout_s=timeout_s)
         if records:
             given = (((each.topic, each.partition), each.offset, each.value or b"") for each in records)
             self._history.poll(self._process, started, given, final=final)
@@ -207,7 +207,7 @@ def _read_place(
     """Read one place to its end, and return how many records it had."""
     count = 0
     while True:
-        records = reader.poll(POLL_RECORDS, POLL_S, final=True)
+        records = reader.poll(max_records=POLL_RECORDS, timeout_s=POLL_S, final=True)
         count += len(records)
         if records:
             continue

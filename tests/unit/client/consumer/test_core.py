@@ -311,6 +311,22 @@ def test_a_call_that_is_interrupted_abandons_its_work():
     assert scene.state.take_work().abandoned
 
 
+def test_committed_returns_one_offset_for_a_pair_and_a_dict_for_several():
+    scene = group_scene()
+    first, second = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+    answers = []
+    for asked in ((TOPIC, 0), [TOPIC, 1], [first], iter([first, second]), (first, second), []):
+        call = scene.call(scene.core.committed(asked, None))
+        work = scene.state.take_work()
+        work.answer = {first: OffsetAndMetadata(5)}
+        scene.state.finish(work)
+        answers.append(scene.settle(call).result)
+    at_5 = OffsetAndMetadata(5)
+    assert answers == [at_5, None, {first: at_5}, {first: at_5, second: None}, {first: at_5, second: None}, {}]
+    with pytest.raises(TypeError, match="a partition is a pair"):
+        next(scene.core.committed([first, "x"], None))
+
+
 def test_a_query_brings_its_answer():
     scene = assigned_scene()
     ends = scene.call(scene.core.end_offsets([(TOPIC, 0)]))
@@ -340,6 +356,29 @@ def test_closing_commits_leaves_and_ends_every_call():
     assert scene.settle(close).ended
     assert close.error is None
     assert scene.call(scene.core.close(all_done=True)).ended
+
+
+def test_closing_gives_up_the_last_commit_at_the_deadline():
+    scene = group_scene(*ALL)
+    scene.join_and_read(0)
+    close = scene.call(scene.core.close(all_done=True, deadline_s=scene.clock.monotonic() + 2))
+    commit = scene.state.take_work()
+    assert isinstance(commit, Commit)
+    assert not scene.settle(close).ended
+    scene.clock.advance(2)
+    error = scene.settle(close).error
+    assert isinstance(error, TimedOutError)
+    assert "before it could commit its last offsets" in str(error)
+    assert commit.abandoned
+    assert scene.state.take_work() is None
+
+
+def test_closing_without_time_still_closes_the_consumer():
+    scene = group_scene()
+    close = scene.call(scene.core.close(all_done=True, deadline_s=scene.clock.monotonic()))
+    assert "before it could leave its group" in str(close.error)
+    assert scene.core.closed
+    assert isinstance(scene.poll().error, ClosedError)
 
 
 def test_closing_in_the_middle_of_a_rebalance_ends_that():
