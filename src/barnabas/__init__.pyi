@@ -2,6 +2,7 @@
 # and `__init__.py` reads it to import each name when it is first used. One name a line.
 
 from barnabas.client.admin import Admin as Admin
+from barnabas.client.admin import AsyncAdmin as AsyncAdmin
 from barnabas.client.admin.brokers import ClusterDescription as ClusterDescription
 from barnabas.client.admin.brokers import LogDir as LogDir
 from barnabas.client.admin.configs import ConfigSetting as ConfigSetting

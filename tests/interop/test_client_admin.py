@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -31,6 +32,20 @@ def test_topics_are_created_described_and_deleted(broker, admin):
     ]
     admin.delete_topic("b")
     assert [topic.name for topic in admin.describe_topics()] == ["a"]
+
+
+def test_an_asynchronous_administrator_does_the_same(broker):
+    async def main():
+        async with barnabas.AsyncAdmin(broker.bootstrap) as admin:
+            await admin.create_topic("a", partitions=2)
+            with pytest.raises(barnabas.KafkaError, match="TOPIC_ALREADY_EXISTS"):
+                await admin.create_topic("a")
+            await asyncio.gather(*(admin.set_group_offsets(f"g{number}", {("a", 1): number}) for number in range(4)))
+            assert (await admin.group_offsets("g3"))["a", 1].offset == 3
+            assert await admin.end_offsets([("a", 0)]) == {("a", 0): 0}
+            return await admin.list_topics()
+
+    assert asyncio.run(main()) == ["a"]
 
 
 def test_refusals_are_one_line_that_says_why(admin):

@@ -86,8 +86,7 @@ class LoopThread(Life):
 
         :raises ClosedError: the thread has stopped, or belongs to the parent process.
         """
-        if self.inherited:
-            raise forked_error(self._pid)
+        self.check_process()
         try:
             return future.result(timeout_s)
         except concurrent.futures.CancelledError:

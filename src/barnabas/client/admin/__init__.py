@@ -1,8 +1,9 @@
-"""What administrators do: `Admin`, and for each kind of thing that it looks at or changes a module of coroutines.
+"""The administrators: `Admin`, `AsyncAdmin`, and coroutines for each kind of thing that they describe or change.
 
-Offsets are asked for by consumers too, so they stand in `barnabas.client.offset_queries`.
+Consumers look up offsets too, so those coroutines are in `barnabas.client.offset_queries`.
 """
 
 from barnabas.client.admin.admin import Admin
+from barnabas.client.admin.async_admin import AsyncAdmin
 
-__all__ = ["Admin"]
+__all__ = ["Admin", "AsyncAdmin"]

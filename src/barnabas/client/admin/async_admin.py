@@ -1,0 +1,77 @@
+"""`AsyncAdmin`: the operations of an administrator on the event loop of the application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from barnabas.addresses import host_ports
+from barnabas.client.admin.operations import AdminOperations, cluster_of
+from barnabas.client.config import AdminConfig, make_config
+from barnabas.client.life import ApplicationLoop
+from barnabas.client.loop_thread import CLOSED
+from barnabas.client.setting_types import Bootstrap, ClientSettings
+from barnabas.errors import ClosedError
+
+T = TypeVar("T")
+
+
+class AsyncAdmin(AdminOperations):
+    """Looks at topics, settings, offsets, groups and brokers, and changes them, from an event loop.
+
+    All calls are made on that loop, from any number of tasks. Methods, arguments, results and errors are those of
+    `Admin`; each call is awaited.
+
+        async with barnabas.AsyncAdmin("localhost:9092") as admin:
+            await admin.create_topic("clicks", partitions=6)
+    """
+
+    def __init__(self, bootstrap: Bootstrap = None, **settings: Unpack[ClientSettings]) -> None:
+        config = make_config(AdminConfig, bootstrap, settings)
+        super().__init__(config, cluster_of(config))
+        self._closed = False
+        self._life = ApplicationLoop()
+        self._life.serves(self, self._cluster.finish, "an AsyncAdmin")
+
+    async def start(self) -> Self:
+        """Begin; entering `async with`, or the first call, does it as well.
+
+        :raises ClosedError: after `close`, or in a forked child.
+        """
+        self._life.check_process()
+        if self._closed:
+            raise ClosedError(CLOSED)
+        if self._life.loop is None:
+            self._life.loop = asyncio.get_running_loop()
+        return self
+
+    async def _run(self, request: Coroutine[Any, Any, T]) -> T:
+        try:
+            await self.start()
+            return await request
+        finally:
+            request.close()
+
+    async def close(self, *, timeout_s: float | None = None) -> None:
+        """End the connections. May be called again; does nothing in a forked child.
+
+        :param timeout_s: for symmetry with the other clients: ending the connections waits for no broker.
+        """
+        if not self._life.inherited and self._life.claim_end():
+            self._closed = True
+            self._life.is_over()
+            await self._cluster.finish()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        servers = host_ports(self._config.bootstrap_servers)
+        return f"<barnabas.AsyncAdmin {servers}{' closed' if self._closed else ''}>"
