@@ -6,6 +6,7 @@ single records are behind `codec`, which is compiled where that was possible, an
 
 from barnabas.records.builder import BatchBuilder
 from barnabas.records.codec import CODEC, Appender, Delivery, OpenEncoders, Record, exact_bytes, group_rows, murmur2
+from barnabas.records.codec_pure.appending import OnDelivery
 from barnabas.records.columns import BinaryBuffers
 from barnabas.records.compression import Compression, compress, decompress
 from barnabas.records.header import (
@@ -28,6 +29,7 @@ __all__ = [
     "BinaryBuffers",
     "Compression",
     "Delivery",
+    "OnDelivery",
     "OpenEncoders",
     "Record",
     "check_batch",

@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.producer.batch import ProducerBatch, run_callbacks
 from barnabas.client.producer.meter import Meter
 from barnabas.client.producer.partitioner import next_sticky
 from barnabas.clock import Clock
@@ -419,9 +419,11 @@ class Accumulator:
         with self._lock:
             batch.watched = True
             if not batch.done:
-                batch.callbacks = [*(batch.callbacks or ()), callback]
+                if batch.callbacks is None:
+                    batch.callbacks = []
+                batch.callbacks.append(callback)
                 return
-        callback()
+        run_callbacks([callback])
 
     def close_all(self) -> list[ProducerBatch]:
         """Let nothing linger; return all batches that are not done, oldest first."""

@@ -19,8 +19,9 @@ from barnabas.client.producer.routing import Run
 from barnabas.client.producer.serializing import Serializer, Serializers
 from barnabas.client.setting_types import Bootstrap, ProducerSettings
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import BarnabasError, BufferFullError, ClosedError, Failure
+from barnabas.errors import BarnabasError, BufferFullError, ClosedError, Failure, TimedOutError
 from barnabas.model import GivenHeaders
+from barnabas.records import OnDelivery
 
 T = TypeVar("T")
 
@@ -119,10 +120,12 @@ class AsyncProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: GivenHeaders = (),
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Send one record; waits only while memory is full or the topic is new to this producer.
 
-        Arguments and errors are those of `Producer.send`. If it is cancelled, the record is not sent.
+        Arguments and errors are those of `Producer.send`; the event loop runs `on_delivery`, which is a function. If
+        the call is cancelled, the record is not sent.
 
         :returns: the outcome, to be awaited or not.
         """
@@ -135,11 +138,28 @@ class AsyncProducer:
         send = self._append_one
         if not self._append_in_line.locked():
             try:
-                return send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+                return send(
+                    topic,
+                    value,
+                    key,
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                    headers=headers,
+                    on_delivery=on_delivery,
+                )
             except BufferFullError:
                 pass
         return await self._when_room(
-            bind(send, topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+            bind(
+                send,
+                topic,
+                value,
+                key,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                headers=headers,
+                on_delivery=on_delivery,
+            )
         )
 
     async def send_many(
@@ -272,7 +292,7 @@ class AsyncProducer:
             self._accumulator.check_open()
         await self._engine.flush(timeout_s)
 
-    async def close(self, timeout_s: float | None = None) -> None:
+    async def close(self, *, timeout_s: float | None = None) -> None:
         """Flush, then end the tasks and connections. May be called again; does nothing in a forked child.
 
         If another task closes it already, this waits until that is done.
@@ -283,19 +303,15 @@ class AsyncProducer:
         if self._own_loop.inherited:
             return
         if not self._own_loop.claim_end():
-            await self._until_closed(timeout_s)
+            try:
+                await self._own_loop.until_ended(timeout_s)
+            except TimedOutError:
+                raise self._engine.unfinished(timeout_s) from None
             return
         try:
             await self._close(timeout_s)
         finally:
             self._own_loop.ended.set()
-
-    async def _until_closed(self, timeout_s: float | None) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._own_loop.until_ended()
-        except TimeoutError:
-            raise self._engine.unfinished(timeout_s) from None
 
     async def _close(self, timeout_s: float | None) -> None:
         self._closed = True

@@ -8,6 +8,7 @@ than a batch and an index, and costs nothing until somebody looks at it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -15,6 +16,8 @@ from typing import Protocol
 from barnabas.errors import BarnabasError, Failure, TimedOutError
 from barnabas.model import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, RecordMetadata
 from barnabas.records import BatchBuilder
+
+log = logging.getLogger(__name__)
 
 NO_SEQUENCE = -1
 
@@ -248,3 +251,12 @@ class ProducerBatch:
 def _settle(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def run_callbacks(callbacks: list[Callable[[], object]]) -> None:
+    """Run the callbacks of deliveries; log what one raises, and go on with the next."""
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception:
+            log.exception("a delivery callback raised; the producer goes on with the next callback")

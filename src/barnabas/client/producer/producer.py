@@ -18,6 +18,7 @@ from barnabas.client.setting_types import Bootstrap, ProducerSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
 from barnabas.model import GivenHeaders
+from barnabas.records import OnDelivery
 
 
 class Producer:
@@ -73,6 +74,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: GivenHeaders = (),
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Send one record; returns at once, unless memory is full or the topic is new to this producer.
 
@@ -83,13 +85,23 @@ class Producer:
         :param partition: overrules key and partitioner.
         :param timestamp_ms: event time in ms since the epoch; None is now.
         :param headers: (name, value) pairs, or a dict; names are strings, values bytes or None.
+        :param on_delivery: called with the `Delivery` when its outcome is known; see `Delivery.add_done_callback`. A
+            record that `send` refuses by raising has no delivery.
         :returns: the outcome, to be looked at or not.
         :raises BufferFullError: memory was full for `max_block_ms`.
         :raises TimedOutError: the topic's partitions were not known within `max_block_ms`.
         :raises KafkaError: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION ...
         :raises ClosedError: after `close`, or in a forked child.
         """
-        return self._send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        return self._send(
+            topic,
+            value,
+            key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            on_delivery=on_delivery,
+        )
 
     def send_many(
         self,
@@ -195,7 +207,7 @@ class Producer:
             remaining_s = None if deadline_s is None else max(0.0, deadline_s - self._clock.monotonic())
             self._thread.call(self._engine.tell_audit(remaining_s))
 
-    def close(self, timeout_s: float | None = None) -> None:
+    def close(self, *, timeout_s: float | None = None) -> None:
         """Flush, then end the background thread. May be called again; does nothing in a forked child.
 
         If another thread closes it already, or the program ends, this waits until that is done.

@@ -17,7 +17,7 @@ from typing import Any
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, Channel, Cluster
 from barnabas.client.config import ProducerConfig
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator
-from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.producer.batch import ProducerBatch, run_callbacks
 from barnabas.client.producer.sender import Plan, Send, Sender
 from barnabas.client.producer.steady_sends import SteadyAnswer, SteadySends
 from barnabas.clock import Clock
@@ -364,12 +364,3 @@ def _packed(steady: SteadySends, send: Send) -> EncodedRequest | None:
         return None
     (batch,), (records,) = send.batches, send.records
     return steady.request(batch.topic, batch.partition, records)
-
-
-def run_callbacks(callbacks: list[Callable[[], object]]) -> None:
-    """Run the callbacks of deliveries; one that raises is reported and disturbs nobody."""
-    for callback in callbacks:
-        try:
-            callback()
-        except Exception:
-            log.exception("a delivery callback raised")

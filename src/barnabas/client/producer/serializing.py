@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from barnabas.model import GivenHeaders
-from barnabas.records import Delivery
+from barnabas.records import Delivery, OnDelivery
 
 
 class TopicSerializer(Protocol):
@@ -69,6 +69,7 @@ class Serializers:
             partition: int | None = None,
             timestamp_ms: int | None = None,
             headers: GivenHeaders = (),
+            on_delivery: OnDelivery | None = None,
         ) -> Delivery:
             return send(
                 topic,
@@ -77,6 +78,7 @@ class Serializers:
                 partition=partition,
                 timestamp_ms=timestamp_ms,
                 headers=headers,
+                on_delivery=on_delivery,
             )
 
         return send_serialized

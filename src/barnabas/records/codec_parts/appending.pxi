@@ -62,7 +62,9 @@ cdef class Appender:
         self._append = append
         self._time_s = time_s
 
-    def send(self, topic, value=None, key=None, *, partition=None, timestamp_ms=None, headers=()):
+    def send(
+        self, topic, value=None, key=None, *, partition=None, timestamp_ms=None, headers=(), on_delivery=None
+    ):
         """Send one record; see the twin."""
         cdef RecordEncoder encoder
         cdef Delivery delivery
@@ -99,8 +101,13 @@ cdef class Appender:
                             delivery.batch = encoder.owner
                             delivery.index = index
                             delivery.timestamp_ms = stamp
+                            if on_delivery is not None:
+                                delivery.add_done_callback(on_delivery)
                             return delivery
-        return self._append(topic, value, key, partition, timestamp_ms, headers)
+        appended = self._append(topic, value, key, partition, timestamp_ms, headers)
+        if on_delivery is not None:
+            appended.add_done_callback(on_delivery)
+        return appended
 
 
 cdef inline RecordEncoder encoder_for(OpenEncoders topic, object key):

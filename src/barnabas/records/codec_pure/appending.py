@@ -60,10 +60,11 @@ class Delivery:
         """
         return self.batch.exception(self.index, timeout_s)
 
-    def add_done_callback(self, function: Callable[[Delivery], object]) -> None:
+    def add_done_callback(self, function: OnDelivery) -> None:
         """Call `function(delivery)` when the outcome is known, at once if it is already.
 
-        It runs on the producer's own thread, so it should be quick and must not wait for other deliveries.
+        The producer's own thread runs the function, so it should be quick and must not wait for other deliveries. The
+        producer logs what the function raises.
         """
         self.batch.when_done(lambda: function(self))
 
@@ -72,6 +73,9 @@ class Delivery:
 
     def __repr__(self) -> str:
         return self.batch.describe(self.index)
+
+
+OnDelivery = Callable[[Delivery], object]
 
 
 class OpenEncoders:
@@ -112,9 +116,13 @@ class Appender:
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: GivenHeaders = (),
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Send one record; arguments, result and errors are those of `Producer.send`."""
-        return self._append(topic, value, key, partition, timestamp_ms, headers)
+        delivery = self._append(topic, value, key, partition, timestamp_ms, headers)
+        if on_delivery is not None:
+            delivery.add_done_callback(on_delivery)
+        return delivery
 
 
 _MURMUR_SEED = 0x9747B28C

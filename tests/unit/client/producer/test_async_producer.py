@@ -117,7 +117,7 @@ def run(monkeypatch, test, **settings):
                 broker.answers_at_once = True
                 if broker.waiting:
                     broker.answer()
-                await producer.close(1)
+                await producer.close(timeout_s=1)
 
     asyncio.run(main())
 
@@ -388,7 +388,7 @@ def test_who_is_not_the_first_to_close_waits_until_it_is_done(monkeypatch):
         await until(lambda: broker.waiting)
         second = asyncio.create_task(producer.close())
         with pytest.raises(TimedOutError, match="1 records were still on their way"):
-            await producer.close(0.01)
+            await producer.close(timeout_s=0.01)
         assert not second.done()
         broker.answer()
         await second
@@ -414,12 +414,27 @@ def test_who_waits_for_a_close_that_is_cancelled_waits_no_longer(monkeypatch):
     run(monkeypatch, test)
 
 
+def test_on_delivery_gets_the_delivery_of_its_record(monkeypatch):
+    async def test(producer, broker):
+        delivered = []
+        first = await producer.send("t", b"v", partition=0, on_delivery=delivered.append)
+        second = await producer.send("t", b"w", partition=0, on_delivery=delivered.append)
+        await producer.flush()
+        assert delivered == [first, second]
+        assert [each.result().offset for each in delivered] == [0, 1]
+        with pytest.raises(KafkaError):
+            await producer.send("bad", b"v", on_delivery=delivered.append)
+        assert len(delivered) == 2
+
+    run(monkeypatch, test)
+
+
 def test_what_close_gives_up_fails(monkeypatch):
     async def test(producer, broker):
         broker.answers_at_once = False
         delivery = await producer.send("t", b"v")
         with pytest.raises(TimedOutError, match="on their way"):
-            await producer.close(0.01)
+            await producer.close(timeout_s=0.01)
         with pytest.raises(TimedOutError, match="closed before the record was acknowledged"):
             await delivery
         broker.waiting.clear()

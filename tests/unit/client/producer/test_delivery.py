@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.producer.batch import ProducerBatch, run_callbacks
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.errors import ErrorCode, KafkaError, TimedOutError
 from barnabas.model import RecordMetadata
@@ -88,6 +88,17 @@ def test_callbacks_get_the_delivery():
     got = []
     delivery.add_done_callback(got.append)
     assert got == [delivery]
+
+
+def test_a_callback_that_raises_is_logged_and_the_next_one_runs(caplog):
+    called = []
+
+    def fail():
+        raise ValueError("user")
+
+    run_callbacks([fail, lambda: called.append(1)])
+    assert called == [1]
+    assert "a delivery callback raised" in caplog.text
 
 
 def test_many_deliveries_are_a_sequence_in_the_order_of_the_values():

@@ -9,7 +9,7 @@ from barnabas.client.backoff import Backoff
 from barnabas.client.config import ProducerConfig
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.client.producer.accumulator import Accumulator
-from barnabas.client.producer.send_loop import UNSENT_BYTES_MAX, SendLoop, run_callbacks
+from barnabas.client.producer.send_loop import UNSENT_BYTES_MAX, SendLoop
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import DisconnectedError, KafkaError, UnsupportedVersionError
 from barnabas.model import Node
@@ -398,17 +398,6 @@ def test_an_answer_that_cannot_be_dealt_with_ends_the_loop_and_not_in_silence():
     cluster = FakeCluster()
     cluster.nonsense = "nonsense"
     assert "AttributeError" in str(send_one(cluster).error)
-
-
-def test_a_callback_that_raises_disturbs_no_other(caplog):
-    called = []
-
-    def fail():
-        raise ValueError("user")
-
-    run_callbacks([fail, lambda: called.append(1)])
-    assert called == [1]
-    assert "callback" in caplog.text
 
 
 def test_a_loop_without_linger_does_not_spin_while_an_answer_is_awaited():
