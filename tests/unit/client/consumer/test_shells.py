@@ -345,7 +345,7 @@ class HeldBackground:
     async def start(self):
         pass
 
-    async def close(self):
+    async def close(self, deadline_s):
         await self.may_end.wait()
         self.ended = True
 
