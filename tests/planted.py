@@ -50,11 +50,11 @@ def append_before_truncating(patch: pytest.MonkeyPatch) -> None:
 
 def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
     """A follower begins by cutting its log at the high watermark that it knows, as Kafka's once did (KIP-101)."""
-    give_up = FollowerReplica.give_up_what_is_behind_a_loss
+    give_up = FollowerReplica.truncate_lost_records
 
     async def cut(self: FollowerReplica) -> None:
         await give_up(self)
-        await self._get_in_line(lambda: self._cut(self.log.truncate_to, self.log.high_watermark))
+        await self.storage.run_in_line(lambda: self._cut(self.log.truncate_to, self.log.high_watermark))
 
     follow = fetch_loop.FetchLoop.follow
 
@@ -63,7 +63,7 @@ def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
             follower.log.lost_from = follower.log.log_end_offset  # so that it is done beside
         follow(self, follower)
 
-    patch.setattr(FollowerReplica, "give_up_what_is_behind_a_loss", cut)
+    patch.setattr(FollowerReplica, "truncate_lost_records", cut)
     patch.setattr(fetch_loop.FetchLoop, "follow", cut_and_follow)
 
 

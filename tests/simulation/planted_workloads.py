@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.broker import reassigning
 from barnabas.broker.group_log import GroupLog
-from barnabas.broker.replica import Replica
+from barnabas.broker.replica_storage import ReplicaStorage
 from barnabas.client.consumer.ownership import Ownership
 from barnabas.client.producer.sender import Send, Sender
 from barnabas.coordination.consumers import ConsumerRegistry
@@ -47,14 +47,14 @@ def give_all_members_the_same(patch: pytest.MonkeyPatch) -> None:
 
 def take_away_a_segment_too_many(patch: pytest.MonkeyPatch) -> None:
     """What the cleaner has written takes the place of the segment behind as well."""
-    original = Replica.replace_segments
+    original = ReplicaStorage.replace_segments
 
-    async def replace(self: Replica, replaced: Any, size: int) -> Any:
+    async def replace(self: ReplicaStorage, replaced: Any, size: int) -> Any:
         sealed = self.log.segments_before(self.log.active_base_offset)
         behind = [each for each in sealed if each.base_offset > replaced[-1].base_offset]
         return await original(self, [*replaced, *behind[:1]], size)
 
-    patch.setattr(Replica, "replace_segments", replace)
+    patch.setattr(ReplicaStorage, "replace_segments", replace)
 
 
 def let_tombstones_go_too_early(patch: pytest.MonkeyPatch) -> None:

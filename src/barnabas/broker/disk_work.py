@@ -36,6 +36,9 @@ class DiskWork(NamedTuple):
     for_all: Run = asyncio.to_thread
 
 
+ON_ANY_THREAD = DiskWork()
+
+
 class BrokerThreads:
     """The threads of a broker."""
 

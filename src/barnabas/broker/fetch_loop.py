@@ -114,7 +114,7 @@ class FetchLoop:
         if follower.log.lost_from is None:
             self._resume(followed)
         else:
-            self._do_beside(followed, follower.give_up_what_is_behind_a_loss())
+            self._do_beside(followed, follower.truncate_lost_records())
 
     def unfollow(self, follower: FollowerReplica) -> None:
         """Fetch for this replica no longer."""

@@ -105,7 +105,7 @@ class CaughtUp:
         if known is None:
             return None
         same, partition, data = known
-        log = partition.log
+        log = partition.storage.log
         if (
             same is wanted
             and log.high_watermark == data.high_watermark

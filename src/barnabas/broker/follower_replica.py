@@ -1,14 +1,13 @@
-"""The replica of a partition that follows: batches as its leader has them, where the leader has them.
+"""The replica that follows: it has the batches of the leader, at the leader's offsets.
 
-What the leader sent is checked as a leader checks what producers send (`barnabas.storage.follower_append`), and must be
-what comes next. The high watermark is the leader's, as far as the log reaches. Where the leader's log begins, this one
-begins too: a log start that moves on, by retention or by DeleteRecords, comes with the fetches.
+`append` checks a leader's batches as a leader checks a producer's (`barnabas.storage.follower_append`), and takes only
+the batch that comes next. The high watermark is the leader's, as far as the log reaches. The log start offset follows
+the leader's, which moves by retention or DeleteRecords, with the fetches.
 
-With `flush.messages`, the leader is told that records are here once they are flushed here, when so many are not: else
-`flush.messages=1` would promise of one disk only what is on all of them. Apache Kafka's followers flush likewise.
+With `flush.messages`, the next fetch waits until the records are flushed here, once so many are not. Otherwise
+`flush.messages=1` would make a record durable on the leader's disk only. Apache Kafka's followers flush likewise.
 
-What can be appended at once is; what needs a new segment, or is large, stands in line and is done beside the event
-loop. Truncation stands in the same line.
+An append that needs a new segment, a large append, and a truncation run in the replica's line, beside the event loop.
 """
 
 from __future__ import annotations
@@ -18,33 +17,44 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.replica import GONE_BYTES, ON_ANY_THREAD, Replica
+from barnabas.broker.disk_work import ON_ANY_THREAD, DiskWork
+from barnabas.broker.replica_storage import ReplicaStorage
 from barnabas.errors import BarnabasError, StorageError
 from barnabas.records.header import read_header
 from barnabas.storage.append import AppendInfo
 
 if TYPE_CHECKING:
     from barnabas.broker.acknowledgements import Waiter
-    from barnabas.broker.disk_work import DiskWork
+    from barnabas.broker.replica_events import ReadListener
     from barnabas.broker.settings.topic_config import TopicConfig
-    from barnabas.model import TopicPartition
+    from barnabas.errors import KafkaError
+    from barnabas.model import FileRegion, TopicPartition
     from barnabas.storage.append_group import AppendGroup
     from barnabas.storage.log import Log
 
 log = logging.getLogger(__name__)
 
 AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
-"""Larger appends are written by a thread, so that they do not hold up the event loop."""
+"""A thread writes larger appends, so that they do not block the event loop."""
 
 
-class FollowerReplica(Replica):
-    """The replica that follows in one leader epoch. Used from the event loop's thread only.
+class FollowerReplica:
+    """The follower in one leader epoch. Used from the event loop's thread only.
 
-    :param leader: whom it follows.
-    :param topic_id: by which it asks for the partition.
+    :param work: runs work that may wait for the disk.
+    :param leader: the id of the broker that leads; -1 where none does.
+    :param topic_id: the id of the topic in fetches.
     """
 
-    __slots__ = ("_told_refusal", "_unexposed_bytes", "topic_id")
+    __slots__ = (
+        "_start_refusal",
+        "_unexposed_bytes",
+        "leader",
+        "leader_epoch",
+        "storage",
+        "topic_id",
+        "topic_partition",
+    )
 
     def __init__(
         self,
@@ -57,48 +67,127 @@ class FollowerReplica(Replica):
         leader: int,
         topic_id: bytes,
     ) -> None:
+        self.topic_partition = topic_partition
+        self.leader = leader
+        self.leader_epoch = leader_epoch
         self.topic_id = topic_id
         self._unexposed_bytes = 0
-        self._told_refusal = ""
-        """What the disk said when it refused to forget records, as long as it does: it is told once."""
-        # An epoch in which this broker led and wrote nothing: others may have records of an earlier one there.
+        """The bytes from the high watermark to the log end offset, as far as this follower has appended them."""
+        self._start_refusal = ""
+        """The disk's last error when the log start offset had to rise; each is logged once."""
+        # An epoch in which this broker led and appended nothing: other replicas may have records of an earlier epoch
+        # at its start offset.
         log.leader_epochs.truncate_from(log.log_end_offset)
-        super().__init__(topic_partition, log, leader_epoch, config, work, leader=leader)
+        self.storage = ReplicaStorage(topic_partition, log, leader_epoch, config, work, self._on_flushed)
+        self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
         """Use these settings from now on."""
-        super().configure(config)
+        self.storage.configure(config)
         self.log.hold_high_watermark()
+
+    @property
+    def log(self) -> Log:
+        """The log; another one after the replica was moved to another data folder."""
+        return self.storage.log
+
+    @property
+    def config(self) -> TopicConfig:
+        """The settings of the topic."""
+        return self.storage.config
+
+    # --- the role ---
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the topic was deleted."""
+        return self.storage.is_deleted
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the topic was deleted, or the role has ended."""
+        return self.storage.has_ended
+
+    def check_epoch(self, epoch: int) -> None:
+        """Compare a client's leader epoch with the replica's (KIP-320); -1 stands for an unknown epoch.
+
+        :raises KafkaError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
+        """
+        self.storage.check_epoch(epoch)
+
+    def resign(self, error: KafkaError) -> None:
+        """End the role: refuse all requests with this error from now on. `end` must follow."""
+        self.storage.flushed.close(error)
+        self.storage.resign(error)
+
+    async def end(self) -> None:
+        """Return when no work is under way that changes the log."""
+        await self.storage.end()
+
+    def mark_deleted(self) -> None:
+        """End the role because the topic is deleted."""
+        self.storage.flushed.close(self.storage.deletion_error)
+        self.storage.mark_deleted()
+
+    def _on_flushed(self, _error: BarnabasError | None) -> None:
+        """Do nothing: the waits for flushes are all that depends on them."""
+
+    # --- readers ---
+
+    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | bytearray | None:
+        """Return whole batches below the high watermark; see `ReplicaStorage.read`.
+
+        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        """
+        storage = self.storage
+        return storage.read(offset, max_bytes, storage.log.high_watermark, min_one_batch=min_one_batch)
+
+    def watch(self, listener: ReadListener) -> None:
+        """Pass the events of reads to this listener from now on."""
+        self.storage.watch(listener)
+
+    def unwatch(self, listener: ReadListener) -> None:
+        """Pass no more events to this listener."""
+        self.storage.unwatch(listener)
+
+    async def delete_old_records(self) -> None:
+        """Delete the segments that the topic's settings do not keep."""
+        await self.storage.delete_old_records()
+
+    # --- appending ---
 
     def append(
         self, records: memoryview, leader_high_watermark: int, leader_log_start: int
     ) -> asyncio.Future[None] | None:
-        """Append what one fetch brought, and go on to where the leader's high watermark and log start are.
+        """Append the records of one fetch, and take over the leader's high watermark and log start offset.
 
-        :param records: whole batches; nothing where there was nothing new. Must stay as they are until this has ended.
-        :returns: None if it is done; else a future that ends when it is, with a BarnabasError where it failed.
+        :param records: whole batches, or nothing. They must not change until the append has ended.
+        :returns: None if the append has ended; else a future that ends with it, with a BarnabasError if it failed.
         :raises CorruptBatchError: a batch is damaged, or is not the one that comes next; nothing was appended.
         :raises KafkaError: the role has ended.
         :raises StorageError: the disk refused.
         """
-        if self._refusal is not None:
-            raise self._refusal
+        storage = self.storage
+        if storage.refusal is not None:
+            raise storage.refusal
         self.log.is_newer_than_tree = False  # the leader found no difference
-        if self._moving is not None or len(records) > AT_ONCE_BYTES_MAX:
-            return self._get_in_line(lambda: self._append_in_turn(records, leader_high_watermark, leader_log_start))
+        if storage.line.is_busy or len(records) > AT_ONCE_BYTES_MAX:
+            return storage.run_in_line(lambda: self._append_in_turn(records, leader_high_watermark, leader_log_start))
         if len(records):
             group = None if self._begins_before(records) else self._begin_append(records)
             if group is None:
-                return self._get_in_line(lambda: self._append_in_turn(records, leader_high_watermark, leader_log_start))
+                return storage.run_in_line(
+                    lambda: self._append_in_turn(records, leader_high_watermark, leader_log_start)
+                )
             self.log.write(group)
             self._account(group, records)
-        self._go_on_to(leader_high_watermark)
+        self._raise_high_watermark(leader_high_watermark)
         if min(leader_log_start, self.log.high_watermark) > self.log.log_start_offset:
-            return self._get_in_line(lambda: self._begin_with(leader_log_start, brought=len(records)))
-        return self._when_flushed() if self._flusher else None
+            return storage.run_in_line(lambda: self._raise_log_start(leader_log_start, brought=len(records)))
+        return self._when_flushed() if storage.flusher else None
 
     async def truncate_to(self, offset: int) -> None:
-        """Remove what is from `offset` on: the leader has other records there, or none.
+        """Remove the records from `offset` on: the leader has others there, or none.
 
         :raises BarnabasError: the disk refused, or the role has ended; or the metadata tree is older than the log.
         """
@@ -108,7 +197,7 @@ class FollowerReplica(Replica):
                 "%s: truncated to offset %d, below the high watermark %d: the leader of epoch %d lacks those records",
                 self.topic_partition, offset, self.log.high_watermark, self.leader_epoch,
             )  # fmt: skip
-        await self._get_in_line(lambda: self._cut(self.log.truncate_to, offset))
+        await self.storage.run_in_line(lambda: self._cut(self.log.truncate_to, offset))
 
     def _check_may_cut(self, offset: int) -> None:
         """:raises StorageError: the metadata tree is older than this log, so the records may be acknowledged ones."""
@@ -123,59 +212,60 @@ class FollowerReplica(Replica):
                 " docs/operations.md"
             )
 
-    async def give_up_what_is_behind_a_loss(self) -> None:
-        """Go back to where records were lost on this disk, so that they are fetched again, with all behind them.
+    async def truncate_lost_records(self) -> None:
+        """Truncate the log to the first offset that this disk has lost, so that the records are fetched again.
 
         :raises BarnabasError: the disk refused, or the role has ended.
         """
         offset = self.log.lost_from
         if offset is not None:
-            log.warning("%s: records from offset %d on are fetched anew: some were lost", self.topic_partition, offset)
-            await self._get_in_line(lambda: self._cut(self.log.truncate_to, offset))
+            message = "%s: the disk has lost records from offset %d on; fetching them again"
+            log.warning(message, self.topic_partition, offset)
+            await self.storage.run_in_line(lambda: self._cut(self.log.truncate_to, offset))
             self.log.lost_from = None
 
     async def start_over_at(self, offset: int) -> None:
-        """Remove all records, and go on with `offset`: the leader no longer has those before it.
+        """Remove all records and begin with `offset`: the leader has none before it.
 
         :raises BarnabasError: the disk refused, or the role has ended.
         """
         self._check_may_cut(self.log.log_start_offset)
         end = self.log.log_end_offset
         log.warning("%s: ends at offset %d, and the leader's log begins at %d", self.topic_partition, end, offset)
-        await self._get_in_line(lambda: self._cut(self.log.start_over_at, offset))
+        await self.storage.run_in_line(lambda: self._cut(self.log.start_over_at, offset))
 
     async def _cut(self, cut: Callable[[int], object], offset: int) -> None:
-        """Let the log end at an offset before its end."""
+        """Run a truncation."""
         try:
-            await self._disk.do(cut, offset)
-        finally:  # it may have been cut when what notes it could not be stored
-            if self._flusher:
-                self._flusher.note_truncation()
-            self._notify(GONE_BYTES)  # readers had nothing meanwhile
+            await self.storage.disk.do(cut, offset)
+        finally:  # the log may be truncated although the disk refused to store that
+            if self.storage.flusher:
+                self.storage.flusher.note_truncation()
+            self.storage.reads_changed()  # reads returned nothing meanwhile
 
     async def _append_in_turn(self, records: memoryview, leader_high_watermark: int, leader_log_start: int) -> None:
         if len(records):
             if self._begins_before(records):
                 await self._cut(self.log.reach_back_to, read_header(records).base_offset)
             while (group := self._begin_append(records)) is None:
-                await self._disk.do(self.log.roll, read_header(records).base_offset)
-            await self._disk.do(self.log.write, group)
+                await self.storage.disk.do(self.log.roll, read_header(records).base_offset)
+            await self.storage.disk.do(self.log.write, group)
             self._account(group, records)
-        self._go_on_to(leader_high_watermark)
-        await self._begin_with(leader_log_start, brought=len(records))
+        self._raise_high_watermark(leader_high_watermark)
+        await self._raise_log_start(leader_log_start, brought=len(records))
         if (flushed := self._when_flushed()) is not None:
             await flushed
 
     def _when_flushed(self) -> Waiter | None:
-        """Return what has to be waited for before the leader is told that the records are here."""
-        end = self.log.log_end_offset
-        if self._flusher is None or self.log.recovery_point >= end or not self._flusher.must_cover(end):
+        """Return the wait that precedes the next fetch, which makes the records count as replicated; or None."""
+        end, flusher = self.log.log_end_offset, self.storage.flusher
+        if flusher is None or self.log.recovery_point >= end or not flusher.must_cover(end):
             return None
-        return self._flushed.wait_for(end - 1)
+        return self.storage.flushed.wait_for(end - 1)
 
     def _begins_before(self, records: memoryview) -> bool:
-        """Whether an empty log has to begin with the batch that holds its first offset: the leader's log begins within
-        a batch."""
+        """Whether the log is empty and its first offset lies within the first batch: the leader's log start offset
+        does too."""
         replica_log = self.log
         if replica_log.log_start_offset != replica_log.log_end_offset:
             return False
@@ -190,37 +280,39 @@ class FollowerReplica(Replica):
         if not isinstance(outcome, AppendInfo):
             raise outcome
         self._unexposed_bytes += len(records)
-        if self._flusher:
-            self._flusher.note_append()
+        if self.storage.flusher:
+            self.storage.flusher.note_append()
 
-    def _go_on_to(self, leader_high_watermark: int) -> None:
-        """Move the high watermark to the leader's, as far as the log reaches; it does not go back."""
+    def _raise_high_watermark(self, leader_high_watermark: int) -> None:
+        """Raise the high watermark to the leader's, as far as the log reaches."""
         known = self.log.high_watermark
         if leader_high_watermark > known:
             self.log.high_watermark = leader_high_watermark
             if self.log.high_watermark > known:
                 size, self._unexposed_bytes = self._unexposed_bytes, 0
-                self._notify(size)
+                self.storage.readable(size)
 
-    async def _begin_with(self, leader_log_start: int, *, brought: int) -> None:
-        """Forget the records that the leader has forgotten.
+    async def _raise_log_start(self, leader_log_start: int, *, brought: int) -> None:
+        """Raise the log start offset to the leader's.
 
-        :param brought: the bytes of records that came with that. They are here, whatever becomes of the others.
-        :raises BarnabasError: the disk refused, and nothing came: who asks again at once is told the same at once.
+        :param brought: the bytes of records that the same fetch brought; they stay, whatever happens here.
+        :raises BarnabasError: the disk refused, and the fetch brought nothing: the next fetch would end the same way,
+            so it has to come after a pause.
         """
         offset = min(leader_log_start, self.log.high_watermark)
         if offset <= self.log.log_start_offset:
-            self._told_refusal = ""
+            self._start_refusal = ""
             return
         try:
             if offset == self.log.log_end_offset:
-                await self._disk.do(self.log.roll)
+                await self.storage.disk.do(self.log.roll)
             self.log.delete_records_before(offset)
         except BarnabasError as error:
             if not brought:
                 raise
-            if str(error) != self._told_refusal:
-                log.warning("%s: records that its leader has deleted stay: %s", self.topic_partition, error)
-            self._told_refusal = str(error)
+            if str(error) != self._start_refusal:
+                message = "%s: cannot delete the records that the leader has deleted: %s; they stay for now"
+                log.warning(message, self.topic_partition, error)
+            self._start_refusal = str(error)
         else:
-            self._told_refusal = ""
+            self._start_refusal = ""

@@ -1,17 +1,14 @@
-"""The fetch sessions of other brokers (KIP-227), at the leader: which partitions a follower follows, and which of them
-have something new for it.
+"""The fetch sessions of followers (KIP-227), at the leader: the partitions of a follower, and which of them have news.
 
-A consumer's session is read through with every request (`barnabas.broker.fetch_sessions`). A broker that follows a
-thousand partitions of which nothing is new asks twice a second, so here each partition says when it has something: a
-request costs as much as has changed. Also, a follower that asks says of all the others that it has all of them up to
-where it was; that is noted when it matters, before something is appended.
+A request of a consumer reads all partitions of its session (`barnabas.broker.fetch_sessions`). A follower with a
+thousand partitions without news fetches twice a second. So here each partition notifies the session of its events, and
+a request costs as much as has changed. A request also says that the follower has all records below its known fetch
+offsets; the session passes that on before the next append (`LeaderReplica.note_caught_up`).
 
-What followers that are not in sync are not to have yet (`barnabas.broker.throttles`) is held back: it is not looked at,
-whatever is appended, until it may be had. So it keeps nothing from those that are in sync.
+Partitions that a throttle denies to followers out of sync (`barnabas.broker.throttles`) are held back: requests do not
+read them until the throttle allows it, and followers in sync lose no time.
 
-A session lives as long as its connection.
-
-Used from the event loop's thread only.
+A session lives as long as its connection. Used from the event loop's thread only.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
-from barnabas.broker.replica import GONE_BYTES, URGENT_BYTES
 from barnabas.broker.throttles import NO_LEADER_THROTTLE, LeaderThrottle
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import NO_OFFSET
@@ -39,6 +35,7 @@ from barnabas.replication.truncation import diverging_epoch
 if TYPE_CHECKING:
     from barnabas.broker.leader_replica import LeaderReplica
     from barnabas.broker.pipeline.connection_state import ConnectionState
+    from barnabas.broker.replica_events import ReadListener
     from barnabas.broker.topics import Topics
     from barnabas.model import FileRegion
 
@@ -48,24 +45,24 @@ PARTITIONS_MAX = 200_000
 """How many partitions a session may have."""
 
 HELD_BACK_S_MAX = 1.0
-"""After this time it is looked again at what is held back: it may be in sync by now, or the settings others."""
+"""The time after which a request reads the held back partitions again: the follower may be in sync by then."""
 
-NOTHING_TOLD = NO_OFFSET, NO_OFFSET
-"""High watermark and start of the log."""
+NOTHING_SENT = NO_OFFSET, NO_OFFSET
+"""A high watermark and a log start offset."""
 
 Key = tuple[bytes, int]
-"""Id of the topic, and partition."""
+"""Topic id and partition."""
 
 
 class Position:
-    """Where a follower is in one partition."""
+    """The fetch offset of a follower in one partition; the `LogEndListener` of that partition."""
 
-    __slots__ = ("_session", "_told", "_topic_id", "partition", "wanted")
+    __slots__ = ("_sent", "_session", "_topic_id", "partition", "wanted")
 
     def __init__(self, session: FollowerSession, topic_id: bytes, wanted: FetchPartition) -> None:
         self._session = session
         self._topic_id = topic_id
-        self._told = NOTHING_TOLD
+        self._sent = NOTHING_SENT
         self.wanted = wanted
         self.partition: LeaderReplica | None = None
 
@@ -74,44 +71,52 @@ class Position:
         return self._topic_id, self.wanted.partition
 
     def ask(self, wanted: FetchPartition) -> None:
-        """Take over what the follower asks for now. What it was told before it may have passed over, since its log was
-        not any more as the answer had it: so it is told again how far the leader is."""
+        """Take over a fetch offset. The next response has the leader's offsets again, because the follower may have
+        dropped an earlier response that did not fit its log."""
         self.wanted = wanted
-        self._told = NOTHING_TOLD
+        self._sent = NOTHING_SENT
 
     def detach(self) -> None:
-        """Watch the partition no longer."""
+        """Listen to the partition no longer."""
         if self.partition is not None:
-            self.partition.unwatch_changes(self.on_change)
+            self.partition.unwatch_log_end(self)
             self.partition = None
 
-    def on_change(self, size: int) -> None:
-        """Called by the partition; see `LeaderReplica.watch_changes`."""
-        session = self._session
-        if not size:
-            session.mentions[self] = None
-            return
+    # --- events of the partition (`LogEndListener`) ---
+
+    def on_appended(self, size: int, *, is_urgent: bool) -> None:
+        """Read the partition with the next pass, unless it is held back."""
+        session, partition = self._session, self.partition
         if self in session.held_back:
-            if size != GONE_BYTES and self.partition is not None and session.holds_back(self.partition):
+            if partition is not None and session.holds_back(partition):
                 return
             session.release(self)
-        if self not in session.ready:
-            if size != GONE_BYTES and self.partition is not None:
-                offset, at_s = self.wanted.fetch_offset, session.last_fetch_s
-                self.partition.note_caught_up(session.broker_id, session.broker_epoch, offset, at_s)
-            session.ready[self] = None
-        if size >= URGENT_BYTES:
-            session.is_urgent = True
-        session.change_count += 1
-        session.on_ready(size)
+        if self not in session.ready and partition is not None:
+            offset, at_s = self.wanted.fetch_offset, session.last_fetch_s
+            partition.note_caught_up(session.broker_id, session.broker_epoch, offset, at_s)
+        session.note_readable(self, size, is_urgent=is_urgent)
+
+    def on_fetch_awaited(self) -> None:
+        """Have the follower fetch at once, unless the partition is held back."""
+        self.on_appended(0, is_urgent=True)
+
+    def on_offsets_moved(self) -> None:
+        """Mention the partition in the next response."""
+        self._session.mentions[self] = None
+
+    def on_leadership_lost(self) -> None:
+        """Read the partition with the next pass, which responds with the error."""
+        self._session.release(self)
+        self._session.note_readable(self, 0, is_urgent=True)
 
     def read(self, topics: Topics, bytes_max: int, *, min_one_batch: bool) -> PartitionData:
-        """Return what comes next, or what is wrong. The follower has all that is before."""
+        """Read from the fetch offset, and note that the follower has all records before; return the partition's part of
+        the response."""
         wanted, session = self.wanted, self._session
         try:
             partition = self._attached(topics)
             partition.check_epoch(wanted.current_leader_epoch)
-            log = partition.log
+            log = partition.storage.log
             parting = diverging_epoch(
                 log.leader_epochs, log.log_end_offset, wanted.fetch_offset, wanted.last_fetched_epoch
             )
@@ -141,17 +146,17 @@ class Position:
             session.throttle.note(partition, len(records))
         return data
 
-    def tell(self, data: PartitionData) -> bool:
-        """Return whether an answer must hold this; if so, the follower knows it from now on."""
-        known = NOTHING_TOLD if data.error_code else (data.high_watermark, data.log_start_offset)
-        is_news = known != self._told or known == NOTHING_TOLD
-        self._told = known
+    def is_news(self, data: PartitionData) -> bool:
+        """Return whether a response must hold this part, and note it as sent."""
+        known = NOTHING_SENT if data.error_code else (data.high_watermark, data.log_start_offset)
+        is_news = known != self._sent or known == NOTHING_SENT
+        self._sent = known
         return is_news or len(data.records) > 0 or data.diverging_epoch.epoch >= 0
 
     def describe(self) -> PartitionData:
-        """Return what there is to say without records."""
+        """Return the partition's part of a response without records."""
         assert self.partition
-        log = self.partition.log
+        log = self.partition.storage.log
         return PartitionData(
             partition_index=self.wanted.partition,
             error_code=ErrorCode.NONE,
@@ -163,10 +168,10 @@ class Position:
         )
 
     def _attached(self, topics: Topics) -> LeaderReplica:
-        if self.partition is None or self.partition.has_ended:
+        if self.partition is None or self.partition.storage.has_ended:
             self.detach()
             self.partition = topics.partition(topics.name_of(self._topic_id), self.wanted.partition)
-            self.partition.watch_changes(self.on_change)
+            self.partition.watch_log_end(self)
         return self.partition
 
     def _refusal(self, error: BarnabasError) -> PartitionData:
@@ -183,12 +188,8 @@ class Position:
         )
 
 
-def _no_wait(_size: int) -> None:
-    """Where no request waits."""
-
-
 class FollowerSession:
-    """What one connection of a follower's broker follows."""
+    """The partitions that one connection of a follower's broker fetches; a source of a `DelayedFetch`."""
 
     def __init__(self, session_id: int, broker_id: int, throttle: LeaderThrottle = NO_LEADER_THROTTLE) -> None:
         self.id = session_id
@@ -198,30 +199,30 @@ class FollowerSession:
         self.broker_epoch = -1
         self.last_fetch_s = 0.0
         self.ready: dict[Position, None] = {}
-        """Those from which something may be read; who was given something comes last."""
+        """The partitions that a request reads; those that brought records come last."""
         self.held_back: dict[Position, None] = {}
-        """Those from which something could be read, and is not to be yet."""
+        """The partitions with records that the throttle denies."""
         self._held_back_s = 0.0
         self.mentions: dict[Position, None] = {}
-        """Those of which the follower may be told a high watermark or a log start."""
-        self.on_ready: Callable[[int], None] = _no_wait
-        """Called with the number of bytes that there are more to read."""
+        """The partitions whose high watermark or log start offset the next response may have."""
         self.change_count = 0
-        """How often there was more to read."""
+        """The number of events that made partitions ready."""
         self.is_urgent = False
-        """Whether somebody waits until the follower has what there is to read, however little it is."""
+        """Whether a producer, a consumer or an administrator waits until the follower has fetched."""
+        self._listener: ReadListener | None = None
+        """The request that waits."""
         self._positions: dict[Key, Position] = {}
 
     def __len__(self) -> int:
         return len(self._positions)
 
     def update(self, request: FetchRequest, now_s: float) -> Steps[None]:
-        """Take over what a request changes.
+        """Take over the changes of a request.
 
         :raises KafkaError: there are too many partitions.
         """
         if self.broker_epoch != request.replica_state.replica_epoch:
-            # What it has in this life it says of every partition.
+            # The fetch offsets of another broker epoch are read again.
             self.broker_epoch = request.replica_state.replica_epoch
             self.ready |= dict.fromkeys(self._positions.values())
             self.held_back.clear()
@@ -240,38 +241,57 @@ class FollowerSession:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
                 position = self._positions[topic_id, wanted.partition] = Position(self, topic_id, wanted)
             position.ask(wanted)
-            self.mentions[position] = None  # should it wait, another pass makes the answer than the one that reads now
+            self.mentions[position] = None  # after a wait, the response comes from another pass
             self.release(position)
             self.ready.setdefault(position)
 
     def holds_back(self, partition: LeaderReplica) -> bool:
-        """Whether the follower is to get nothing of a partition now."""
+        """Whether the throttle denies a partition to the follower."""
         return self.throttle.holds_back(partition, self.broker_id)
 
     def hold_back(self, position: Position) -> None:
-        """Do not look at a position for now."""
+        """Do not read a position until `release`."""
         self.ready.pop(position, None)
         self.held_back[position] = None
 
     def release(self, position: Position) -> None:
-        """Look at a position again, if it was held back."""
+        """Read a position again, if it is held back."""
         if position in self.held_back:
             del self.held_back[position]
             self.ready.setdefault(position)
 
     def release_due(self) -> None:
-        """Look again at what may be had now."""
+        """Read the held back positions again, if it is time."""
         if self.last_fetch_s - self._held_back_s >= HELD_BACK_S_MAX or not self.throttle.quota.is_exceeded:
             self._held_back_s = self.last_fetch_s
             self.ready |= self.held_back
             self.held_back.clear()
 
-    def wait_no_more(self) -> None:
-        """Call nobody any longer when there is more to read."""
-        self.on_ready = _no_wait
+    def watch(self, listener: ReadListener) -> None:
+        """Pass the events of reads to this listener, the request that waits."""
+        self._listener = listener
+
+    def unwatch(self, _listener: ReadListener) -> None:
+        """Pass events to no listener."""
+        self._listener = None
+
+    def note_readable(self, position: Position, size: int, *, is_urgent: bool) -> None:
+        """Read a position with the next pass.
+
+        :param is_urgent: whether the request that waits must not wait any longer.
+        """
+        self.ready.setdefault(position)
+        self.change_count += 1
+        self.is_urgent = self.is_urgent or is_urgent
+        if self._listener is None:
+            return
+        if is_urgent:
+            self._listener.on_reads_changed()
+        else:
+            self._listener.on_readable(size)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Listen to no partition any longer."""
         for position in self._positions.values():
             position.detach()
         self._positions.clear()
@@ -287,7 +307,7 @@ class FollowerSession:
 
 
 class FollowerRead:
-    """One pass over those partitions of a session that may have something new."""
+    """One pass over the partitions of a session that are ready."""
 
     def __init__(self, session: FollowerSession, topics: Topics, bytes_max: int) -> None:
         self._session = session
@@ -295,11 +315,11 @@ class FollowerRead:
         self._bytes_left = bytes_max
         self.size = 0
         self.must_answer = False
-        """Whether there is something to tell that does not wait."""
+        """Whether there is an error or a divergence, which does not wait."""
         self._data: dict[Position, PartitionData] = {}
 
     def all(self) -> Steps[None]:
-        """Read."""
+        """Read the partitions that are ready."""
         if self._session.held_back:
             self._session.release_due()
         for number, position in enumerate(list(self._session.ready)):
@@ -326,7 +346,7 @@ class FollowerRead:
         self._data[position] = data
 
     def answer(self) -> Steps[list[FetchableTopicResponse]]:
-        """Return what was read and is news, and what else there is to mention."""
+        """Return the news of the pass, and the offsets that have moved."""
         session = self._session
         mentions, session.mentions = session.mentions, {}
         session.is_urgent = False
@@ -337,7 +357,7 @@ class FollowerRead:
             data = self._data.get(position)
             if data is None and position.partition is not None:
                 data = position.describe()
-            if data is not None and position.tell(data):
+            if data is not None and position.is_news(data):
                 topic_id = position.key[0]
                 topic = topics.get(topic_id)
                 if topic is None:
@@ -347,10 +367,9 @@ class FollowerRead:
 
 
 class FollowerSessions:
-    """The sessions of all other brokers: one for each connection.
+    """The sessions of all followers, one for each connection.
 
     :param random_below: returns a random number from 0 to its argument, exclusive.
-    :param throttle: what they are not to get for now.
     """
 
     def __init__(self, random_below: Callable[[int], int], throttle: LeaderThrottle = NO_LEADER_THROTTLE) -> None:
@@ -362,7 +381,7 @@ class FollowerSessions:
         return len(self._sessions)
 
     def open(self, connection: ConnectionState, broker_id: int) -> FollowerSession:
-        """Begin a session, in place of the one that this connection had."""
+        """Begin a session in place of the connection's earlier one."""
         for gone in [each for each in self._sessions if each.is_gone or each is connection]:
             self.drop(gone)
         session = self._sessions[connection] = FollowerSession(

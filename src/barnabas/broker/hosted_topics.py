@@ -19,13 +19,13 @@ from barnabas.broker.chance import Chance
 from barnabas.broker.claims import Claims
 from barnabas.broker.cluster_watch import News, Read
 from barnabas.broker.deletions import Deletions
-from barnabas.broker.disk_work import DiskWork
+from barnabas.broker.disk_work import ON_ANY_THREAD, DiskWork
 from barnabas.broker.hosting import Hosting, MakeLog, make_all
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.own_replicas import OwnReplicas
 from barnabas.broker.picture import BrokersChange, Picture
 from barnabas.broker.removals import Removals
-from barnabas.broker.replica import ON_ANY_THREAD, Replica
+from barnabas.broker.replica import Replica
 from barnabas.broker.roles import Roles
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import (
@@ -235,7 +235,7 @@ class HostedTopics(TopicLookup):
         places = [TopicPartition(info.name, number) for number in own]
         logs = await self.hosting.restore_all(places, config.log, info.topic_id)
         hosted = {
-            number: self.roles.first(opened.partition, opened, info.partitions[number], config)
+            number: self.roles.begin(opened.partition, opened, info.partitions[number], config)
             for number, opened in zip(own, logs, strict=True)
         }
         return Topic(info.name, info.topic_id, info.partitions, dict(info.config), hosted)
@@ -319,7 +319,7 @@ class HostedTopics(TopicLookup):
         self._keep(replace(topic, partitions=info.partitions, hosted=kept))
         self.on_led()
         for replica in removed.values():
-            await self.roles.end(replica, "other brokers hold it now")
+            await self.roles.resign(replica, "other brokers hold it now")
             await self.removals.carry_out(replica.topic_partition, topic.id, self._work)
 
     def _is_held(self, where: TopicPartition, topic_id: bytes) -> bool:
@@ -346,7 +346,7 @@ class HostedTopics(TopicLookup):
         places = [TopicPartition(info.name, number) for number in new]
         logs = dict(zip(new, await make_all(make, places, config.log, info.topic_id), strict=True))
         for number, opened in logs.items():
-            hosted[number] = self.roles.first(opened.partition, opened, info.partitions[number], config)
+            hosted[number] = self.roles.begin(opened.partition, opened, info.partitions[number], config)
         if topic is not None and topic.settings != info.config:
             for replica in topic.hosted.values():
                 replica.configure(config)
@@ -364,7 +364,9 @@ class HostedTopics(TopicLookup):
             hosted = dict(topic.hosted)
             for number in dict.fromkeys(numbers):
                 if number in hosted:
-                    hosted[number] = await self.roles.next(hosted[number], self.picture.topics[name].partitions[number])
+                    hosted[number] = await self.roles.transition(
+                        hosted[number], self.picture.topics[name].partitions[number]
+                    )
                     if hosted[number].log.is_newer_than_tree:
                         self.on_lives_due()
                 count += 1
@@ -393,7 +395,7 @@ class HostedTopics(TopicLookup):
             if info is not None and not others.isdisjoint({info.state.leader, *info.state.isr, *info.replicas}):
                 found.append(replica.topic_partition)
                 if isinstance(replica, LeaderReplica) and replica.followers is not None:
-                    self.roles.on_isr_wanted(replica)
+                    replica.ask_for_isr_change()
         return found
 
     def _leaders_came(self, came: Collection[int]) -> None:
@@ -577,7 +579,7 @@ class HostedTopics(TopicLookup):
             log.info("topic %s has left the tree; this broker had nothing of it", topic.name, extra=about(topic.name))
         self._let_go(topic)
         for replica in topic.hosted.values():
-            await self.roles.end(replica, "the topic has left the tree")
+            await self.roles.resign(replica, "the topic has left the tree")
 
     async def _set_aside(self, topic: Topic) -> StorageError | None:
         self._let_go(topic)

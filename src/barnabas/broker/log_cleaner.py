@@ -199,7 +199,7 @@ class LogCleaner:
     def _is_candidate(self, partition: Replica) -> bool:
         if not partition.config.log.is_compacted or partition.is_deleted or partition.log.is_offline:
             return False
-        if partition.topic_partition in self._busy or partition.is_being_moved:
+        if partition.topic_partition in self._busy or partition.storage.is_being_moved:
             return False
         found = self._put_off.get(partition.topic_partition)
         if found is None or found.partition is not partition or found.config != partition.config:
@@ -208,8 +208,8 @@ class LogCleaner:
 
     async def _look_at(self, partition: Replica) -> CleanableRange | None:
         try:
-            await partition.roll_if_due()
-            return await partition.find_cleanable()
+            await partition.storage.roll_if_due()
+            return await partition.storage.find_cleanable()
         except SegmentReplacedError:
             return None  # the next look finds what is there now
         except (BarnabasError, OSError) as error:
@@ -276,16 +276,16 @@ class LogCleaner:
     async def _swap(self, partition: Replica, replaced: Sequence[SealedSegment], group: CleanedGroup) -> None:
         if tuple(segment.base_offset for segment in replaced) != group.base_offsets:
             raise CleaningFailedError(f"segments {group.base_offsets}, and not {replaced}")
-        if partition.is_being_moved:
+        if partition.storage.is_being_moved:
             raise SegmentReplacedError("the log is moved to another data folder")
         try:
-            renamed = await partition.replace_segments(replaced, group.size)
+            renamed = await partition.storage.replace_segments(replaced, group.size)
         except SegmentReplacedError:
             if partition.log.log_start_offset < replaced[-1].next_offset:
                 # What was cleaned behind them must not take its place: an old record might come to light again.
                 raise
             # Where a start finds such files, it gives up the swaps behind them.
-            await partition.remove_cleaned()
+            await partition.storage.remove_cleaned()
         else:
             self._logs.delete_later(renamed)
 
@@ -333,7 +333,7 @@ class LogCleaner:
         if error is not None:
             self._note_failure(partition, error)
         try:
-            await partition.remove_cleaned()
+            await partition.storage.remove_cleaned()
         except StorageError as failure:
             log.warning("%s: what a cleaner wrote cannot be removed: %s", partition.topic_partition, failure)
 

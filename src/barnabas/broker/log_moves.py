@@ -146,7 +146,7 @@ class LogMoves:
             raise StorageError(f"{where} is another log now")
         if self._wanted.get(where) != folder:
             raise StorageError("it is not wanted there any more")
-        replica.is_being_moved = True
+        replica.storage.begin_move()
         return replica
 
     async def _move(self, where: TopicPartition, folder: Path) -> None:
@@ -162,7 +162,7 @@ class LogMoves:
                 is_done = await self._exchange(move, replica)
         finally:
             if (moved := self._replica(where)) is not None:
-                moved.is_being_moved = False
+                moved.storage.end_move()
             await asyncio.shield(asyncio.ensure_future(run(self._end, move, is_done)))
         log.info("%s is in %s now", where, folder)
 
@@ -198,7 +198,7 @@ class LogMoves:
             return new
 
         try:
-            await replica.exchange_log(complete, swap)
+            await replica.storage.exchange_log(complete, swap, replica.configure)
         except BarnabasError:
             if replica.has_ended and not replica.is_deleted and replica.log is move.current:
                 return False  # it has another role now, and is moved in that
@@ -212,7 +212,7 @@ class LogMoves:
         """Copy the next batches; return how many offsets are missing."""
         await self._work.for_all(move.prepare)
         if move.missing:
-            data = await replica.read_stored(move.future.log_end_offset, COPY_BYTES)
+            data = await replica.storage.read_stored(move.future.log_end_offset, COPY_BYTES)
             if data:
                 await self._work.for_all(move.append, data, replica.leader_epoch)
                 self._quota.note(len(data))

@@ -74,7 +74,7 @@ async def move_offsets(
             else:
                 moved += len(changes)
     for partition in led.values():
-        await partition.flush()
+        await partition.storage.flush()
     for some in _in_steps(names):
         await in_tree_thread(_delete, tree, some)
     await in_tree_thread(registry.note_offsets_moved, tree)

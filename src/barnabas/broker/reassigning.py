@@ -193,4 +193,4 @@ class Reassigning:
             followers.adopt(info.state.isr)
             followers.set_replicas(info.replicas)
             partition.isr_changed()
-            partition.on_isr_wanted(partition)
+            partition.ask_for_isr_change()

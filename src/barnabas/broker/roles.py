@@ -1,7 +1,7 @@
-"""Which role a replica on this broker has: it leads, it follows, or it waits for a leader.
+"""The transitions of the replicas of this broker: become leader, become follower, resign.
 
-A role is an object of its own in each leader epoch (`barnabas.broker.replica`). When the picture of the cluster says
-that another one is due, the old object ends, and the new one goes on with the same log.
+A role is an object of its own in each leader epoch (`barnabas.broker.replica`). When the metadata give a replica
+another leader or leader epoch, the old role resigns, and the new one begins with the same log.
 """
 
 from __future__ import annotations
@@ -41,14 +41,18 @@ class Roles:
         self.on_ended: Callable[[Replica], None] = lambda _replica: None
         """Called when a role has ended, before the next one begins."""
 
-    def first(self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig) -> Replica:
-        """Return the role of a log that has none yet."""
-        replica = self._begin(where, opened, info, config)
+    def begin(self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig) -> Replica:
+        """Return the role of a log that has none."""
+        leader = self._leader(where, info)
+        if leader == self._broker_id:
+            replica: Replica = self._become_leader(where, opened, info, config)
+        else:
+            replica = self._become_follower(where, opened, info, config, leader)
         self.on_begun(replica)
         return replica
 
-    async def next(self, replica: Replica, info: PartitionInfo) -> Replica:
-        """Return the role that a replica is to have now: the one that it has, or another one when that has ended."""
+    async def transition(self, replica: Replica, info: PartitionInfo) -> Replica:
+        """Return the role that the metadata give a replica: the one that it has, or another after that has ended."""
         leader = self._leader(replica.topic_partition, info)
         if (replica.leader, replica.leader_epoch) == (leader, info.state.leader_epoch):
             if isinstance(replica, LeaderReplica) and replica.followers is not None:
@@ -56,42 +60,50 @@ class Roles:
             return replica
         why = f"leader epoch {replica.leader_epoch} has ended; broker {leader} leads now"
         leads_on = isinstance(replica, LeaderReplica) and leader == self._broker_id
-        await self.end(replica, why, leads_on=leads_on)
+        await self.resign(replica, why, leads_on=leads_on)
         if isinstance(replica, LeaderReplica) and info.state.leader == NO_LEADER and not replica.log.is_offline:
             # A replica with a newer log than the tree deposed this leader, which may have acknowledged other records.
             replica.log.is_newer_than_tree = True
-        following = self.first(replica.topic_partition, replica.log, info, replica.config)
-        if isinstance(replica, LeaderReplica) and isinstance(following, LeaderReplica):
-            following.succeed(replica)
-        elif leads_on:  # another life of this broker has begun meanwhile, and has yet to claim the partition
-            replica.end_waits(_over(replica, why))
+        following = self.begin(replica.topic_partition, replica.log, info, replica.config)
+        if isinstance(replica, LeaderReplica):
+            if isinstance(following, LeaderReplica):
+                following.succeed(replica)
+            elif leads_on:  # this broker has registered again meanwhile, and has to claim the partition first
+                replica.end_waits(_has_ended(replica, why))
         return following
 
-    async def end(self, replica: Replica, why: str, *, leads_on: bool = False) -> None:
-        """End a role; return when nothing of it is under way any longer.
+    async def resign(self, replica: Replica, why: str, *, leads_on: bool = False) -> None:
+        """End a role; return when no work of it is under way.
 
-        :param leads_on: this broker leads, and leads in the next role, too.
+        :param leads_on: this broker is the leader, and is the next leader too.
         """
         self.on_ended(replica)
-        replica.resign(_over(replica, why), leads_on=leads_on)
+        error = _has_ended(replica, why)
+        if isinstance(replica, LeaderReplica):
+            replica.resign(error, leads_on=leads_on)
+        else:
+            replica.resign(error)
         await replica.end()
 
     def _leader(self, where: TopicPartition, info: PartitionInfo) -> int:
-        """Return who leads; -1 for this broker, where it led in an earlier life and has yet to claim that anew."""
+        """Return the leader; -1 for this broker, where an earlier registration of it has led."""
         state = info.state
         if state.leader != self._broker_id or self._picture.leads_in_this_life(self._broker_id, where, state):
             return state.leader
         return NO_LEADER
 
-    def _begin(self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig) -> Replica:
-        state, leader = info.state, self._leader(where, info)
-        if leader != self._broker_id:
-            topic_id = self._picture.topics[where.topic].topic_id
-            return FollowerReplica(
-                where, opened, state.leader_epoch, config, self._work, leader=leader, topic_id=topic_id
-            )
-        followers = None
-        # What is lost here no other replica has: in later epochs the log is what it is now.
+    def _become_follower(
+        self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig, leader: int
+    ) -> FollowerReplica:
+        topic_id = self._picture.topics[where.topic].topic_id
+        epoch = info.state.leader_epoch
+        return FollowerReplica(where, opened, epoch, config, self._work, leader=leader, topic_id=topic_id)
+
+    def _become_leader(
+        self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig
+    ) -> LeaderReplica:
+        state, followers = info.state, None
+        # No other replica has the lost records: in later epochs the log is what it is now.
         opened.lost_from = None
         opened.is_newer_than_tree = False
         if len(info.replicas) > 1:
@@ -106,19 +118,24 @@ class Roles:
                 self._clock.monotonic(),
             )
         elif config.log.has_flush_policy and not opened.is_offline:
-            # Whatever could be read before: from here on the partition only lets it rise.
+            # The leader only raises the high watermark from here on.
             opened.high_watermark = opened.recovery_point
-        partition = LeaderReplica(
-            where, opened, state.leader_epoch, config, self._work, leader=self._broker_id, followers=followers
+        return LeaderReplica(
+            where,
+            opened,
+            state.leader_epoch,
+            config,
+            self._work,
+            leader=self._broker_id,
+            followers=followers,
+            on_isr_change_due=self.on_isr_wanted,
         )
-        partition.on_isr_wanted = self.on_isr_wanted
-        return partition
 
 
 def _adopt(partition: LeaderReplica, followers: RemoteReplicas, info: PartitionInfo) -> None:
-    """Let a leader have the replicas, and the in-sync ones, that the tree has.
+    """Let a leader take over the replicas and the ISR of the metadata.
 
-    If these are the ones that it has, they may be older than a change of its own that is under way, which goes on.
+    Where they are the ones that the leader has, they may be older than its own change under way, which goes on.
     """
     if info.state.isr != followers.isr:
         followers.adopt(info.state.isr)
@@ -126,9 +143,9 @@ def _adopt(partition: LeaderReplica, followers: RemoteReplicas, info: PartitionI
     if info.replicas != followers.replicas:
         followers.set_replicas(info.replicas)
         partition.isr_changed()
-        partition.on_isr_wanted(partition)
+        partition.ask_for_isr_change()
 
 
-def _over(replica: Replica, why: str) -> KafkaError:
-    """Return what whoever comes to a role that is over is told."""
+def _has_ended(replica: Replica, why: str) -> KafkaError:
+    """Return the error of all requests to a role that has ended."""
     return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}")

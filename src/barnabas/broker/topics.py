@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from barnabas.broker import internal_topics
 from barnabas.broker.chance import Chance
-from barnabas.broker.disk_work import DiskWork
+from barnabas.broker.disk_work import ON_ANY_THREAD, DiskWork
 from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.hosting import make_all
 from barnabas.broker.internal_topics import config_in_force, replication_factor_of
@@ -32,7 +32,6 @@ from barnabas.broker.placement import (
     reassigned_partitions,
     unknown_partition,
 )
-from barnabas.broker.replica import ON_ANY_THREAD
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import usable_settings
 from barnabas.broker.topic_lookup import Topic

@@ -13,7 +13,6 @@ from barnabas.broker.cluster_watch import ClusterWatch, News
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.replica import URGENT_BYTES
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.coordination import paths, registry
 from barnabas.coordination.changes import Change, StateChange
@@ -22,6 +21,7 @@ from barnabas.coordination.tree import Watch
 from barnabas.coordination.values import BrokerRegistration, LiveBroker, PartitionState
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.records import BatchBuilder
+from tests.replica_listeners import FETCH_AWAITED, RecordedAppends
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run
 
 
@@ -186,8 +186,8 @@ def test_all_partitions_are_looked_at_even_if_some_never_stop_asking(run: Run) -
         await cluster.follow()
         partition = leader.topics.partition("clicks", 0)
         updates = IsrUpdates(leader.topics, SYSTEM_CLOCK, lag_time_max_s=1.0)
-        looked = asyncio.Event()
-        partition.watch_changes(lambda size: looked.set() if size == URGENT_BYTES else None)  # as followers are asked
+        appends = RecordedAppends()
+        partition.watch_log_end(appends)
         running = asyncio.create_task(updates.run())
 
         async def ask() -> None:
@@ -196,7 +196,8 @@ def test_all_partitions_are_looked_at_even_if_some_never_stop_asking(run: Run) -
                 await asyncio.sleep(0)
 
         asking = asyncio.create_task(ask())
-        await looked.wait()
+        while await appends.next() != FETCH_AWAITED:
+            pass
         running.cancel()
         asking.cancel()
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.replica import GONE_BYTES
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
@@ -24,6 +23,7 @@ from barnabas.records import BatchBuilder
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.filesystem import DataFile
 from tests.log_steps import append_now
+from tests.replica_listeners import READS_CHANGED, RecordedReads
 
 CLICKS = TopicPartition("clicks", 0)
 TIMEOUT_S = 60
@@ -55,14 +55,14 @@ class GatedFileSystem(OsFileSystem):
 
 
 class Bench:
-    """A partition on a gated disk, and what its watchers were told."""
+    """A partition on a gated disk, and the events of its reads."""
 
     def __init__(self, folder: Path) -> None:
         self.disk = GatedFileSystem()
         self.log = Log.open(folder, CLICKS, LogConfig(), ManualClock(), self.disk)
         self.partition = LeaderReplica(CLICKS, self.log, 0, topic_config(BrokerConfig(), {}))
-        self.told: list[int] = []
-        self.partition.watch(self.told.append)
+        self.reads = RecordedReads()
+        self.partition.watch(self.reads)
 
     def configure(self, **settings: object) -> None:
         named = {name.replace("_", "."): str(value) for name, value in settings.items()}
@@ -80,15 +80,7 @@ class Bench:
         """Wait until the high watermark is there."""
         async with asyncio.timeout(TIMEOUT_S):
             while self.log.high_watermark < offset:
-                moved = asyncio.get_running_loop().create_future()
-
-                def on_readable(size: int, moved: asyncio.Future[None] = moved) -> None:
-                    if not moved.done():
-                        moved.set_result(None)
-
-                self.partition.watch(on_readable)
-                await moved
-                self.partition.unwatch(on_readable)
+                await self.reads.next()
         assert self.log.high_watermark == offset
 
 
@@ -135,15 +127,15 @@ def test_messages_are_exposed_after_the_flush_that_their_number_causes(run: Run)
         acknowledgement = bench.append()
         await bench.flush_begins()
         assert bench.log.high_watermark == 0
-        assert bench.told == []
+        assert bench.reads.events == []
         bench.disk.permits.release()
         assert acknowledgement is not None
         await acknowledgement
         assert bench.log.high_watermark == 3
-        assert len(bench.told) == 1
+        assert len(bench.reads.events) == 1
         region = bench.partition.read(0, 1_000, min_one_batch=True)
         assert region is not None
-        assert bench.told == [len(region)]
+        assert bench.reads.events == [len(region)]
 
     run(scenario)
 
@@ -155,7 +147,7 @@ def test_policy_that_comes_after_messages_flushes_them_though_no_more_come(run: 
         bench.configure(**policy)
         await bench.flush_begins()
         bench.disk.permits.release()
-        await bench.partition.flush()
+        await bench.partition.storage.flush()
         assert bench.log.recovery_point == 3
 
     run(scenario)
@@ -227,7 +219,7 @@ def test_failed_flush_is_not_acknowledged_and_not_tried_again(run: Run) -> None:
             with pytest.raises(StorageError, match="flush failed"):
                 await each
         assert bench.log.is_offline
-        assert bench.told[-1] == GONE_BYTES
+        assert bench.reads.events[-1] == READS_CHANGED
         assert bench.log.high_watermark == 0
         with pytest.raises(StorageError, match="offline"):
             bench.append()

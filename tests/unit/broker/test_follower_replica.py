@@ -20,6 +20,7 @@ from barnabas.records import BatchBuilder, stamp
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.filesystem import DataFile
+from tests.replica_listeners import RecordedReads
 
 CLICKS = TopicPartition("clicks", 0)
 TIMEOUT_S = 60
@@ -92,11 +93,11 @@ def run(folder: Path, scenario: Scenario) -> None:
 
 def test_high_watermark_is_the_leaders_as_far_as_the_log_reaches_and_does_not_go_back(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
-        told: list[int] = []
-        bench.follower.watch(told.append)
+        reads = RecordedReads()
+        bench.follower.watch(reads)
         assert bench.follower.append(batch(0, count=3), 9, 0) is None
         assert (bench.log.log_end_offset, bench.log.high_watermark) == (3, 3)
-        assert told == [len(batch(0, count=3))]
+        assert reads.events == [len(batch(0, count=3))]
         assert bench.follower.append(memoryview(b""), 1, 0) is None
         assert bench.log.high_watermark == 3
 

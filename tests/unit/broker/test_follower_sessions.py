@@ -19,6 +19,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.throttles import LeaderThrottle
 from barnabas.broker.topics import Topics
+from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import Acks, TopicPartition
@@ -94,7 +95,8 @@ class Bench:
     def begin(self, request: FetchRequest, version: int = 18) -> FetchResponse | Awaitable[Any]:
         """Send a request; return the answer, or what it waits for."""
         call = call_of(replica_fetch, version, None, self.connection)
-        parts = cast(Topics, self), self.sessions, self.check_broker, self.clock
+        turns = Turns(self.clock.monotonic)
+        parts = cast(Topics, self), self.sessions, self.check_broker, turns, self.clock
         return cast(FetchResponse, begun(replica_fetch.handle(*parts, request, call)))
 
     def request(
@@ -187,8 +189,8 @@ def test_waiting_costs_nothing_for_partitions_without_news(tmp_path: Path) -> No
         for _ in range(5):
             polling = bench.poll()
             await asyncio.sleep(0)
-            assert bench.connection.on_request_behind is not None
-            bench.connection.on_request_behind()
+            assert bench.connection.delayed_fetch is not None
+            bench.connection.delayed_fetch.complete()
             assert await polling == []
         assert (bench.looked_up, reads) == (looked_up, [])
 
@@ -257,8 +259,8 @@ def test_high_watermark_alone_does_not_end_the_wait(tmp_path: Path) -> None:
         assert led.log.high_watermark == 1
         await asyncio.sleep(0)
         assert not polling.done()
-        assert bench.connection.on_request_behind is not None
-        bench.connection.on_request_behind()
+        assert bench.connection.delayed_fetch is not None
+        bench.connection.delayed_fetch.complete()
         (data,) = await polling
         assert (data.high_watermark, len(data.records)) == (1, 0)
 

@@ -285,7 +285,7 @@ def test_what_is_deleted_while_a_follower_is_busy_is_told_when_it_asks_again(tmp
         (session,) = leading.sessions._sessions.values()
         await until(lambda: following.log(0).high_watermark == 5 and len(session) == 2)
         may_go_on = asyncio.Event()
-        in_line = follower._get_in_line(may_go_on.wait)  # as a roll or a flush is
+        in_line = follower.storage.run_in_line(may_go_on.wait)  # as a roll or a flush is
         assert await led.delete_records_before(2) == 2
         await until(lambda: len(session) == 1)  # it is left out meanwhile
         assert await led.delete_records_before(3) == 3

@@ -12,7 +12,6 @@ import pytest
 
 from barnabas.broker.acknowledgements import Waiter
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.replica import GONE_BYTES, URGENT_BYTES
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
@@ -23,6 +22,14 @@ from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.checkpoints import EpochStart
 from tests.log_steps import append_now
+from tests.replica_listeners import (
+    FETCH_AWAITED,
+    LEADERSHIP_LOST,
+    OFFSETS_MOVED,
+    READS_CHANGED,
+    RecordedAppends,
+    RecordedReads,
+)
 
 CLICKS = TopicPartition("clicks", 0)
 RESIGNED = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads")
@@ -44,12 +51,20 @@ class Bench:
         named = {name.replace("_", "."): str(value) for name, value in settings.items()}
         config = topic_config(BrokerConfig(), named)
         self.replicas = RemoteReplicas(1, 4, (1, 2, 3), isr, log_end_offset=0, high_watermark=0, now_s=0.0)
-        self.partition = LeaderReplica(CLICKS, self.log, 4, config, leader=1, followers=self.replicas)
-        self.readable: list[int] = []
+        self.isr_changes_due: list[LeaderReplica] = []
+        self.partition = LeaderReplica(
+            CLICKS,
+            self.log,
+            4,
+            config,
+            leader=1,
+            followers=self.replicas,
+            on_isr_change_due=self.isr_changes_due.append,
+        )
+        self.reads, self.appends = RecordedReads(), RecordedAppends()
         if is_read:
-            self.partition.watch(self.readable.append)
-        self.changes: list[int] = []
-        self.partition.watch_changes(self.changes.append)
+            self.partition.watch(self.reads)
+        self.partition.watch_log_end(self.appends)
 
     def append(self, acks: Acks = Acks.ALL) -> Waiter | None:
         return self.partition.when_acknowledged(append_now(self.partition, batch()), acks)
@@ -89,7 +104,8 @@ def test_acks_all_waits_for_the_isr_and_acks_1_does_not(tmp_path: Path) -> None:
         bench.fetch(3, 2)
         assert waiting.done()
         assert bench.log.high_watermark == 2
-        assert bench.changes == [len(batch()), len(batch()), URGENT_BYTES, 0, 0]
+        appended = (len(batch()), False)
+        assert bench.appends.events == [appended, appended, FETCH_AWAITED, OFFSETS_MOVED, OFFSETS_MOVED]
 
     run(lambda: Bench(tmp_path / "clicks-0"), scenario)
 
@@ -97,11 +113,11 @@ def test_acks_all_waits_for_the_isr_and_acks_1_does_not(tmp_path: Path) -> None:
 def test_readers_that_wait_are_told_what_all_have_and_followers_that_it_is_urgent(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         bench.append(Acks.LEADER)
-        assert bench.changes == [URGENT_BYTES + len(batch())]
+        assert bench.appends.events == [(len(batch()), True)]
         bench.fetch(2, 1)
-        assert bench.readable == []
+        assert bench.reads.events == []
         bench.fetch(3, 1)
-        assert bench.readable == [len(batch())]
+        assert bench.reads.events == [len(batch())]
 
     run(lambda: Bench(tmp_path / "clicks-0", is_read=True), scenario)
 
@@ -150,10 +166,10 @@ def test_with_a_flush_policy_a_new_leader_flushes_what_it_has_for_those_who_read
         await bench.partition.end()
         replicas = RemoteReplicas(1, 5, (1, 2, 3), (1, 2), log_end_offset=1, high_watermark=0, now_s=0.0)
         again = LeaderReplica(CLICKS, bench.log, 5, bench.partition.config, leader=1, followers=replicas)
-        readable = asyncio.Event()
-        again.watch(lambda _: readable.set())
+        reads = RecordedReads()
+        again.watch(reads)
         again.on_follower_fetch(2, -1, 1, 1.0)
-        await readable.wait()
+        await reads.next()
         assert bench.log.high_watermark == bench.log.recovery_point == 1
         again.resign(RESIGNED)
         await again.end()
@@ -180,8 +196,7 @@ def test_with_a_flush_policy_the_leader_counts_with_what_it_has_flushed(tmp_path
 
 def test_isr_is_asked_for_when_a_follower_outside_has_caught_up(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
-        asked: list[LeaderReplica] = []
-        bench.partition.on_isr_wanted = asked.append
+        asked = bench.isr_changes_due
         bench.append(Acks.LEADER)
         bench.fetch(2, 1)
         assert not asked
@@ -236,7 +251,7 @@ def test_who_leads_no_longer_ends_all_that_waits_and_takes_nothing(tmp_path: Pat
         assert bench.partition.append_all([batch(), batch()]) == [RESIGNED, RESIGNED]
         with pytest.raises(KafkaError, match="another broker leads"):
             bench.partition.check_epoch(4)
-        assert (bench.readable[-1], bench.changes[-1]) == (GONE_BYTES, GONE_BYTES)
+        assert (bench.reads.events[-1], bench.appends.events[-1]) == (READS_CHANGED, LEADERSHIP_LOST)
         assert bench.log.log_end_offset == 2
 
     run(lambda: Bench(tmp_path / "clicks-0", is_read=True), scenario)
@@ -290,7 +305,7 @@ def test_records_are_deleted_when_all_in_sync_replicas_have_deleted_them(tmp_pat
         bench.fetch(2, 3)
         bench.fetch(3, 3)
         assert await bench.partition.delete_records_before(2) == 2
-        assert bench.changes[-1] == URGENT_BYTES  # those that wait are answered at once
+        assert bench.appends.events[-1] == FETCH_AWAITED
         waiting = bench.partition.when_deleted(2)
         assert waiting is not None
         bench.fetch(2, 3, log_start_offset=2)
@@ -329,12 +344,17 @@ def test_silence_of_an_earlier_life_says_nothing_and_disturbs_no_append(tmp_path
 
     async def scenario(bench: Bench) -> None:
         bench.partition.on_follower_fetch(2, 9, 0, 1.0)
-        bench.partition.watch_changes(lambda _size: bench.partition.note_caught_up(2, 9, 0, 5.0))
-        told: list[int] = []
-        bench.partition.watch_changes(told.append)
+
+        class Session(RecordedAppends):
+            def on_appended(self, size: int, *, is_urgent: bool) -> None:
+                bench.partition.note_caught_up(2, 9, 0, 5.0)
+                super().on_appended(size, is_urgent=is_urgent)
+
+        session = Session()
+        bench.partition.watch_log_end(session)
         bench.partition.on_follower_fetch(2, 10, 0, 2.0)
         assert bench.append(Acks.LEADER) is None
-        assert told
+        assert session.events
 
     run(lambda: Bench(tmp_path), scenario)
 
@@ -360,7 +380,7 @@ def test_log_is_exchanged_for_its_copy_and_those_who_wait_go_on(tmp_path: Path) 
 
         deletions: list[asyncio.Task[int]] = []
         old = bench.log
-        await bench.partition.exchange_log(complete, swap)
+        await bench.partition.storage.exchange_log(complete, swap, bench.partition.configure)
         new = bench.partition.log
         assert new is not old
         assert (new.log_end_offset, new.high_watermark) == (2, 1)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.replica import GONE_BYTES
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
@@ -24,6 +23,7 @@ from barnabas.records import BatchBuilder, Compression, read_header
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.filesystem import DataFile
 from tests.log_steps import append, append_now
+from tests.replica_listeners import READS_CHANGED, RecordedReads
 
 CLICKS = TopicPartition("clicks", 0)
 TIMEOUT_S = 60
@@ -151,11 +151,11 @@ def test_a_log_is_let_go_of_when_its_roll_has_ended_and_rolls_no_more(run: Run, 
 
 def test_readers_are_told_of_appends_that_waited(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
-        told: list[int] = []
-        bench.partition.watch(told.append)
+        reads = RecordedReads()
+        bench.partition.watch(reads)
         for _ in range(5):
             await append(bench.partition, batch())
-        assert told == [len(batch())] * 5
+        assert reads.events == [len(batch())] * 5
 
     run(scenario)
 
@@ -236,11 +236,11 @@ def test_index_that_is_missing_is_made_anew_beside_the_loop(run: Run, tmp_path: 
         for path in (tmp_path / "clicks-0").glob("*.index"):
             path.unlink()
         partition = LeaderReplica(CLICKS, reopened, 0, bench.config())
-        told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        partition.watch(told.set_result)
+        reads = RecordedReads()
+        partition.watch(reads)
         assert partition.read(1, 10_000, min_one_batch=True) is None
         assert partition.read(1, 10_000, min_one_batch=True) is None
-        assert await told == GONE_BYTES
+        assert await reads.next() == READS_CHANGED
         region = partition.read(1, 10_000, min_one_batch=True)
         assert region is not None
         assert (tmp_path / "clicks-0" / "00000000000000000000.index").exists()
@@ -257,11 +257,11 @@ def test_index_cut_short_while_it_is_open_is_made_anew(run: Run, tmp_path: Path)
         region = bench.partition.read(50, 1, min_one_batch=True)
         assert region is not None
         os.truncate(tmp_path / "clicks-0" / "00000000000000000000.index", 12)
-        told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        bench.partition.watch(told.set_result)
+        reads = RecordedReads()
+        bench.partition.watch(reads)
         bench.log._segments.sealed[0]._hints.clear()
         if bench.partition.read(70, 1, min_one_batch=True) is None:
-            assert await told == GONE_BYTES
+            assert await reads.next() == READS_CHANGED
         again = bench.partition.read(70, 1, min_one_batch=True)
         assert again is not None
         data = os.pread(again.file.fileno(), again.length, again.position)

@@ -13,6 +13,7 @@ import pytest
 
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.log_cleaner import LogCleaner
+from barnabas.broker.replica_storage import ReplicaStorage
 from barnabas.clock import ManualClock
 from barnabas.storage import LogConfig, LogManager, OsFileSystem
 from barnabas.storage.cleaner.cleaner import Cleaner
@@ -174,13 +175,13 @@ def test_many_logs_that_are_due_are_not_all_looked_at_before_each_job(
         for number, name in enumerate(names):
             compacting.fill(await compacting.topic(name), 20 + 20 * number)
         looks = []
-        find = LeaderReplica.find_cleanable
+        find = ReplicaStorage.find_cleanable
 
-        async def counted(partition: LeaderReplica) -> Any:
-            looks.append(partition)
-            return await find(partition)
+        async def counted(storage: ReplicaStorage) -> Any:
+            looks.append(storage)
+            return await find(storage)
 
-        monkeypatch.setattr(LeaderReplica, "find_cleanable", counted)
+        monkeypatch.setattr(ReplicaStorage, "find_cleanable", counted)
         await compacting.log_cleaner.clean_all()
         assert sorted(compacting.cleaned()) == [f"{name}-0" for name in names]
         assert len(looks) < 4 * len(names)
@@ -425,10 +426,10 @@ def test_log_that_is_moved_to_another_folder_is_not_compacted_meanwhile(run: Run
     async def scenario(compacting: Compacting) -> None:
         partition = await compacting.topic("states")
         compacting.fill(partition)
-        partition.is_being_moved = True
+        partition.storage.begin_move()
         await compacting.log_cleaner.clean_all()
         assert not compacting.cleaned()
-        partition.is_being_moved = False
+        partition.storage.end_move()
         compacting.log_cleaner._due_until_s = 0.0
         await compacting.log_cleaner.clean_all()
         assert compacting.cleaned()

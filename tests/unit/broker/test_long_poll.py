@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from barnabas.broker import delayed_fetch
 from barnabas.broker.broker import Broker
 from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.leader_replica import LeaderReplica
@@ -23,7 +23,6 @@ from tests.steps import at_once
 
 CALL = call_of(fetch, 11)
 LONG_MS = 60_000
-fetch_module = sys.modules["barnabas.broker.handlers.fetch"]  # the package has a handler of that name
 TIMEOUT_S = 60
 
 Run = Callable[[Callable[[Broker], Coroutine[Any, Any, None]]], None]
@@ -105,7 +104,7 @@ def test_a_topic_that_goes_before_the_wait_begins_is_told(run: Run) -> None:
 def test_a_wait_that_is_broken_off_before_it_has_begun_leaves_nobody_watching(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_module, "PARTITIONS_PER_PAUSE", 1)
+    monkeypatch.setattr(delayed_fetch, "SOURCES_PER_PAUSE", 1)
     done: list[str] = []
     monkeypatch.setattr(LeaderReplica, "watch", lambda *_: done.append("watched"))
     monkeypatch.setattr(LeaderReplica, "unwatch", lambda *_: done.append("unwatched"))

@@ -28,6 +28,7 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.records import BatchBuilder
 from tests.fake_link import FakeLink
+from tests.replica_listeners import RecordedReads
 
 VERSION = 9
 DAMAGED = b"\xff" * 80
@@ -395,13 +396,13 @@ def test_waiting_for_several_flushes_takes_the_time_of_one(run: Run) -> None:
 
 def test_a_reader_that_waits_is_told_once(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
-        told: list[int] = []
-        bench.broker.topics.partition("clicks", 0).watch(told.append)
+        reads = RecordedReads()
+        bench.broker.topics.partition("clicks", 0).watch(reads)
         bench.put(produce(("clicks", 0, batch())))
         bench.put(produce(("clicks", 0, DAMAGED)))
         bench.put(produce(("clicks", 0, batch())))
         await bench.produced()
-        assert told == [2 * len(batch())]
+        assert reads.events == [2 * len(batch())]
 
     run(scenario)
 

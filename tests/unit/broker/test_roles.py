@@ -23,6 +23,7 @@ from barnabas.coordination.values import NO_LEADER, PartitionState
 from barnabas.errors import ErrorCode, KafkaError, StorageError
 from barnabas.model import Acks, TopicPartition
 from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
+from tests.replica_listeners import RecordedReads
 from tests.replicas import batch
 
 CLICKS = TopicPartition("clicks", 0)
@@ -79,10 +80,10 @@ class Stage:
         self.picture.begin_life(OWN, self.picture.topics.values())
 
     def first(self, info: PartitionInfo, config: Any = CONFIG) -> Any:
-        return self.roles.first(CLICKS, self.log, self.see(info), config)
+        return self.roles.begin(CLICKS, self.log, self.see(info), config)
 
     async def next(self, replica: Replica, info: PartitionInfo) -> Any:
-        return await self.roles.next(replica, self.see(info))
+        return await self.roles.transition(replica, self.see(info))
 
 
 @pytest.fixture
@@ -111,14 +112,16 @@ def test_replica_follows_whoever_leads(stage: Stage) -> None:
 
 
 def test_replica_leads_where_the_picture_says_so(stage: Stage) -> None:
-    stage.roles.on_isr_wanted = wanted = lambda _partition: None
+    wanted: list[LeaderReplica] = []
+    stage.roles.on_isr_wanted = wanted.append
     replica = stage.first(state(OWN, 4, OWN, THIRD))
     assert isinstance(replica, LeaderReplica)
     assert (replica.leader, replica.leader_epoch) == (OWN, 4)
     assert replica.followers is not None
     assert replica.followers.isr == (OWN, THIRD)
     assert replica.followers.leader_epoch == 4
-    assert replica.on_isr_wanted is wanted
+    replica.ask_for_isr_change()
+    assert wanted == [replica]
 
 
 @pytest.mark.parametrize("info", [state(OWN, 4), alone(4)])
@@ -176,7 +179,7 @@ def test_sole_replica_with_a_flush_policy_shows_what_is_flushed(stage: Stage) ->
         assert stage.log.recovery_point == 0
         replica = stage.first(alone(0), FLUSHING)
         assert replica.log.high_watermark == 0
-        await replica.flush()
+        await replica.storage.flush()
         again = await stage.next(replica, alone(1))
         assert again.log.high_watermark == 6
         again.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
@@ -189,9 +192,9 @@ def test_sole_replica_with_a_flush_policy_flushes_what_it_was_left_with(stage: S
         stage.was_left_with(5, high_watermark=3)
         stage.log.append(batch(), 0)
         replica = stage.first(alone(0), FLUSHING)
-        readable = asyncio.Event()
-        replica.watch(lambda _: readable.set())
-        await readable.wait()
+        reads = RecordedReads()
+        replica.watch(reads)
+        await reads.next()
         assert replica.log.high_watermark == replica.log.recovery_point == 6
         replica.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
         await replica.end()
@@ -206,7 +209,7 @@ def test_log_that_is_offline_keeps_what_was_stored(stage: Stage) -> None:
         assert stage.log.recovery_point == 0
         replica = stage.first(alone(0), FLUSHING)
         with pytest.raises(StorageError, match="offline"):
-            await replica.flush()
+            await replica.storage.flush()
         assert replica.log.high_watermark == 3
         replica.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
         await replica.end()
@@ -302,10 +305,10 @@ def test_who_waits_is_refused_where_another_life_begins_before_the_next_role(sta
 def test_append_that_is_under_way_when_the_epoch_ends_is_acknowledged_in_the_next_one(stage: Stage) -> None:
     async def scenario() -> None:
         old = stage.first(state(OWN, 2, OWN, OTHER))
-        is_over, is_written = asyncio.Event(), asyncio.Event()
+        reads, is_written = RecordedReads(), asyncio.Event()
 
         async def write() -> None:
-            await is_over.wait()
+            await reads.next()
             appended.append(old.log.append(batch(), 2))
             is_written.set()
 
@@ -316,7 +319,7 @@ def test_append_that_is_under_way_when_the_epoch_ends_is_acknowledged_in_the_nex
             assert len(stage.events) == 2, "the next role has yet to begin"
 
         appended, waiting = list[Any](), list[Any]()
-        old.watch(lambda _size: is_over.set())
+        old.watch(reads)
         old.hold_appends(write)
         waits = asyncio.create_task(end())
         changing = asyncio.create_task(stage.next(old, state(OWN, 3, OWN, OTHER)))

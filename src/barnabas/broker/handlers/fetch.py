@@ -1,23 +1,24 @@
 """Fetch, versions 4 to 18: read record batches, waiting for them if need be.
 
-Whole batches are returned, from the first that ends at or after the offset asked for, as file regions that go to the
-socket with sendfile. Where compaction has left nothing up to the high watermark, an empty batch says so, so that the
-reader comes there. The first batch is returned even if it is larger than the limits; after that nothing exceeds
-`max_bytes`. If there is less than `min_bytes`, the answer waits until there is, at most `max_wait_ms`.
+The response has whole batches, from the first that ends at or after the fetch offset, as file regions for sendfile.
+Where compaction has removed all batches up to the high watermark, an empty batch takes the reader there. The first
+batch is returned even if it is larger than the limits; all others stay within `max_bytes`. Below `min_bytes` the
+response waits, at most `max_wait_ms` (`barnabas.broker.delayed_fetch`).
 
-Fetch sessions (version 7, KIP-227) are kept in `barnabas.broker.fetch_sessions`. The replica id of a request is
-believed on the brokers' own listener only (CVE-2018-1288): every other reader gets what is below the high watermark.
-Without transactions the last stable offset is the high watermark, and no transaction was ever aborted.
+Version 7 added fetch sessions (KIP-227), see `barnabas.broker.fetch_sessions`. The replica id of a request counts on
+the brokers' own listener only (CVE-2018-1288): here every reader reads up to the high watermark. Without transactions
+the last stable offset is the high watermark, and no transaction is aborted.
 
-A reader that says in which rack it stands (version 11, KIP-392) is told which replica is there, if
-`replica.selector.class` says so, and reads from that one, which serves what is below the high watermark that it knows.
+Version 11 added the reader's rack (KIP-392). With `replica.selector.class`, the leader names the replica in that rack,
+and the reader fetches from that replica, up to the high watermark that the replica knows.
 """
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
+from barnabas.broker.delayed_fetch import DelayedFetch
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.leader_replica import LeaderReplica
@@ -48,14 +49,10 @@ if TYPE_CHECKING:
     from barnabas.broker.replica import Replica
 
 
-NOBODY_ELSE = -1
-"""The replica to read from instead, where there is none."""
+NO_PREFERRED_REPLICA = -1
 
 KEPT_PER_PARTITION = 4 * WAITING_ENTRY_BYTES
-"""What a long poll without a session keeps for each partition."""
-
-PARTITIONS_PER_PAUSE = 256
-"""How many partitions a long poll begins to watch between two pauses."""
+"""The bytes that a waiting fetch without a session keeps for each partition."""
 
 
 @serves(FetchRequest, ends_with_client=True)
@@ -68,9 +65,9 @@ def fetch(
     request: FetchRequest,
     call: Call,
 ) -> Steps[FetchResponse | Reply]:
-    """Read at once; if there is too little and no error to report, wait and read again.
+    """Read; if there are too few bytes and no error, wait and read again.
 
-    Where waiting requests keep as much as they may, the answer comes at once, with what there is.
+    Without memory for another waiting request, the response is due at once.
     """
     try:
         plan = yield from fetch_sessions.plan(request, clock.monotonic())
@@ -80,17 +77,42 @@ def fetch(
     yield from read.all()
     if read.is_enough or request.max_wait_ms <= 0:
         return (yield from plan.respond(read.data))
-    poll = _LongPoll(turns, request, read)
-    yield from poll.begin()
+    delayed = DelayedFetch(turns, read.partitions, request.min_bytes - read.size, request.max_wait_ms)
+    yield from delayed.begin(partial(_check, delayed, read))
     kept_bytes = _kept_bytes(request, plan)
-    request.topics, request.forgotten_topics_data = [], []  # the plan has what is read again
-    return LaterReply(poll.end(plan), kept_bytes=kept_bytes, end=poll.finish)
+    request.topics, request.forgotten_topics_data = [], []  # the next pass reads the partitions of the plan
+    return LaterReply(_read_later(delayed, read, plan), kept_bytes=kept_bytes, end=delayed.complete)
+
+
+def _check(delayed: DelayedFetch, read: _Read) -> Steps[None]:
+    """Read again if other requests have appended between the read and the wait."""
+    if not read.is_outdated:
+        return
+    delayed.expect(read.min_bytes)
+    again = read.anew()
+    yield from again.all()
+    if again.is_enough:
+        delayed.complete()
+    else:
+        delayed.on_readable(again.size)
+
+
+async def _read_later(delayed: DelayedFetch, read: _Read, plan: FetchPlan) -> Steps[FetchResponse]:
+    read.data = []
+    await delayed.wait()
+    return _read_at_last(read.anew(), plan)
+
+
+def _read_at_last(read: _Read, plan: FetchPlan) -> Steps[FetchResponse]:
+    """Read, and respond with whatever there is."""
+    yield from read.all()
+    return (yield from plan.respond(read.data))
 
 
 def _kept_bytes(request: FetchRequest, plan: FetchPlan) -> int:
-    """Return what a long poll keeps: what it reads again, and the names that its answer needs.
+    """Return the bytes that a waiting fetch keeps: the partitions, and the names for its response.
 
-    The partitions of a session are the session's own.
+    A session owns its partitions.
     """
     count = len(plan.wanted)
     if plan.session is not None:
@@ -98,85 +120,8 @@ def _kept_bytes(request: FetchRequest, plan: FetchPlan) -> int:
     return KEPT_PER_PARTITION * count + len(request.rack_id) + sum(len(topic.topic) for topic in request.topics)
 
 
-class _LongPoll:
-    """Waits until enough is appended to the partitions of a request, or its time is up.
-
-    `begin` watches them at once, in the turn of the event loop that has read them, so that usually nothing can have
-    been appended in between.
-    """
-
-    __slots__ = ("_enough", "_is_due", "_missing", "_read", "_request", "_turns")
-
-    def __init__(self, turns: Turns, request: FetchRequest, read: _Read) -> None:
-        self._turns = turns
-        self._request = request
-        self._read = read
-        self._missing = request.min_bytes - read.size
-        self._is_due = False
-        self._enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def begin(self) -> Steps[None]:
-        """Watch the partitions. `end` must follow."""
-        try:
-            for number, partition in enumerate(self._read.partitions, start=1):
-                partition.watch(self._on_readable)
-                if not number % PARTITIONS_PER_PAUSE:
-                    yield
-            if self._read.is_outdated:
-                # Other requests had their turn since the read, before this one watched: it was not told what they
-                # appended.
-                self._missing = self._request.min_bytes
-                again = self._read.anew()
-                yield from again.all()
-                if again.is_enough:
-                    self.finish()
-                else:
-                    self._on_readable(again.size)
-        except BaseException:
-            self._unwatch()
-            raise
-
-    async def end(self, plan: FetchPlan) -> Steps[FetchResponse]:
-        """Wait; return the steps of reading again."""
-        self._read.data = []  # it is read again
-        timer = asyncio.get_running_loop().call_later(self._request.max_wait_ms / 1000, self.finish)
-        try:
-            await self._enough
-            for number, partition in enumerate(self._read.partitions, start=1):
-                partition.unwatch(self._on_readable)
-                if not number % PARTITIONS_PER_PAUSE:
-                    await self._turns.pause()
-        except BaseException:
-            self._unwatch()
-            raise
-        finally:
-            timer.cancel()
-        return _read_at_last(self._read.anew(), plan)
-
-    def _on_readable(self, size: int) -> None:
-        self._missing -= size
-        if self._missing <= 0:
-            self.finish()
-
-    def finish(self) -> None:
-        """End the wait."""
-        if not self._is_due:
-            self._is_due = True
-            self._turns.wake(self._enough)
-
-    def _unwatch(self) -> None:
-        for partition in self._read.partitions:
-            partition.unwatch(self._on_readable)
-
-
-def _read_at_last(read: _Read, plan: FetchPlan) -> Steps[FetchResponse]:
-    """Read, and answer with whatever there is."""
-    yield from read.all()
-    return (yield from plan.respond(read.data))
-
-
 class _Read:
-    """One pass over the partitions of a request; `data` is what it brought."""
+    """One pass over the partitions of a request; `data` has its results."""
 
     def __init__(self, topics: Topics, settings: DynamicSettings, request: FetchRequest, plan: FetchPlan) -> None:
         self._topics = topics
@@ -210,18 +155,25 @@ class _Read:
                 self._high_watermarks.append(data.high_watermark)
 
     @property
+    def min_bytes(self) -> int:
+        """The bytes that make the response due."""
+        return self._request.min_bytes
+
+    @property
     def is_enough(self) -> bool:
-        """Whether the answer need not wait: enough bytes, an error to tell, or nothing to wait for."""
+        """Whether the response is due: enough bytes, an error, or no partition to wait for."""
         return self.size >= self._request.min_bytes or self._must_answer or not self.partitions
 
     @property
     def is_outdated(self) -> bool:
-        """Whether reading again could bring something else."""
+        """Whether another pass could have other results."""
         seen = zip(self.partitions, self._high_watermarks, strict=True)
-        return any(partition.has_ended or partition.log.high_watermark != offset for partition, offset in seen)
+        return any(
+            replica.storage.has_ended or replica.storage.log.high_watermark != offset for replica, offset in seen
+        )
 
     def _read(self, where: FetchKey, wanted: FetchPartition) -> tuple[Replica | None, PartitionData]:
-        """Return the replica that was read, None if there is an error to tell, and what is told of it."""
+        """Return the replica, None if there was an error, and the partition's part of the response."""
         try:
             partition = self._replica(self._topic_name(where), where.partition)
             partition.check_epoch(wanted.current_leader_epoch)
@@ -231,7 +183,7 @@ class _Read:
             return None, PartitionData(
                 partition_index=wanted.partition, error_code=error_code(error), high_watermark=NO_OFFSET, records=b""
             )
-        has_all = data.high_watermark == wanted.fetch_offset and data.preferred_read_replica == NOBODY_ELSE
+        has_all = data.high_watermark == wanted.fetch_offset and data.preferred_read_replica == NO_PREFERRED_REPLICA
         if has_all and wanted.last_fetched_epoch < 0 and isinstance(partition, LeaderReplica):
             self._plan.caught_up.note(where, wanted, partition, data)
         return partition, data
@@ -240,7 +192,7 @@ class _Read:
         return self._topics.name_of(where.topic_id) if where.is_by_id else where.topic
 
     def _read_partition(self, partition: Replica, wanted: FetchPartition) -> PartitionData:
-        log = partition.log
+        log = partition.storage.log
         data = PartitionData(
             partition_index=wanted.partition,
             error_code=ErrorCode.NONE,
@@ -265,9 +217,9 @@ class _Read:
         return data
 
     def _is_elsewhere(self, replica: Replica, offset: int, data: PartitionData) -> bool:
-        """Whether a reader that says where it stands is to read from another replica; if so, say which one (KIP-392).
+        """Whether the reader has to fetch from a replica in its rack; `data` then names that replica (KIP-392).
 
-        :raises KafkaError: OFFSET_NOT_AVAILABLE: this follower has yet to fetch what the reader asks for.
+        :raises KafkaError: OFFSET_NOT_AVAILABLE: this follower has not fetched the offset yet.
         """
         if not isinstance(replica, LeaderReplica):
             if offset > replica.log.log_end_offset:
@@ -283,7 +235,7 @@ class _Read:
         return nearest != replica.leader
 
     def _diverging_epoch(self, partition: Replica, wanted: FetchPartition) -> EpochEndOffset | None:
-        """Return where the reader's log and this one part, if the epoch that it read last says so (KIP-595)."""
+        """Return where the reader's log and this one diverge, or None if they do not (KIP-595)."""
         log = partition.log
         epoch, end_offset = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
         if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:

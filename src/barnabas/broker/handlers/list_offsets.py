@@ -102,11 +102,11 @@ async def _offset_for(partition: LeaderReplica, timestamp: int, version: int) ->
     if timestamp in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
         return OffsetAndTimestamp(log.log_start_offset, NO_TIMESTAMP)
     if timestamp == MAX_TIMESTAMP:
-        found = await partition.latest_record()
+        found = await partition.storage.latest_record()
     elif timestamp in {LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP}:
         found = nothing
     else:
-        found = await partition.first_record_at(timestamp) or nothing
+        found = await partition.storage.first_record_at(timestamp) or nothing
     if found.offset < log.high_watermark:
         return found
     # As in Kafka, nothing is told of records that are not exposed yet.

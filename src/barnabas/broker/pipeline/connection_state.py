@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.pipeline.templates import ConnectionTemplates
 
 if TYPE_CHECKING:
+    from barnabas.broker.delayed_fetch import DelayedFetch
     from barnabas.broker.refused_batches import RefusedBatches
     from barnabas.net.server_connection import Link
 
@@ -31,12 +31,12 @@ class ConnectionState:
     """
 
     __slots__ = (
+        "delayed_fetch",
         "has_refused_follower",
         "host",
         "link",
         "listener",
         "local_host",
-        "on_request_behind",
         "refused_batches",
         "templates",
     )
@@ -54,9 +54,9 @@ class ConnectionState:
         """The batches that were refused for now. Written by the handler of Produce."""
         self.has_refused_follower = False
         """Whether a refusal of a follower was logged. Written by the handler of the followers' Fetch."""
-        self.on_request_behind: Callable[[], None] | None = None
-        """Ends the wait of the request that is carried out, when another one stands behind it. Written by the handler
-        that waits."""
+        self.delayed_fetch: DelayedFetch | None = None
+        """The follower's fetch that waits; the next request completes it. Written by the handler of the followers'
+        Fetch."""
 
     @property
     def address(self) -> str:

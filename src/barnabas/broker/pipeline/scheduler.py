@@ -78,8 +78,8 @@ class ConnectionRequests:
 
     def note_request_behind(self) -> None:
         """Note that another request stands behind the one that waits."""
-        if self.state.on_request_behind is not None:
-            self.state.on_request_behind()
+        if self.state.delayed_fetch is not None:
+            self.state.delayed_fetch.complete()
 
     def note_gone(self) -> None:
         """Do nothing: whoever must know asks the connection's state."""

@@ -1,0 +1,405 @@
+"""The log of one replica in one leader epoch, and the work on it that leaders and followers have in common.
+
+Used from the event loop's thread only, which never waits for the disk here. Work that changes files runs on a thread
+(`DiskQueue`). Work that excludes appends runs in the replica's line (`AppendLine`): later appends wait behind it, and
+other partitions go on.
+
+Invariant: the next role begins after `end` has returned, so no two roles change one log at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from barnabas.broker.acknowledgements import Acknowledgements
+from barnabas.broker.append_line import AppendLine
+from barnabas.broker.disk_work import DiskQueue, DiskWork
+from barnabas.broker.flusher import Flusher
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.log_lines import about
+from barnabas.storage.replacement import SegmentReplacedError
+from barnabas.storage.segment import IndexDamagedError, SealedSegment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from barnabas.broker.flusher import OnFlushed
+    from barnabas.broker.replica_events import ReadListener
+    from barnabas.broker.settings.topic_config import TopicConfig
+    from barnabas.model import FileRegion, OffsetAndTimestamp, TopicPartition
+    from barnabas.storage.cleaner.planning import CleanableRange
+    from barnabas.storage.log import Log
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ReplicaStorage:
+    """The log of a replica.
+
+    :param work: runs work that may wait for the disk.
+    :param on_flushed: called after each flush that the topic's flush policy asks for.
+    """
+
+    __slots__ = (
+        "_index_repairs",
+        "_is_being_moved",
+        "_on_flushed",
+        "_swapping",
+        "config",
+        "disk",
+        "flushed",
+        "flusher",
+        "is_deleted",
+        "leader_epoch",
+        "line",
+        "log",
+        "readers",
+        "refusal",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log: Log,
+        leader_epoch: int,
+        config: TopicConfig,
+        work: DiskWork,
+        on_flushed: OnFlushed,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.config = config
+        self.disk = DiskQueue(work)
+        """Work that changes the files of the log."""
+        self.line = AppendLine()
+        """Work that excludes appends."""
+        self.flusher: Flusher | None = None
+        """Flushes by the topic's flush policy; None without a policy."""
+        self.flushed = Acknowledgements()
+        """The waits for flushes."""
+        self.refusal: KafkaError | None = None
+        """The error of all requests since the role has ended."""
+        self.is_deleted = False
+        self._on_flushed = on_flushed
+        # A dict each: a broker has thousands of replicas, and an empty set takes more memory.
+        self.readers: dict[ReadListener, None] = {}
+        self._index_repairs: dict[SealedSegment, asyncio.Task[None]] = {}
+        self._swapping: asyncio.Future[None] | None = None
+        self._is_being_moved = False
+
+    def configure(self, config: TopicConfig) -> None:
+        """Use these settings from now on."""
+        self.config = config
+        self.log.config = config.log
+        if self.flusher and config.log.has_flush_policy:
+            self.flusher.restart_timer()
+        elif self.flusher:
+            self.flusher.stop()
+            self.flusher = None
+            self.flushed.settle(self.log.log_end_offset)
+        elif config.log.has_flush_policy:
+            self.flusher = Flusher(self.log, self._note_flush, self.disk)
+            # Records of the role before, or from before the policy, may be unflushed, and no append may follow.
+            self.flusher.note_append()
+
+    # --- the end of the role ---
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the topic was deleted, or the role has ended."""
+        return self.is_deleted or self.refusal is not None
+
+    def resign(self, error: KafkaError) -> None:
+        """Refuse all requests with this error from now on. `end` must follow."""
+        self._stop_flushes()
+        self.refusal = error
+        self.reads_changed()
+
+    async def end(self) -> None:
+        """Return when no work is under way that changes the log."""
+        await self.line.wait_until_idle()
+        await self.disk.end()
+
+    def mark_deleted(self) -> None:
+        """Note that the topic is deleted."""
+        self._stop_flushes()
+        self.is_deleted = True
+        self.reads_changed()
+
+    @property
+    def deletion_error(self) -> KafkaError:
+        """The error of the waits that the deletion of the topic ends."""
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted")
+
+    def _stop_flushes(self) -> None:
+        if self.flusher:
+            self.flusher.stop()
+
+    def check_epoch(self, epoch: int) -> None:
+        """Compare a client's leader epoch with the replica's (KIP-320); -1 stands for an unknown epoch.
+
+        :raises KafkaError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
+        """
+        if epoch < 0 or epoch == self.leader_epoch:
+            return
+        older = epoch < self.leader_epoch
+        code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+        raise KafkaError(code, f"{self.topic_partition} is at leader epoch {self.leader_epoch}, not {epoch}")
+
+    # --- readers that wait ---
+
+    def watch(self, listener: ReadListener) -> None:
+        """Pass the events of reads to this listener from now on."""
+        self.readers[listener] = None
+
+    def unwatch(self, listener: ReadListener) -> None:
+        """Pass no more events to this listener."""
+        self.readers.pop(listener, None)
+
+    def readable(self, size: int) -> None:
+        """Pass on that the high watermark has risen."""
+        for each in tuple(self.readers):
+            each.on_readable(size)
+
+    def reads_changed(self) -> None:
+        """Pass on that a read may have another result."""
+        for each in tuple(self.readers):
+            each.on_reads_changed()
+
+    # --- work that excludes appends ---
+
+    def run_in_line(
+        self, step: Callable[[], Awaitable[T]], instead: Callable[[KafkaError], T] | None = None
+    ) -> asyncio.Future[T]:
+        """Run work that excludes appends, after the work that is in line.
+
+        :param instead: makes the result where the role has ended before; None: the future raises the refusal.
+        """
+        return self.line.run(lambda: self._unless_ended(step, instead))
+
+    async def _unless_ended(self, step: Callable[[], Awaitable[T]], instead: Callable[[KafkaError], T] | None) -> T:
+        if self.refusal is None:
+            return await step()
+        if instead is None:
+            raise self.refusal
+        return instead(self.refusal)
+
+    async def flush(self) -> None:
+        """Flush the log.
+
+        :raises StorageError: the disk refused.
+        """
+        await self.disk.do(self.log.flush)
+
+    def _note_flush(self, error: BarnabasError | None) -> None:
+        if error is None:
+            self.flushed.settle(self.log.recovery_point)
+        else:
+            self.flushed.end(error)
+        self._on_flushed(error)
+
+    async def _roll(self) -> None:
+        await self.run_in_line(lambda: self.disk.do(self.log.roll))
+
+    # --- the move to another data folder ---
+
+    @property
+    def is_being_moved(self) -> bool:
+        """Whether the log is copied to another data folder, and must not be compacted."""
+        return self._is_being_moved
+
+    def begin_move(self) -> None:
+        """Note that the log is copied to another data folder."""
+        self._is_being_moved = True
+
+    def end_move(self) -> None:
+        """Note that the copy has ended."""
+        self._is_being_moved = False
+
+    async def exchange_log(
+        self,
+        complete: Callable[[], Awaitable[None]],
+        swap: Callable[[], Log],
+        configure: Callable[[TopicConfig], None],
+    ) -> None:
+        """Replace the log by a copy. Appends wait meanwhile, and reads go on.
+
+        :param complete: appends to the copy what it lacks.
+        :param swap: returns the copy, durable up to its end; called on a thread.
+        :param configure: configures the replica for the copy.
+        :raises BarnabasError: `complete` or `swap` failed, and the log stays; or the role has ended.
+        """
+
+        async def exchange() -> None:
+            await complete()
+            self._take_log(await self.disk.do(swap), configure)
+
+        self._swapping = self.run_in_line(exchange)
+        try:
+            await self._swapping
+        finally:
+            self._swapping = None
+
+    def _take_log(self, new: Log, configure: Callable[[TopicConfig], None]) -> None:
+        old, had_flusher = self.log, self.flusher
+        if had_flusher:
+            had_flusher.stop()
+            self.flusher = None
+        self.log = new
+        configure(self.config)
+        new.high_watermark = max(new.high_watermark, old.high_watermark)
+        if self.flusher:
+            self._note_flush(None)
+
+    async def _until_exchanged(self) -> None:
+        """Wait while the log is exchanged: the old log must not receive a new log start offset."""
+        if self._swapping is not None:
+            await asyncio.wait([self._swapping])
+
+    # --- reading ---
+
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool
+    ) -> FileRegion | bytearray | None:
+        """Return whole batches from the first that ends at or after `offset`, below `end_offset`; see `Log.read`.
+
+        :returns: None where there is nothing, or where a thread has to rebuild an index first; `on_reads_changed`
+            follows.
+        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        """
+        try:
+            return self.log.read(offset, max_bytes, end_offset, min_one_batch=min_one_batch)
+        except IndexDamagedError as error:
+            if error.segment not in self._index_repairs:
+                log.warning("%s; rebuilding the indexes", error, extra=about(self.topic_partition))
+                repair = asyncio.get_running_loop().create_task(self._repair_indexes(error.segment))
+                self._index_repairs[error.segment] = repair
+            return None
+
+    async def read_stored(self, offset: int, max_bytes: int) -> bytes:
+        """Return whole batches for the broker itself, up to the log end offset; a thread reads them.
+
+        :raises BarnabasError: see `read`.
+        """
+        try:
+            region = self.log.read(offset, max_bytes, self.log.log_end_offset)
+        except IndexDamagedError as error:
+            log.warning("%s; rebuilding the indexes", error, extra=about(self.topic_partition))
+            await self.disk.do(error.segment.rebuild_indexes, store=True)
+            region = self.log.read(offset, max_bytes, self.log.log_end_offset)
+        if region is None:
+            return b""
+        data: bytes = await self._search(self.log.bytes_of, region)
+        return data
+
+    async def _repair_indexes(self, segment: SealedSegment) -> None:
+        try:
+            await self.disk.do(segment.rebuild_indexes, store=True)
+        except OSError as error:
+            message = "cannot rebuild the indexes of %s: %s; the next read tries again"
+            log.warning(message, segment.paths.log, error, extra=about(self.topic_partition))
+        finally:
+            del self._index_repairs[segment]
+            self.reads_changed()
+
+    async def first_record_at(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """Return the first record with this timestamp or a later one; None if there is none.
+
+        :raises BarnabasError: the disk refused, or the batches are damaged.
+        """
+        return await self._search(self.log.time_search().first_at, timestamp_ms)
+
+    async def latest_record(self) -> OffsetAndTimestamp:
+        """Return the first record with the greatest timestamp; (-1, -1) if there are no records.
+
+        :raises BarnabasError: the disk refused, or the batches are damaged.
+        """
+        return await self._search(self.log.time_search().latest)
+
+    async def _search(self, search: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return await self.disk.beside(search, *arguments, **named)
+        except SegmentReplacedError as error:
+            raise StorageError(f"{self.topic_partition}: {error} meanwhile; search again") from error
+        except OSError as error:
+            raise StorageError(f"{self.topic_partition}: search failed: {error}") from error
+
+    # --- retention ---
+
+    async def delete_records_before(self, offset: int) -> int:
+        """Raise the log start offset; return it. See `Log.delete_records_before`.
+
+        :raises BarnabasError: see there.
+        """
+        if self.log.log_start_offset < offset == self.log.log_end_offset == self.log.high_watermark:
+            await self._roll()
+        await self._until_exchanged()
+        return self.log.delete_records_before(offset)
+
+    async def delete_old_records(self) -> None:
+        """Delete the segments that the topic's settings do not keep. Errors are logged, and met by the next request."""
+        if self.has_ended or self.log.is_offline:
+            return
+        try:
+            await self._delete_old_records()
+        except SegmentReplacedError:
+            return  # compaction has replaced segments; the next search sees the new ones
+        except (BarnabasError, OSError) as error:
+            if not self.has_ended:
+                log.warning("%s: cannot delete old segments: %s", self.topic_partition, error)
+
+    async def _delete_old_records(self) -> None:
+        old = self.log.old_segments()
+        if old is None:
+            return
+        if old.must_roll:
+            await self._roll()
+        end = await self.disk.beside(old.find)
+        if end is None or self.has_ended:
+            return
+        if end > self.log.active_base_offset:
+            await self._roll()
+        await self._until_exchanged()
+        start = self.log.delete_records_before(end)
+        log.info("%s: deleted old segments; it begins with offset %d", self.topic_partition, start)
+
+    # --- compaction ---
+
+    async def roll_if_due(self) -> None:
+        """Begin a new segment if the settings say so: the active one is not compacted.
+
+        :raises BarnabasError: the disk refused.
+        """
+        if self.log.must_roll:
+            await self._roll()
+
+    async def find_cleanable(self) -> CleanableRange | None:
+        """Return the part of the log that can be compacted.
+
+        :raises BarnabasError: the log is offline or damaged, or its segments were replaced.
+        :raises OSError: the disk refused.
+        """
+        search = self.log.cleaning_search()
+        return None if search is None else await self.disk.beside(search.find)
+
+    async def replace_segments(self, old: Sequence[SealedSegment], size: int) -> list[Path]:
+        """Replace segments by the one that compaction has made of them. See `Log.replace_segments`.
+
+        :raises BarnabasError: see there.
+        """
+        return await self.disk.do(self.log.replace_segments, old, size)
+
+    async def remove_cleaned(self) -> None:
+        """Remove the files of an abandoned compaction.
+
+        :raises StorageError: the disk refused.
+        """
+        await self.disk.do(self.log.remove_cleaned)
