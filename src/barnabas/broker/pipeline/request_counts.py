@@ -52,26 +52,28 @@ class RequestCounts(Stage):
                 error_code = self._readers[type(response), call.version](response)
             except KeyError:
                 error_code = self._reader(type(response), call.version)(response)
-        count = self._counts.get((call.served.key, call.version, call.client_id, error_code))
-        if count is None:
-            self._count(call, error_code, 1)
-        else:
-            count[0] += 1
+        self._count(call, error_code, 1)
 
     def leave_run(self, call: RunCall, responses: Sequence[Any]) -> None:
-        others = [each for each in responses if type(each) is not bytes and each is not None]
-        if len(others) < len(responses):
-            self._count(call, NO_ERROR, len(responses) - len(others))
-        for response in others:
-            self.leave(call, response)
+        without_error = 0
+        for response in responses:
+            if response is None or type(response) is bytes:
+                without_error += 1
+            else:
+                self.leave(call, response)
+        if without_error:
+            self._count(call, NO_ERROR, without_error)
 
     def fail(self, call: Call, error: BaseException) -> None:
         del error
         self._count(call, NO_RESPONSE, call.request_count - call.left_count)
 
     def _count(self, call: Call, error_code: int, count: int) -> None:
-        kind = call.served.key, call.version, self._known(call.client_id), error_code
-        self._counts.setdefault(kind, [0])[0] += count
+        counted = self._counts.get((call.served.key, call.version, call.client_id, error_code))
+        if counted is None:
+            kind = call.served.key, call.version, self._known(call.client_id), error_code
+            counted = self._counts.setdefault(kind, [0])
+        counted[0] += count
 
     def _known(self, client_id: str | None) -> str | None:
         """Return a client id, or what stands for it if there are too many."""
