@@ -10,7 +10,7 @@ from barnabas import Admin
 from barnabas.audit.balance import ApplicationBalance, Balance
 from barnabas.audit.events import LOADED
 from barnabas.audit.findings import Finding, Kind
-from barnabas.client.topic_audit import audit_topic
+from barnabas.client.audit.topic_audit import audit_topic
 from barnabas.model import TopicPartition
 from barnabas.spark.table_audit import TableAudit
 from barnabas.spark.table_place import TablePlace

@@ -16,7 +16,7 @@ from barnabas.audit.balance import balance
 from barnabas.audit.events import MonitoringEvent
 from barnabas.audit.findings import Kind
 from barnabas.cli.audit import audit as command
-from barnabas.client.audited import count_stored, read_events, topic_ranges
+from barnabas.client.audit.event_log import count_stored, read_events, topic_ranges
 from barnabas.errors import KafkaError
 from barnabas.model import TopicPartition
 from barnabas.records import iter_headers

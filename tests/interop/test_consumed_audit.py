@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import barnabas
 from barnabas.cli.audit import Audit
 from barnabas.cli.audit import audit as command
-from barnabas.client import log_counting
+from barnabas.client.audit import log_counting
 from barnabas.client.range_reader import RangeReader
 from barnabas.client.setting_types import Bootstrap
 from barnabas.errors import ConfigurationError

@@ -21,7 +21,7 @@ from barnabas.audit.identities import Producer as Identity
 from barnabas.audit.windows import tally
 from barnabas.cli.audit import audit as command
 from barnabas.cli.load_until import LoadUntil
-from barnabas.client.audited import EventWriter, read_events
+from barnabas.client.audit.event_log import EventWriter, read_events
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.records.mirror_identity import MIRROR_MARK
 from barnabas.spark import LoadResult, load

@@ -16,8 +16,8 @@ from barnabas.cli.options import bootstrap_option, connect, json_option
 from barnabas.cli.progress import record_progress
 from barnabas.cli.table_place import maybe_place_options
 from barnabas.cli.timestamps import TIME_HELP, parse_time_ms
-from barnabas.client.log_counting import LogMemory
-from barnabas.client.topic_audit import audit_topic
+from barnabas.client.audit.log_counting import LogMemory
+from barnabas.client.audit.topic_audit import audit_topic
 from barnabas.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from barnabas.client.event_sender import TELLING_S, EventSender
+from barnabas.client.audit.event_sender import TELLING_S, EventSender
 from barnabas.errors import BarnabasError
 
 log = logging.getLogger(__name__)

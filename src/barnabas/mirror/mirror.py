@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from barnabas.client.event_sender import AUDIT_TOPIC
+from barnabas.client.audit.event_sender import AUDIT_TOPIC
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.metrics.metric import Sample

@@ -25,7 +25,7 @@ from barnabas.audit.events import COMMITTED, CONSUMED, LOADED, MIRRORED, PRODUCE
 from barnabas.audit.identities import FIELD, coefficients
 from barnabas.audit.loaded import instance_of_load
 from barnabas.audit.windows import DAY_MS, NO_WINDOW_MS, WINDOW_MS
-from barnabas.client.event_sender import AUDIT_TOPIC
+from barnabas.client.audit.event_sender import AUDIT_TOPIC
 from barnabas.errors import ConfigurationError
 from barnabas.model import NO_TIMESTAMP
 from barnabas.spark.audit_moment import moment_of, source_moment

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from barnabas.client.admin.admin import Admin
-from barnabas.client.event_sender import AUDIT_TOPIC
+from barnabas.client.audit.event_sender import AUDIT_TOPIC
 from barnabas.errors import ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 from barnabas.spark.table_audit import TableAudit

@@ -19,8 +19,8 @@ from barnabas.audit.loaded import accounts_of, instance_of_load
 from barnabas.audit.told import Told
 from barnabas.audit.watermark import AUDIT, AuditState, agreed_until, settled_until_ms
 from barnabas.audit.windows import WINDOW_MS, common_width
-from barnabas.client.audited import EventWriter, read_events_of
-from barnabas.client.event_sender import AUDIT_TOPIC
+from barnabas.client.audit.event_log import EventWriter, read_events_of
+from barnabas.client.audit.event_sender import AUDIT_TOPIC
 from barnabas.errors import BarnabasError
 from barnabas.spark.errors import LoadError
 from barnabas.spark.ledger import LEDGER

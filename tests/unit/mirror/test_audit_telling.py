@@ -12,7 +12,7 @@ import pytest
 from barnabas.audit.event_times import Stretch
 from barnabas.audit.events import MIRRORED, MonitoringEvent
 from barnabas.audit.identities import Producer
-from barnabas.client.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
+from barnabas.client.audit.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
 from barnabas.errors import TimedOutError
 from barnabas.mirror import audit_telling
 from barnabas.mirror.account import Counted, PartitionAccount, TopicAccount

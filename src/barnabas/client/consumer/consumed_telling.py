@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from barnabas.client.audit.event_sender import EventSender, topic_id_of
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.consumed import Consumed
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.event_sender import EventSender, topic_id_of
 from barnabas.client.telling_turns import TellingTurns, every_few_seconds
 
 

@@ -17,8 +17,8 @@ from barnabas.audit.event_times import Stretch, batches_by_window
 from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.windows import WINDOW_MS, Run, WindowCounter, window_of
+from barnabas.client.audit.event_sender import EventSender, topic_id_of
 from barnabas.client.cluster import Cluster
-from barnabas.client.event_sender import EventSender, topic_id_of
 from barnabas.client.metadata import ClusterView
 from barnabas.client.producer.batch import ProducerBatch
 from barnabas.client.telling_turns import TellingTurns, every_few_seconds

@@ -10,10 +10,10 @@ import pytest
 
 from barnabas.audit.events import MonitoringEvent, Reach
 from barnabas.audit.windows import WINDOW_MS
+from barnabas.client.audit.event_sender import EventSender
 from barnabas.client.consumer import consumed as consumed_module
 from barnabas.client.consumer.consumed import Consumed, Offsets
 from barnabas.client.consumer.consumed_telling import ConsumedTelling
-from barnabas.client.event_sender import EventSender
 from barnabas.errors import ErrorCode, KafkaError
 from tests.consumer_core import TOPIC, Scene
 

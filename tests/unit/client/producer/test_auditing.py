@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from barnabas.audit.events import MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.windows import NOTHING, Tally, tally, window_of
-from barnabas.client import event_sender
+from barnabas.client.audit import event_sender
+from barnabas.client.audit.event_sender import AUDIT_TOPIC
 from barnabas.client.cluster import Cluster
-from barnabas.client.event_sender import AUDIT_TOPIC
 from barnabas.client.metadata import TopicView
 from barnabas.client.producer import auditing
 from barnabas.client.producer.auditing import Auditor

@@ -15,8 +15,8 @@ from barnabas.audit.seen_stretches import OnStretch
 from barnabas.audit.told import Told
 from barnabas.audit.windows import WINDOW_MS, common_width
 from barnabas.client.admin.admin import Admin
-from barnabas.client.audited import read_events, topic_ranges
-from barnabas.client.log_counting import LogMemory, OnProgress
+from barnabas.client.audit.event_log import read_events, topic_ranges
+from barnabas.client.audit.log_counting import LogMemory, OnProgress
 from barnabas.client.setting_types import Bootstrap
 from barnabas.model import TopicPartition
 

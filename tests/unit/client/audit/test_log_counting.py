@@ -14,8 +14,8 @@ from barnabas.audit.seen_stretches import OnStretch
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.told import Told
 from barnabas.audit.windows import WINDOW_MS, tally
-from barnabas.client import log_counting
-from barnabas.client.log_counting import LogMemory
+from barnabas.client.audit import log_counting
+from barnabas.client.audit.log_counting import LogMemory
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.records.header import stamp

@@ -12,8 +12,8 @@ from barnabas.audit.seen_stretches import OnStretch
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.windows import WINDOW_MS
 from barnabas.client.admin.admin import Admin
-from barnabas.client.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
-from barnabas.client.log_counting import LogCounter, OnProgress
+from barnabas.client.audit.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
+from barnabas.client.audit.log_counting import LogCounter, OnProgress
 from barnabas.client.producer.producer import Producer
 from barnabas.client.range_reader import RangeReader
 from barnabas.client.setting_types import Bootstrap

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.audit.stored import StoredLog
-from barnabas.client import audited, log_counting
+from barnabas.client.audit import event_log, log_counting
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression
 from barnabas.records.header import stamp
@@ -44,7 +44,7 @@ class Log:
 
 def count(monkeypatch: pytest.MonkeyPatch, log_begin: int, stretches: list[Any]) -> StoredLog:
     monkeypatch.setattr(log_counting, "RangeReader", Log)
-    return audited.count_stored(
+    return event_log.count_stored(
         "none:1",
         {WHERE: (FIRST_OFFSET, FIRST_OFFSET + len(WINDOWS))},
         since_ms=4 * MINUTE_MS,
