@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from barnabas.client.admin import Admin
-from barnabas.client.producer import auditing
-from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.audit import producer_audit
+from barnabas.client.interceptors import SentBatch
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
 from barnabas.perf.control import Control
@@ -35,7 +35,7 @@ RECORDS = 3_000_000
 PAIRS = 8
 WARM_UP_RECORDS = 200_000
 
-COUNT = auditing.Auditor.settled
+COUNT = producer_audit.ProducerAudit.on_delivery_batch
 """Called itself, because `super()` costs a good part of it."""
 
 
@@ -52,28 +52,28 @@ class TimingMeter(Meter):
     """A meter that has what was spent begin when it does: after the warm-up."""
 
     def begin(self) -> None:
-        TimedAuditor.spent = Spent()
+        TimedAudit.spent = Spent()
         super().begin()
 
 
-class TimedAuditor(auditing.Auditor):
-    """An auditor that notes what it spends. The clock's own cost is measured at the same place, and taken off."""
+class TimedAudit(producer_audit.ProducerAudit):
+    """An audit that notes what it spends. The clock's own cost is measured at the same place, and taken off."""
 
     spent = Spent()
 
-    def settled(self, batch: ProducerBatch, log_append_time_ms: int, error: BarnabasError | None) -> None:
+    def on_delivery_batch(self, batch: SentBatch, error: BarnabasError | None) -> None:
         clock = time.thread_time_ns
         called_ns = clock()
         begun_ns = clock()
-        COUNT(self, batch, log_append_time_ms, error)
+        COUNT(self, batch, error)
         ended_ns = clock()
         self.spent.batches += 1
         self.spent.counting_ns += (ended_ns - begun_ns) - (begun_ns - called_ns)
 
-    async def _tell(self, *, is_last: bool) -> None:
+    async def _report(self, *, is_last: bool) -> None:
         # With what else the loop does while events are on their way: too much rather than too little.
         begun_ns = time.thread_time_ns()
-        await super()._tell(is_last=is_last)
+        await super()._report(is_last=is_last)
         self.spent.telling_ns += time.thread_time_ns() - begun_ns
 
 
@@ -105,13 +105,13 @@ def run(
 
 
 def run_timed(bootstrap: str, topic: str, mode: SendMode, records: int) -> tuple[Measured, Spent]:
-    """Produce with an auditor that notes what it spends."""
-    usual = auditing.Auditor
-    auditing.Auditor = TimedAuditor  # type: ignore[misc]  # where the producer finds it
+    """Produce with an audit that notes what it spends."""
+    usual = producer_audit.ProducerAudit
+    producer_audit.ProducerAudit = TimedAudit  # type: ignore[misc]  # where the producer finds it
     try:
-        return run(bootstrap, topic, mode, records, audit=True, meter=TimingMeter), TimedAuditor.spent
+        return run(bootstrap, topic, mode, records, audit=True, meter=TimingMeter), TimedAudit.spent
     finally:
-        auditing.Auditor = usual  # type: ignore[misc]
+        producer_audit.ProducerAudit = usual  # type: ignore[misc]
 
 
 def measure(bootstrap: str, topic: str, mode: SendMode, records: int, number: int) -> Round:

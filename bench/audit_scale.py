@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from barnabas.client.admin import Admin
 from barnabas.client.audit.log_counting import LogMemory
+from barnabas.client.audit.producer_audit import LATE_MS
 from barnabas.client.audit.topic_audit import audit_topic
-from barnabas.client.producer.auditing import LATE_MS
 from barnabas.client.producer.producer import Producer
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.records.header import iter_headers, stamp

@@ -6,11 +6,13 @@ There are no threads, and nobody waits: a call is taken a step further when the 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.deserializing import Deserializers
 from barnabas.client.consumer.steps import Tell, Wait
+from barnabas.client.interceptors import ClientContext, ConsumerInterceptors
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
 from barnabas.errors import DisconnectedError
@@ -87,16 +89,32 @@ def make_batch(partition, base_offset, count):
 class Scene:
     """A core, its clock, and the answers of a broker."""
 
-    def __init__(self, *, partitions=2, value_deserializer=None, **settings):
+    def __init__(self, *, partitions=2, value_deserializer=None, interceptors=(), **settings):
         self.clock = ManualClock()
         self.guard = PlainGuard()
         self.config = ConsumerConfig(**{"auto_offset_reset": "earliest", **settings})
         self.core = ConsumerCore(
-            self.config, self.guard, self.clock, deserializers=Deserializers(None, value_deserializer)
+            self.config,
+            self.guard,
+            self.clock,
+            deserializers=Deserializers(None, value_deserializer),
+            interceptors=ConsumerInterceptors(interceptors),
         )
         self.state = self.core.state
         self.view = make_view(partitions)
         self.generation = NO_GENERATION
+
+    def context(self):
+        """Return what interceptors get when they start."""
+        return ClientContext(
+            client_id=self.config.client_id,
+            group=self.config.group,
+            request_timeout_ms=self.config.request_timeout_ms,
+            clock=self.clock,
+            cluster=SimpleNamespace(view=self.view),
+            locked=lambda: self.guard.lock,
+            positions=self.state.positions,
+        )
 
     def call(self, steps):
         """Begin a call: take it to where it waits, or to its end."""

@@ -15,6 +15,13 @@ from barnabas.client.admin.topics import PartitionDescription as PartitionDescri
 from barnabas.client.admin.topics import TopicDescription as TopicDescription
 from barnabas.client.consumer.async_consumer import AsyncConsumer as AsyncConsumer
 from barnabas.client.consumer.consumer import Consumer as Consumer
+from barnabas.client.interceptors import ClientContext as ClientContext
+from barnabas.client.interceptors import ConsumerInterceptor as ConsumerInterceptor
+from barnabas.client.interceptors import FetchedBatch as FetchedBatch
+from barnabas.client.interceptors import ProducerInterceptor as ProducerInterceptor
+from barnabas.client.interceptors import ProducerRecord as ProducerRecord
+from barnabas.client.interceptors import SendBatch as SendBatch
+from barnabas.client.interceptors import SentBatch as SentBatch
 from barnabas.client.producer.async_producer import AsyncProducer as AsyncProducer
 from barnabas.client.producer.delivery import Deliveries as Deliveries
 from barnabas.client.producer.delivery import Delivery as Delivery

@@ -7,6 +7,7 @@ needed; it comes with the extra `barnabas[arrow]`.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -174,6 +175,14 @@ class ArrowRows(NamedTuple):
     keys: BinaryBuffers | None
     timestamps_ms: memoryview | None
     """int64; None: the records have no times of their own."""
+
+    def rows(self) -> Iterator[tuple[bytes | None, bytes | None, int | None]]:
+        """Yield value, key and timestamp of each row."""
+        value_of = column_reader(self.values)
+        key_of = None if self.keys is None else column_reader(self.keys)
+        for row in range(self.values.length):
+            stamp = None if self.timestamps_ms is None else self.timestamps_ms[row]
+            yield value_of(row), None if key_of is None else key_of(row), stamp
 
     def key(self, row: int) -> bytes | None:
         """Return the key of one row; there must be keys."""

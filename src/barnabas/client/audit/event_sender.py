@@ -1,17 +1,19 @@
-"""Sends monitoring events to the topic `_audit`, which it makes where there is none, over the connections of a client.
+"""Reports of clients to the audit: monitoring events, sent to the topic `_audit` over the connections of a client.
 
-Events are cumulative, so one that comes twice does no harm: they need neither sequence numbers nor a place in a queue.
+A client reports every few seconds, and on request; one report at a time. Events are cumulative, so a second copy of an
+event does no harm: events need neither sequence numbers nor a place in a queue. The sender creates a missing topic.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from barnabas.audit.events import MonitoringEvent
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, Cluster
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import BarnabasError, ErrorCode, KafkaError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas.protocol.types import ZERO_UUID
@@ -22,23 +24,52 @@ log = logging.getLogger(__name__)
 AUDIT_TOPIC = "_audit"
 AUDIT_TOPIC_CONFIG = {"cleanup.policy": "compact"}
 
-TELLING_S = 10.0
-"""How long one telling is tried."""
+REPORT_S_MAX = 10.0
+"""Time limit of one report."""
+
+INTERVAL_S = 5.0
+"""Between two reports, while there is something to report."""
 
 BATCH_BYTES = 256 * 1024
-"""A request with events is closed when it has about so many bytes, uncompressed."""
+"""Uncompressed size of about which a request with events is complete."""
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 def topic_id_of(cluster: Cluster, name: str) -> str:
-    """Return the id of a topic, in hex, as far as is known now; empty where it is not, or brokers have none."""
+    """Return the id of a topic, in hex; empty where it is unknown, or the brokers have no ids."""
     view = cluster.view.topics.get(name)
     return "" if view is None or view.topic_id == ZERO_UUID else view.topic_id.hex()
 
 
+class PeriodicReports:
+    """Reports every few seconds, on the event loop, from `begin` to `end`."""
+
+    def __init__(self, report: Callable[[], Awaitable[None]]) -> None:
+        self._report = report
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Report after each interval from now on."""
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            try:
+                await self._report()
+            except Exception:
+                log.exception("a report to the audit failed unexpectedly; retrying in %g s", INTERVAL_S)
+
+    async def end(self) -> None:
+        """Cancel what is under way."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
 class EventSender:
-    """Sends for one client, on its event loop."""
+    """Sends the events of one client, on its event loop."""
 
     def __init__(self, cluster: Cluster, request_timeout_ms: int) -> None:
         self._cluster = cluster
@@ -47,18 +78,18 @@ class EventSender:
         self._warned_of: set[str] = set()
 
     def look_again(self) -> None:
-        """The topic may be gone."""
+        """Check again that the topic exists: it may be gone."""
         self._has_topic = False
 
     async def have_topic(self) -> bool:
-        """Have the topic there; return whether it had to be made, so that nothing is in it."""
+        """Ensure that the topic exists; return whether it had to be created, so that nothing is in it."""
         if self._has_topic:
             return False
         is_new = True
         try:
             await create_topic(
                 self._cluster, AUDIT_TOPIC, partitions=1, replication_factor=None, config=AUDIT_TOPIC_CONFIG,
-                timeout_ms=int(TELLING_S * 1000),
+                timeout_ms=int(REPORT_S_MAX * 1000),
             )  # fmt: skip
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -68,12 +99,12 @@ class EventSender:
         return is_new
 
     async def send(self, events: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
-        """Send events; they are in the log of all in-sync replicas when this returns.
+        """Send events; all in-sync replicas have them when this returns.
 
-        :returns: those that are larger than the topic takes, which can never be told; a warning says so, once a topic.
-        :raises BarnabasError: some of them may be there.
+        :returns: the events that exceed the topic's message size; a warning names the first of each topic.
+        :raises BarnabasError: some of the events may be in the log.
         """
-        partitions = len((await self._cluster.topic(AUDIT_TOPIC, timeout_s=TELLING_S)).partitions)
+        partitions = len((await self._cluster.topic(AUDIT_TOPIC, timeout_s=REPORT_S_MAX)).partitions)
         refused: list[MonitoringEvent] = []
         for partition, batch in _batches(events, partitions):
             refused += await self._send_parts(TopicPartition(AUDIT_TOPIC, partition), batch)
@@ -81,19 +112,19 @@ class EventSender:
             if event.topic not in self._warned_of:
                 self._warned_of.add(event.topic)
                 log.warning(
-                    "the audit's events of topic %s, the first of window %d ms, are larger than the topic %s takes, "
-                    "and cannot be told; raise its max.message.bytes",
+                    "the audit's events of topic %s, the first of window %d ms, exceed max.message.bytes of topic %s; "
+                    "these windows stay open (raise the setting)",
                     event.topic, event.window_ms, AUDIT_TOPIC,
                 )  # fmt: skip
         return refused
 
     async def _send_parts(self, where: TopicPartition, events: list[MonitoringEvent]) -> list[MonitoringEvent]:
-        """Send a batch, in halves where it is too large; return the events that are by themselves."""
+        """Send a batch, in halves where it is too large; return the events that are too large alone."""
         try:
             await self._cluster.retrying(
                 lambda: self._send_batch(where, events),
                 what=f"{AUDIT_TOPIC} could not be written",
-                timeout_s=TELLING_S,
+                timeout_s=REPORT_S_MAX,
             )
         except KafkaError as error:
             if error.code not in TOO_LARGE:
@@ -131,8 +162,44 @@ class EventSender:
             raise KafkaError(found.error_code, found.error_message or "", subject=str(where))
 
 
+class ReportTurns:
+    """The reports of one client, on its event loop: one at a time, each with a time limit."""
+
+    def __init__(self, sender: EventSender) -> None:
+        self._sender = sender
+        self._turn = asyncio.Lock()
+        self._is_warned = False
+        self.is_in_trouble = False
+        """Whether the last report failed, although it had `REPORT_S_MAX`."""
+
+    def went_well(self) -> None:
+        """Note that events were sent."""
+        self.is_in_trouble = self._is_warned = False
+
+    async def take(self, report: Callable[[], Awaitable[None]], timeout_s: float | None) -> None:
+        """Report, after the report that is under way.
+
+        A failure is logged as a warning, once until a report succeeds.
+
+        :param timeout_s: time limit, at most `REPORT_S_MAX`.
+        """
+        limit_s = REPORT_S_MAX if timeout_s is None else min(timeout_s, REPORT_S_MAX)
+        limit = asyncio.timeout(limit_s)
+        try:
+            async with limit, self._turn:
+                await report()
+        except (BarnabasError, TimeoutError) as error:
+            self._sender.look_again()
+            if limit_s >= REPORT_S_MAX or not limit.expired():
+                self.is_in_trouble = True
+            if not self._is_warned:
+                self._is_warned = True
+                reason = str(error) or f"no answer within {limit_s:g} s"
+                log.warning("cannot report to the audit: %s; retrying every %g s", reason, INTERVAL_S)
+
+
 def _batches(events: Iterable[MonitoringEvent], partitions: int) -> Iterator[tuple[int, list[MonitoringEvent]]]:
-    """Put events together, by the partitions that their keys belong to."""
+    """Group events by the partitions of their keys."""
     open_ones: dict[int, list[MonitoringEvent]] = {}
     size_bytes: dict[int, int] = {}
     for event in events:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.configured_interceptors import consumer_interceptors
 from barnabas.client.consumer.arguments import consumer_config
 from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.consumer import COLUMNS_MAX
@@ -21,6 +22,7 @@ from barnabas.client.consumer.shells import Listener, LoopGuard, LoopShell, list
 from barnabas.client.consumer.steps import FOREVER_S, Steps
 from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
+from barnabas.client.interceptors import ConsumerInterceptor
 from barnabas.client.life import ApplicationLoop
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.clock import SYSTEM_CLOCK
@@ -59,12 +61,14 @@ class AsyncConsumer:
         group: str | None = None,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
+        interceptors: Iterable[ConsumerInterceptor] = (),
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         config = consumer_config(bootstrap, group, settings)
         deserializers = Deserializers(key_deserializer, value_deserializer)
+        every = consumer_interceptors(config, interceptors)
         guard = LoopGuard()
-        self._core = ConsumerCore(config, guard, SYSTEM_CLOCK, deserializers=deserializers)
+        self._core = ConsumerCore(config, guard, SYSTEM_CLOCK, deserializers=deserializers, interceptors=every)
         self._shell = LoopShell(self._core.state, guard)
         cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
         self._background = Background(self._core.state, cluster, guard.bell)

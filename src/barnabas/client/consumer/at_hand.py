@@ -14,12 +14,53 @@ from barnabas.client.consumer.decoding import decode_chunk, decode_columns, offs
 from barnabas.client.consumer.deserializing import Deserializers
 from barnabas.client.consumer.fetcher import Chunk
 from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.interceptors import FetchedBatch
 from barnabas.errors import BarnabasError, CorruptBatchError, DeserializationError
 from barnabas.records import Record
+from barnabas.records.reader import record_stretches
 
 if TYPE_CHECKING:
-    from barnabas.client.consumer.consumed import Offsets
     from barnabas.records.arrow import ArrowReader
+
+
+class FetchedRecords(FetchedBatch):
+    """Records that were decoded to objects."""
+
+    def __init__(self, chunk: Chunk, position: int, records: list[Record]) -> None:
+        self.partition = chunk.state.tp
+        self.position = position
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def records(self) -> tuple[Record, ...]:
+        return tuple(self._records)
+
+    def stretches(self, width_ms: int) -> list[tuple[int, int, int]]:
+        return record_stretches(self._records, width_ms)
+
+
+class FetchedColumns(FetchedBatch):
+    """Records that were added to columns, from a row on."""
+
+    def __init__(self, chunk: Chunk, position: int, columns: ArrowReader, row: int) -> None:
+        self.partition = chunk.state.tp
+        self.position = position
+        self._chunk = chunk
+        self._columns = columns
+        self._row = row
+        self._count = len(columns) - row
+
+    def __len__(self) -> int:
+        return self._count
+
+    def records(self) -> list[Record]:
+        decoded, _whole, _damage = decode_chunk(self._chunk, self.position, check_crc=False)
+        return decoded[: self._count]
+
+    def stretches(self, width_ms: int) -> list[tuple[int, int, int]]:
+        return self._columns.stretches(self._row, width_ms)
 
 
 class AtHand:
@@ -32,7 +73,7 @@ class AtHand:
         self._subscription = state.subscription
         self._fetcher = state.fetcher
         self._check_crc = state.config.check_crcs
-        self._consumed = state.consumed
+        self._interceptors = state.interceptors
 
     def load(self, cursor: Cursor) -> bool:
         """Make sure that `cursor` has records, if some are at hand; returns whether it has.
@@ -48,34 +89,36 @@ class AtHand:
             if taken is None:
                 return False
             chunk, position = taken
-            records, whole, trouble, windows = self._decode(chunk, position)
+            decoded, whole, damage = decode_chunk(chunk, position, check_crc=self._check_crc)
+            records, whole, trouble = self._deserialize(chunk, decoded, whole, damage)
             with self._guard.lock:
                 if not self._fetcher.holds(chunk):
                     continue
-                if self._consumed is not None:
-                    self._consumed.coming(chunk.state, position, windows)
+                if self._interceptors.see_batches:
+                    self._interceptors.on_records_batch(FetchedRecords(chunk, position, decoded))
                 if trouble is not None:
                     self._fetch_again_from(chunk, whole.next_offset)
                     whole.version = chunk.state.version
                 cursor.load(whole, records)
                 self._meter.records.add(len(records))
+            if self._interceptors.see_records:
+                self._interceptors.on_records(decoded[: len(records)])
             if records:
                 return True
             if trouble is not None:
                 raise trouble
 
-    def _decode(self, chunk: Chunk, position: int) -> tuple[list[Record], Chunk, BarnabasError | None, list[Offsets]]:
-        """Return the records from `position` on, what they come from, what stands in the way of more, and, for the
-        audit, in which windows they are."""
-        records, whole, damage = decode_chunk(chunk, position, check_crc=self._check_crc)
-        trouble: BarnabasError | None = None if damage is None else _damaged(chunk, whole.next_offset, damage)
-        # Those that a deserializer refuses are among them: they are told of only if they are handed out.
-        windows = [] if self._consumed is None else self._consumed.of_records(records)
+    def _deserialize(
+        self, chunk: Chunk, decoded: list[Record], whole: Chunk, damage: CorruptBatchError | None
+    ) -> tuple[list[Record], Chunk, BarnabasError | None]:
+        """Return the records to hand out, the part of the chunk that they come from, and the error after them."""
         if self._deserializers:
-            records, refused = self._deserializers.apply(records)
+            records, refused = self._deserializers.apply(decoded)
             if refused is not None:
-                return records, replace(whole, next_offset=refused.offset), refused, windows
-        return records, whole, trouble, windows
+                return records, replace(whole, next_offset=refused.offset), refused
+        else:
+            records = decoded
+        return records, whole, None if damage is None else _damaged(chunk, whole.next_offset, damage)
 
     def take_list(self, cursor: Cursor, records_max: int) -> list[Record]:
         """Return at most `records_max` records, some of which `cursor` has."""
@@ -106,15 +149,17 @@ class AtHand:
             next_offset, rest, damage = decode_columns(
                 chunk, columns, position, records_max - len(columns), check_crc=self._check_crc
             )
-            windows = [] if self._consumed is None else self._consumed.of_columns(columns, row)
             with self._guard.lock:
                 # After a seek meanwhile these records count as handed out before it.
-                if self._fetcher.holds(chunk):
-                    if self._consumed is not None:
-                        self._consumed.coming(chunk.state, position, windows)
+                is_held = self._fetcher.holds(chunk)
+                if is_held:
+                    if self._interceptors.see_batches:
+                        self._interceptors.on_records_batch(FetchedColumns(chunk, position, columns, row))
                     if damage is not None:
                         self._fetch_again_from(chunk, next_offset)
                     cursor.handed_out(chunk, next_offset, rest)
+            if is_held and self._interceptors.see_records:
+                self._interceptors.on_records(FetchedColumns(chunk, position, columns, row).records())
             if damage is not None and not len(columns):
                 raise _damaged(chunk, next_offset, damage)
             if damage is not None or rest is not None:

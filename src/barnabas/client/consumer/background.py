@@ -11,7 +11,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ZOOKEEPER
@@ -24,12 +24,10 @@ from barnabas.client.consumer.ownership import Ownership
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Bell, Commit, Committed, Join, Leave, Query, Work
 from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState
+from barnabas.client.interceptors import ClientContext
 from barnabas.client.metadata import ClusterView
 from barnabas.client.offset_queries import epoch_ends, list_offsets
 from barnabas.errors import BarnabasError, ClosedError, UnsupportedVersionError
-
-if TYPE_CHECKING:
-    from barnabas.client.consumer.consumed_telling import ConsumedTelling
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +56,26 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
         self._works: dict[Work, asyncio.Task[None]] = {}
         self._session = coordination_of(state, cluster)
-        self._telling = telling_of(state, cluster)
+        self._interceptors = state.interceptors
+        self._is_closed = False
         self._fetches = FetchConnections(
             state, cluster, spawn=self._spawn, on_fault=self._on_fault, answered=self._answered
         )
 
     async def start(self) -> None:
         """Begin; on the event loop."""
+        context = ClientContext(
+            client_id=self._config.client_id,
+            group=self._config.group,
+            request_timeout_ms=self._config.request_timeout_ms,
+            clock=self._state.clock,
+            cluster=self._cluster,
+            locked=lambda: self._guard.lock,
+            positions=self._state.positions,
+        )
+        await self._interceptors.start(context)
+        if self._is_closed:  # meanwhile
+            return
         self._cluster.updated.append(self._on_metadata)
         self._cluster.lost.append(self._state.on_unreachable)
         self._spawn(self._cluster.keep_fresh())
@@ -73,8 +84,6 @@ class Background:
             self._spawn(self._session.keep())
             if self._config.enable_auto_commit:
                 self._spawn(self._auto_commit())
-        if self._telling is not None:
-            self._spawn(self._telling.run())
         self._bell.listen(self._on_bell)
 
     async def finish(self, core: ConsumerCore) -> None:
@@ -91,9 +100,9 @@ class Background:
 
     async def close(self, deadline_s: float = FOREVER_S) -> None:
         """End all tasks and connections; after the deadline without waiting for brokers or ZooKeeper."""
+        self._is_closed = True
         self._bell.listen(None)
-        if self._telling is not None:
-            await self._telling.tell(self._left_s(deadline_s))
+        await self._interceptors.close(self._left_s(deadline_s))
         tasks = [*self._tasks, *self._works.values()]
         for task in tasks:
             task.cancel()
@@ -196,9 +205,9 @@ class Background:
 
     async def _commit(self, work: Commit) -> None:
         assert self._session is not None
-        if self._telling is not None:
-            await self._telling.tell_before_commit(work.timeout_s)
+        await self._interceptors.before_commit(work.offsets, work.timeout_s)
         await self._session.commit(work.offsets, work.timeout_s)
+        self._interceptors.on_commit(work.offsets)
 
     async def _auto_commit(self) -> None:
         while True:
@@ -302,15 +311,6 @@ class Background:
             offsets = await list_offsets(self._cluster, wanted)
             found = {state: at.offset for state in resets if (at := offsets[state.tp]) is not None}
             self._state.place(missing, found)
-
-
-def telling_of(state: ConsumerState, cluster: Cluster) -> ConsumedTelling | None:
-    """Return what tells the audit of a consumer; None where nobody counts."""
-    if state.consumed is None:
-        return None
-    from barnabas.client.consumer.consumed_telling import ConsumedTelling  # noqa: PLC0415 - most are not audited
-
-    return ConsumedTelling(state, cluster, state.consumed)
 
 
 def coordination_of(state: ConsumerState, cluster: Cluster) -> Coordination | None:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.configured_interceptors import consumer_interceptors
 from barnabas.client.consumer.arguments import consumer_config
 from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.core import Committable, ConsumerCore
@@ -21,6 +22,7 @@ from barnabas.client.consumer.shells import BlockingShell, Listener, ThreadGuard
 from barnabas.client.consumer.steps import FOREVER_S
 from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
+from barnabas.client.interceptors import ConsumerInterceptor
 from barnabas.client.loop_thread import LoopThread
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.client.streams import MessageStream
@@ -50,8 +52,9 @@ class Consumer:
         is not called for keys that are None, nor for columns (`poll_arrow` and the like).
     :param value_deserializer: the same for values, for example `json.loads`. An error in either is raised as
         DeserializationError, with the position before that record.
+    :param interceptors: `ConsumerInterceptor` objects, called in this order. Each belongs to one consumer.
     :param settings: see `barnabas.client.config.ConsumerConfig`; keyword arguments win over the dict.
-    :raises ConfigurationError: a setting that does not exist or cannot be.
+    :raises ConfigurationError: a setting that does not exist or cannot be, or an interceptor of another kind.
 
     One thread at a time may poll or iterate; message streams have a thread each. The ways of reading may be mixed.
 
@@ -68,13 +71,15 @@ class Consumer:
         group: str | None = None,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
+        interceptors: Iterable[ConsumerInterceptor] = (),
         **settings: Unpack[ConsumerSettings],
     ) -> None:
         config = consumer_config(bootstrap, group, settings)
         deserializers = Deserializers(key_deserializer, value_deserializer)
+        every = consumer_interceptors(config, interceptors)
         thread = LoopThread("barnabas-consumer")
         guard = ThreadGuard(thread)
-        self._core = ConsumerCore(config, guard, SYSTEM_CLOCK, deserializers=deserializers)
+        self._core = ConsumerCore(config, guard, SYSTEM_CLOCK, deserializers=deserializers, interceptors=every)
         thread.after_fork = partial(_after_fork, self._core, guard)
         cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
         self._background = Background(self._core.state, cluster, guard.bell)

@@ -26,6 +26,7 @@ from barnabas.client.consumer.rebalancing import Rebalancing
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Change, Commit, Committed, Guard, Leave, Query, Steps, Work
 from barnabas.client.consumer.subscription import PartitionState
+from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from barnabas.client.streams import StreamPlan
 from barnabas.clock import Clock
@@ -53,9 +54,10 @@ class ConsumerCore:
         clock: Clock,
         *,
         deserializers: Deserializers | None = None,
+        interceptors: ConsumerInterceptors | None = None,
     ) -> None:
         self.config = config
-        self.state = ConsumerState(config, guard, clock)
+        self.state = ConsumerState(config, guard, clock, interceptors)
         self.closed = False
         """Whether the application has closed the consumer."""
         self._guard = guard
@@ -93,8 +95,9 @@ class ConsumerCore:
         self.state.check_usable()
         tps = arguments.partitions(partitions)
         with self._guard.lock:
+            before = self._subscription.partitions
             self._subscription.assign_by_hand(tps)
-            self.state.drop_what_is_gone()
+            self.state.drop_what_is_gone(before)
         self._guard.tell_background()
 
     def assignment(self) -> set[TopicPartition]:
@@ -107,8 +110,9 @@ class ConsumerCore:
         self.state.check_usable()
         yield from self._rebalancing.leave("unsubscribed", nested=nested)
         with self._guard.lock:
+            before = self._subscription.partitions
             self._subscription.unsubscribe()
-            self.state.drop_what_is_gone()
+            self.state.drop_what_is_gone(before)
 
     def divide(self, counts: Mapping[str, int]) -> list[tuple[str, int, Cursor]]:
         """Divide what is read into streams: returns topic, number and reader of each."""
@@ -267,9 +271,7 @@ class ConsumerCore:
             states = [subscription.state(arguments.partition(tp)) for tp in tps] or list(
                 subscription.partitions.values()
             )
-            if self.state.consumed is not None:
-                self.state.count_consumed()
-                self.state.consumed.moved(states)
+            self.state.announce_reposition(states)
             for cursor in self.state.cursors:
                 cursor.drop(lambda state: state in states)
             for state in states:

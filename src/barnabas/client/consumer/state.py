@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.coordination import Standing
@@ -22,14 +21,12 @@ from barnabas.client.consumer.near_replicas import NearReplicas
 from barnabas.client.consumer.ownership import Ownership
 from barnabas.client.consumer.steps import FOREVER_S, Commit, Guard, Steps, Tell, Wait, Work
 from barnabas.client.consumer.subscription import NOWHERE, OUT_OF_RANGE, PartitionState, Subscription
+from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.metadata import ClusterView
 from barnabas.client.streams import StreamPlan
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ClosedError, ErrorCode, Failure, KafkaError
 from barnabas.model import OffsetAndMetadata, TopicPartition
-
-if TYPE_CHECKING:
-    from barnabas.client.consumer.consumed import Consumed
 
 TOPIC_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
@@ -39,8 +36,11 @@ log = logging.getLogger(__name__)
 class ConsumerState:
     """Subscription, buffer, membership, readers, work to be done, and what the application must be told."""
 
-    def __init__(self, config: ConsumerConfig, guard: Guard, clock: Clock) -> None:
+    def __init__(
+        self, config: ConsumerConfig, guard: Guard, clock: Clock, interceptors: ConsumerInterceptors | None = None
+    ) -> None:
         self.config = config
+        self.interceptors = interceptors or ConsumerInterceptors()
         self.guard = guard
         self.clock = clock
         self.now_s = clock.monotonic
@@ -67,8 +67,6 @@ class ConsumerState:
                 rebalance_timeout_ms=config.max_poll_interval_ms,
                 strategies=config.partition_assignment_strategy,
             )
-        self.consumed = _consumed(config)
-        """What was handed out, for the audit; None: nobody counts."""
         self.meter = Meter(clock)
         self.cursors = [Cursor()]
         """The readers; the first is that of a consumer without message streams."""
@@ -278,23 +276,33 @@ class ConsumerState:
                 lags[state.tp] = max(state.high_watermark - position, 0)
         return lags
 
-    def count_consumed(self) -> None:
-        """Under the guard: count what was handed out, before it is told, or positions are lost."""
-        if self.consumed is not None:
-            self.consumed.count(lambda state: self.cursor_of(state).position(state))
+    def positions(self) -> dict[TopicPartition, int | None]:
+        """Return the offset after the last record that the application has, of each partition."""
+        with self.guard.lock:
+            return self._reached(self.subscription.partitions.values())
+
+    def _reached(self, states: Iterable[PartitionState]) -> dict[TopicPartition, int | None]:
+        return {state.tp: self.cursor_of(state).position(state) for state in states}
+
+    def announce_reposition(self, states: Iterable[PartitionState]) -> None:
+        """Under the guard: let interceptors know how far partitions were read, before their positions change."""
+        if self.interceptors.see_repositions:
+            self.interceptors.on_reposition(self._reached(states))
 
     def replace_partitions(self, partitions: list[TopicPartition]) -> None:
         """Under the guard: read these, and hand out nothing of others any more."""
+        before = self.subscription.partitions
         self.subscription.replace(partitions)
         if self.streams is not None:
             self.streams.deal(partitions)
-        self.drop_what_is_gone()
+        self.drop_what_is_gone(before)
 
-    def drop_what_is_gone(self) -> None:
-        """Under the guard: hand out nothing of partitions that are not this consumer's any more."""
-        if self.consumed is not None:
-            self.count_consumed()
-            self.consumed.keep_only(self.subscription.owns)
+    def drop_what_is_gone(self, before: Mapping[TopicPartition, PartitionState]) -> None:
+        """Under the guard: hand out nothing of partitions that are not this consumer's any more.
+
+        :param before: the partitions until now.
+        """
+        self.announce_reposition([state for state in before.values() if not self.subscription.owns(state)])
         self.fetcher.drop_stale()
         for cursor in self.cursors:
             cursor.drop(lambda state: not self.subscription.owns(state))
@@ -417,9 +425,7 @@ class ConsumerState:
 
     def _forget(self, state: PartitionState, policy: str) -> None:
         """Forget what was fetched of a partition, and its position."""
-        if self.consumed is not None:
-            self.count_consumed()
-            self.consumed.moved([state])
+        self.announce_reposition([state])
         for cursor in self.cursors:
             cursor.drop(lambda each: each is state)
         state.forget_position(policy)
@@ -442,11 +448,3 @@ class ConsumerState:
         assert self.membership is not None
         with self.guard.lock:
             return list(self.subscription.partitions) if self.membership.is_cooperative else []
-
-
-def _consumed(config: ConsumerConfig) -> Consumed | None:
-    if not config.audit or config.group is None:
-        return None
-    from barnabas.client.consumer.consumed import Consumed  # noqa: PLC0415 - most consumers are not audited
-
-    return Consumed(config.group)

@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from barnabas.client.interceptors import ProducerInterceptors
 from barnabas.client.producer.batch import ProducerBatch, run_callbacks
 from barnabas.client.producer.meter import Meter
 from barnabas.client.producer.partitioner import next_sticky
@@ -82,6 +83,7 @@ class Accumulator:
     :param open_encoders: where `Appender.send` looks for the open batch of a topic; None keeps every record on the way
         under the lock.
     :param may_block: whether the calling thread may wait for space: not the one that makes space.
+    :param interceptors: called on the sender's thread with each batch whose outcome is known.
     :param wake: wakes the sender; called with the lock held, from the user's threads.
     :param random: returns a number in [0, 1).
     """
@@ -100,7 +102,10 @@ class Accumulator:
         random: Callable[[], float],
         open_encoders: dict[str, OpenEncoders] | None = None,
         may_block: Callable[[], bool] = lambda: True,
+        interceptors: ProducerInterceptors | None = None,
     ) -> None:
+        self._interceptors = interceptors or ProducerInterceptors()
+        self._delivery_hooks = self._interceptors.delivery_hooks
         self._batch_size = batch_size
         self._buffer_memory = buffer_memory
         self._linger_s = linger_s
@@ -131,8 +136,6 @@ class Accumulator:
         """Whether a batch may leave as soon as it is opened; the sender sets it."""
         self._refusal: Failure | None = None
         """Why nothing can be appended any more: closed, forked, fenced."""
-        self.on_settling: Callable[[ProducerBatch, int, BarnabasError | None], None] | None = None
-        """Called on the sender's thread with each batch whose outcome is known, while it has its records still."""
         self._is_orphan = False
         """Whether this is the copy of a forked child, where nothing is ever delivered."""
 
@@ -311,6 +314,18 @@ class Accumulator:
             self.used_bytes -= unused
             if unused and self._wait_for_space_count:
                 self._space.notify_all()
+
+    def check_record(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        """Check that `append` would take a record, but for the memory.
+
+        :raises TypeError: a part has another type.
+        :raises KafkaError: MESSAGE_TOO_LARGE.
+        """
+        try:
+            size = RECORD_OVERHEAD_MAX + _blob_size(value) + _blob_size(key) + _headers_size(headers)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise _refused_record(key, value, error) from None
+        self._check_size(topic, BATCH_HEADER_SIZE + size)
 
     def _check_size(self, topic: str, size: int) -> None:
         if size > self._max_record_bytes:
@@ -523,8 +538,12 @@ class Accumulator:
         error: BarnabasError | None = None,
     ) -> list[Callable[[], object]]:
         """Settle a batch and free its memory; return the callbacks to run without the lock."""
-        if self.on_settling is not None:
-            self.on_settling(batch, log_append_time_ms, error)
+        batch.base_offset, batch.log_append_time_ms = base_offset, log_append_time_ms
+        for hook in self._delivery_hooks:  # while the batch still has its records
+            try:
+                hook(batch, error)
+            except Exception as raised:  # noqa: BLE001 - of the application's own code
+                self._interceptors.delivery_failed(hook, raised)
         with self._lock:
             if not batch.closed:  # given up where it stands
                 self._open_bytes -= batch.size_bytes

@@ -10,6 +10,8 @@ from typing import Any, Self, TypeVar, Unpack
 
 from barnabas.addresses import host_ports
 from barnabas.client.config import ProducerConfig, make_config
+from barnabas.client.configured_interceptors import producer_interceptors
+from barnabas.client.interceptors import ProducerInterceptor
 from barnabas.client.life import ApplicationLoop
 from barnabas.client.producer.accumulator import TopicQueues
 from barnabas.client.producer.column_values import ColumnSerializer, with_values
@@ -75,13 +77,18 @@ class AsyncProducer:
         *,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
+        interceptors: Iterable[ProducerInterceptor] = (),
         **settings: Unpack[ProducerSettings],
     ) -> None:
         config = make_config(ProducerConfig, bootstrap, settings)
         self._clock = SYSTEM_CLOCK
         self._own_loop = OwnLoop()
         self._engine = ProducerEngine(
-            config, self._clock, self._own_loop, Serializers(key_serializer, value_serializer)
+            config,
+            self._clock,
+            self._own_loop,
+            Serializers(key_serializer, value_serializer),
+            interceptors=producer_interceptors(config, interceptors),
         )
         self._records = self._engine.records
         self._append_one = self._records.appender().send
@@ -129,12 +136,16 @@ class AsyncProducer:
 
         :returns: the outcome, to be awaited or not.
         """
-        if self._accumulator.topic(topic) is None:
-            await self._await_topic(topic)
+        queues = self._accumulator.topic(topic)
+        if queues is None:
+            queues = await self._await_topic(topic)
         if self._records.serializers:
             value = self._records.serializers.value(topic, value)
             key = self._records.serializers.key(topic, key)
         await self._give_way()
+        if self._records.intercepts_send:
+            record = self._records.intercept(queues, value, key, partition, timestamp_ms, headers)
+            _topic, value, key, partition, timestamp_ms, headers = record
         send = self._append_one
         if not self._append_in_line.locked():
             try:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from barnabas.errors import BarnabasError, Failure, TimedOutError
-from barnabas.model import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, RecordMetadata
-from barnabas.records import BatchBuilder
+from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, RecordMetadata, TimestampType
+from barnabas.records import BatchBuilder, Record, read_records, stamp
 
 log = logging.getLogger(__name__)
 
@@ -159,6 +159,21 @@ class ProducerBatch:
         if self.data is None:
             self.data = self.builder.build(self.producer_id, self.producer_epoch, self.base_sequence)
         return self.data
+
+    def records(self) -> list[Record]:
+        """Return the records as objects. Their offset is -1 until the broker has said where they are.
+
+        Each call decodes them; not possible any more when the batch is done.
+        """
+        data = bytearray(self.payload())
+        stamp(data, 0, max(self.base_offset, 0), NO_LEADER_EPOCH)
+        records = read_records(data, self.topic, self.partition, check_crc=False)
+        if self.base_offset == NO_OFFSET:
+            records = [record._replace(offset=NO_OFFSET) for record in records]
+        if self.log_append_time_ms != NO_TIMESTAMP:
+            append_ms, by_broker = self.log_append_time_ms, TimestampType.LOG_APPEND_TIME
+            records = [record._replace(timestamp_ms=append_ms, timestamp_type=by_broker) for record in records]
+        return records
 
     def part_of(self, index: int) -> tuple[ProducerBatch, int]:
         """Return the batch that record `index` was sent in at last, and its index there."""

@@ -11,11 +11,13 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextlib import nullcontext
+from typing import Any, Protocol, TypeVar
 
 from barnabas.client.cluster import Cluster, Dial
 from barnabas.client.config import ProducerConfig
 from barnabas.client.dialing import dial_with
+from barnabas.client.interceptors import ClientContext, ProducerInterceptors
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues
 from barnabas.client.producer.record_appender import RecordAppender
 from barnabas.client.producer.routing import Routing
@@ -25,11 +27,8 @@ from barnabas.clock import Clock
 from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
 from barnabas.records import Compression, OpenEncoders
 
-if TYPE_CHECKING:
-    from barnabas.client.producer.auditing import Auditor
-
-AUDIT_CUT_OFF_S = 2.0
-"""How long the audit is told at the end of a producer that could not deliver its records."""
+INTERCEPTORS_CUT_OFF_S = 2.0
+"""Time limit of the interceptors' `close` where the producer could not deliver its records."""
 
 LATE_S = 1.0
 """At the end of a program each record that is not delivered in time fails by itself, and is named. So much longer
@@ -81,6 +80,7 @@ class ProducerEngine:
     :param sender_side: the loop on which `start`, `look_up`, `flush`, `finish` and `give_up` are called.
     :param dial: connects to a broker; None: as the settings say.
     :param chance: returns a number in [0, 1).
+    :param interceptors: of this producer alone; None: there are none.
     """
 
     def __init__(
@@ -91,8 +91,10 @@ class ProducerEngine:
         serializers: Serializers,
         dial: Dial | None = None,
         chance: Callable[[], float] = random.random,
+        interceptors: ProducerInterceptors | None = None,
     ) -> None:
         self.config = config
+        self._interceptors = interceptors or ProducerInterceptors()
         self._sender_side = sender_side
         open_encoders: dict[str, OpenEncoders] = {}
         self.accumulator = Accumulator(
@@ -108,9 +110,16 @@ class ProducerEngine:
             # A partition function is asked for every record, so every record takes the long way.
             open_encoders=open_encoders if config.partitioner is None else None,
             may_block=lambda: not sender_side.inside,
+            interceptors=self._interceptors,
         )
         self.records = RecordAppender(
-            self.accumulator, Routing(config.partitioner), open_encoders, self.queues, clock, serializers
+            self.accumulator,
+            Routing(config.partitioner),
+            open_encoders,
+            self.queues,
+            clock,
+            serializers,
+            self._interceptors,
         )
         sends = _Sends(self.accumulator, config.allow_auto_create_topics)
         dial = dial or dial_with(config)
@@ -121,9 +130,6 @@ class ProducerEngine:
         self.settled = asyncio.Event()
         """Set for a moment whenever something was settled, which also freed its memory."""
         self._clock = clock
-        self._auditor = _auditor(config, self._cluster, clock)
-        if self._auditor is not None:
-            self.accumulator.on_settling = self._auditor.settled
         self._tasks: list[asyncio.Task[None]] = []
         self._has_ended = False
 
@@ -184,9 +190,19 @@ class ProducerEngine:
 
     async def start(self) -> None:
         """Begin to deliver."""
+        context = ClientContext(
+            client_id=self.config.client_id,
+            group=None,
+            request_timeout_ms=self.config.request_timeout_ms,
+            clock=self._clock,
+            cluster=self._cluster,
+            locked=nullcontext,
+            positions=dict,
+        )
+        await self._interceptors.start(context)
+        if self._has_ended:  # meanwhile
+            return
         works = [self._send_loop.run(), self._cluster.keep_fresh()]
-        if self._auditor is not None:
-            works.append(self._auditor.run())
         self._tasks = [asyncio.create_task(work) for work in works]
         for task in self._tasks:
             task.add_done_callback(self._on_stopped)
@@ -232,17 +248,16 @@ class ProducerEngine:
         except TimeoutError:
             raise self.unfinished(timeout_s) from None
         remaining_s = None if deadline_s is None else max(0.0, deadline_s - self._clock.monotonic())
-        await self.tell_audit(remaining_s)
+        await self.flush_interceptors(remaining_s)
 
     @property
-    def is_audited(self) -> bool:
-        """Whether what is acknowledged is told to the audit."""
-        return self._auditor is not None
+    def interceptors_flush(self) -> bool:
+        """Whether `flush` has to wait for interceptors."""
+        return self._interceptors.have_flush
 
-    async def tell_audit(self, timeout_s: float | None = None) -> None:
-        """Tell the audit, if there is one, what was acknowledged; what cannot be told in time is told later."""
-        if self._auditor is not None:
-            await self._auditor.tell(timeout_s=timeout_s)
+    async def flush_interceptors(self, timeout_s: float | None = None) -> None:
+        """Wait for what interceptors do with records that are settled."""
+        await self._interceptors.flush(timeout_s)
 
     async def finish(self) -> None:
         """Deliver what was sent, for as long as `delivery_timeout_ms` lets that take, and end: for a producer that
@@ -264,18 +279,9 @@ class ProducerEngine:
         self._send_loop.settle_all(
             TimedOutError(f"the producer was closed before the record was acknowledged{self.trouble()}")
         )
-        if self._auditor is not None:
-            # Where records could not be delivered, most likely nothing else can: who closes waited long enough.
-            await self._auditor.tell(is_last=True, timeout_s=AUDIT_CUT_OFF_S if is_cut_off else None)
+        # Where records could not be delivered, interceptors most likely cannot send either.
+        await self._interceptors.close(INTERCEPTORS_CUT_OFF_S if is_cut_off else None)
         self._cluster.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _auditor(config: ProducerConfig, cluster: Cluster, clock: Clock) -> Auditor | None:
-    if not config.audit:
-        return None
-    from barnabas.client.producer.auditing import Auditor  # noqa: PLC0415 - most producers are not audited
-
-    return Auditor(cluster, clock, config.client_id, config.request_timeout_ms, config.audit_window_ms)

@@ -8,6 +8,8 @@ from typing import Any, Self, Unpack
 
 from barnabas.addresses import host_ports
 from barnabas.client.config import ProducerConfig, make_config
+from barnabas.client.configured_interceptors import producer_interceptors
+from barnabas.client.interceptors import ProducerInterceptor
 from barnabas.client.loop_thread import LoopThread
 from barnabas.client.producer.column_values import ColumnSerializer, with_values
 from barnabas.client.producer.delivery import Deliveries, Delivery
@@ -28,8 +30,9 @@ class Producer:
     :param key_serializer: makes bytes of each key that is not None; without one keys are bytes. What it raises, `send`
         raises.
     :param value_serializer: the same for values. `send_arrow` uses neither.
+    :param interceptors: `ProducerInterceptor` objects, called in this order. Each belongs to one producer.
     :param settings: see `barnabas.client.config.ProducerConfig`; keyword arguments win over the dict.
-    :raises ConfigurationError: a setting that does not exist or cannot be.
+    :raises ConfigurationError: a setting that does not exist or cannot be, or an interceptor of another kind.
 
     The constructor does not wait for a broker: one that is down is tried again until `max_block_ms` (the first
     `send` to a topic) and `delivery_timeout_ms` (each record) are over.
@@ -45,19 +48,21 @@ class Producer:
         *,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
+        interceptors: Iterable[ProducerInterceptor] = (),
         **settings: Unpack[ProducerSettings],
     ) -> None:
         config = make_config(ProducerConfig, bootstrap, settings)
         serializers = Serializers(key_serializer, value_serializer)
+        every = producer_interceptors(config, interceptors)
         self._clock = SYSTEM_CLOCK
         self._closed = False
         self._thread = LoopThread("barnabas-producer")
-        self._engine = ProducerEngine(config, self._clock, self._thread, serializers)
+        self._engine = ProducerEngine(config, self._clock, self._thread, serializers, interceptors=every)
         self._thread.after_fork = self._engine.after_fork
         self._records = self._engine.records
         self._thread.call(self._engine.start())
         appender = self._records.appender()
-        self._send = serializers.before(appender.send)
+        self._send = serializers.before(self._records.intercepted(appender.send))
         self._thread.serves(appender, self._engine.finish, "a Producer")
         if type(self).send is _SEND:
             # What `send` would call, without a Python function in between: for each record that is half of the cost.
@@ -203,9 +208,9 @@ class Producer:
             remaining_s = None if deadline_s is None else max(0.0, deadline_s - self._clock.monotonic())
             if not accumulator.await_batch(batch, remaining_s):
                 raise self._engine.unfinished(timeout_s)
-        if self._engine.is_audited and not self._closed and not self._thread.inside:
+        if self._engine.interceptors_flush and not self._closed and not self._thread.inside:
             remaining_s = None if deadline_s is None else max(0.0, deadline_s - self._clock.monotonic())
-            self._thread.call(self._engine.tell_audit(remaining_s))
+            self._thread.call(self._engine.flush_interceptors(remaining_s))
 
     def close(self, *, timeout_s: float | None = None) -> None:
         """Flush, then end the background thread. May be called again; does nothing in a forked child.

@@ -172,6 +172,13 @@ def value_size(column: BinaryBuffers, row: int) -> int:
     return max(0, offsets[place + 1] - offsets[place]) if place + 1 < len(offsets) else 0
 
 
+def check_lengths(values: Sequence[object], keys: object, timestamps_ms: object, headers: object) -> None:
+    """:raises ValueError: keys, timestamps or headers are not as many as values."""
+    for name, given in (("keys", keys), ("timestamps_ms", timestamps_ms), ("headers", headers)):
+        if isinstance(given, Sequence) and len(given) != len(values):
+            raise ValueError(f"{len(given)} {name} for {len(values)} values; they must be as many")
+
+
 class Routing:
     """Chooses partitions: the one that is given, else the user's function's, else the key's, else the sticky one.
 
@@ -200,22 +207,20 @@ class Routing:
         queues: TopicQueues,
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None,
-        partition: int | None,
+        partition: Sequence[int | None] | int | None,
         timestamps_ms: Sequence[int] | int,
         headers: Sequence[Headers] | None,
         deliveries: Deliveries,
     ) -> Iterator[Run]:
         """Yield the runs that `send_many` is made of.
 
-        :raises ValueError: keys, timestamps or headers are not as many as values.
+        :param partition: one for all values, or one for each.
         """
-        for name, given in (("keys", keys), ("timestamps_ms", timestamps_ms), ("headers", headers)):
-            if isinstance(given, Sequence) and len(given) != len(values):
-                raise ValueError(f"{len(given)} {name} for {len(values)} values; they must be as many")
-        if headers is not None or not isinstance(timestamps_ms, int):
+        if headers is not None or not isinstance(timestamps_ms, int) or isinstance(partition, Sequence):
 
             def partition_of(place: int) -> int | None:
-                return self.partition(queues, None if keys is None else keys[place], partition)
+                given = partition[place] if isinstance(partition, Sequence) else partition
+                return self.partition(queues, None if keys is None else keys[place], given)
 
             yield RecordRun(queues, partition_of, timestamps_ms, values, keys, headers, deliveries)
         elif partition is not None or (keys is None and self._partitioner is None):

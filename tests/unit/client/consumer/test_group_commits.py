@@ -6,12 +6,14 @@ import asyncio
 
 import pytest
 
+from barnabas.client import interceptors as interceptors_module
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.shells import LoopGuard
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import Commit
+from barnabas.client.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, FencedError, KafkaError
 from barnabas.groups.subscriptions import encode_assignment
@@ -45,11 +47,11 @@ class FakeCluster(Cluster):
 class Member:
     """A member `m1` in generation 1, that has one partition."""
 
-    def __init__(self, code, *, is_member=True, **settings):
+    def __init__(self, code, *, is_member=True, interceptors=(), **settings):
         config = ConsumerConfig(group="g", **settings)
         guard = LoopGuard()
         self.cluster = FakeCluster(config, code)
-        self.state = ConsumerState(config, guard, self.cluster.clock)
+        self.state = ConsumerState(config, guard, self.cluster.clock, ConsumerInterceptors(interceptors))
         self.state.subscription.subscribe([HERE.topic], None)
         self.state.subscription.replace([HERE])
         self.membership = self.state.membership
@@ -134,3 +136,58 @@ def test_an_error_that_has_nothing_to_do_with_the_membership_is_told_as_it_is():
     assert isinstance(error, KafkaError)
     assert error.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert not member.membership.rejoin_needed
+
+
+class Watching(ConsumerInterceptor):
+    """Notes the requests that were sent when its hooks are called."""
+
+    def __init__(self):
+        self.member = None
+        self.seen = []
+
+    async def before_commit(self, offsets, timeout_s):
+        await asyncio.sleep(0)
+        self.seen.append(("before", offsets, len(self.member.cluster.requests)))
+
+    def on_commit(self, offsets):
+        self.seen.append(("after", offsets, len(self.member.cluster.requests)))
+
+
+def test_interceptors_see_offsets_before_and_after_their_commit():
+    watching = Watching()
+    watching.member = Member(ErrorCode.NONE, interceptors=[watching])
+    assert watching.member.commit() is None
+    offsets = {HERE: OffsetAndMetadata(5)}
+    assert watching.seen == [("before", offsets, 0), ("after", offsets, 1)]
+
+
+def test_interceptors_do_not_see_a_refused_commit_as_committed():
+    watching = Watching()
+    watching.member = Member(ErrorCode.UNKNOWN_MEMBER_ID, interceptors=[watching])
+    assert watching.member.commit() is not None
+    assert [name for name, *_ in watching.seen] == ["before"]
+
+
+@pytest.mark.parametrize("hook", ["before_commit", "on_commit"])
+def test_commit_succeeds_though_an_interceptor_raises(hook, caplog):
+    class Failing(ConsumerInterceptor):
+        pass
+
+    def fail(*_arguments):
+        raise RuntimeError("planted")
+
+    setattr(Failing, hook, fail)
+    assert Member(ErrorCode.NONE, interceptors=[Failing()]).commit(times=2) is None
+    assert [line.getMessage().split(";")[0] for line in caplog.records] == [
+        f"interceptor {Failing.__qualname__} raised RuntimeError('planted') in {hook}"
+    ]
+
+
+def test_commit_goes_on_when_an_interceptor_does_not_end(monkeypatch):
+    monkeypatch.setattr(interceptors_module, "WAIT_S_MAX", 0.01)
+
+    class Endless(ConsumerInterceptor):
+        async def before_commit(self, offsets, timeout_s):
+            await asyncio.Event().wait()
+
+    assert Member(ErrorCode.NONE, interceptors=[Endless()]).commit() is None

@@ -1,6 +1,8 @@
-"""What a consumer was handed: each record once by its position, whatever was decoded, dropped and decoded again."""
+"""The counts of a consumer: each record once by its position, whatever was decoded, dropped and decoded again."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,9 +11,8 @@ from hypothesis import strategies as st
 from barnabas.audit.account import offsets_of
 from barnabas.audit.events import CONSUMED, MonitoringEvent, Reach
 from barnabas.audit.windows import WINDOW_MS, tally
-from barnabas.client.consumer import consumed as consumed_module
-from barnabas.client.consumer.consumed import Consumed, Offsets
-from barnabas.client.consumer.subscription import PartitionState
+from barnabas.client.audit import consumer_audit
+from barnabas.client.audit.consumer_audit import ConsumedCounts, ConsumerAudit, Offsets
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import BatchBuilder, Compression, decompress, reader, stamp
@@ -21,23 +22,17 @@ TP = TopicPartition("clicks", 3)
 WHO = offsets_of(3)
 
 
-def placed(position: int = 0) -> PartitionState:
-    state = PartitionState(TP)
-    state.move_to(position)
-    return state
-
-
 def test_only_what_was_handed_out_counts_and_it_is_told_once() -> None:
-    consumed, state = Consumed("readers"), placed()
-    consumed.coming(state, 0, [Offsets(0, 6, 0), Offsets(6, 4, WINDOW_MS)])
-    consumed.count(lambda _state: 4)
-    (event,) = consumed.news()
+    counts = ConsumedCounts("readers")
+    counts.note_decoded(TP, 0, [Offsets(0, 6, 0), Offsets(6, 4, WINDOW_MS)])
+    counts.count({TP: 4})
+    (event,) = counts.news()
     assert (event.tier, event.application, event.window_ms) == (CONSUMED, "readers", 0)
     assert (event.offsets, event.reached) == ({3: tally(WHO, 0, 4, 0)}, {3: Reach(0, 4)})
     assert MonitoringEvent.from_json(event.to_json()) == event
-    assert not consumed.has_news
-    consumed.count(lambda _state: 8)
-    first, second = consumed.news()
+    assert not counts.has_news
+    counts.count({TP: 8})
+    first, second = counts.news()
     assert first.offsets == {3: tally(WHO, 0, 6, 0)}
     assert second.offsets == {3: tally(WHO, 6, 2, 0)}
     assert second.number > first.number > event.number
@@ -45,129 +40,136 @@ def test_only_what_was_handed_out_counts_and_it_is_told_once() -> None:
 
 
 def test_what_was_decoded_and_dropped_is_counted_when_it_is_handed_out() -> None:
-    consumed, state = Consumed("readers"), placed()
-    consumed.coming(state, 0, [Offsets(0, 10, 0)])
-    state.position = 5
-    state.refetch()
-    consumed.coming(state, 5, [Offsets(5, 5, 0)])
-    consumed.count(lambda _state: 7)
-    (event,) = consumed.news()
+    counts = ConsumedCounts("readers")
+    counts.note_decoded(TP, 0, [Offsets(0, 10, 0)])
+    counts.note_decoded(TP, 5, [Offsets(5, 5, 0)])
+    counts.count({TP: 7})
+    (event,) = counts.news()
     assert event.offsets == {3: tally(WHO, 0, 7, 0)}
 
 
 def test_what_is_handed_out_again_counts_again_and_what_is_skipped_does_not() -> None:
-    consumed, state = Consumed("readers"), placed()
-    consumed.coming(state, 0, [Offsets(0, 10, 0)])
-    consumed.count(lambda _state: 4)
-    consumed.moved([state])
-    consumed.coming(state, 2, [Offsets(2, 8, 0)])
-    consumed.count(lambda _state: 4)
-    (event,) = consumed.news()
+    counts = ConsumedCounts("readers")
+    counts.note_decoded(TP, 0, [Offsets(0, 10, 0)])
+    counts.count({TP: 4})
+    counts.forget_decoded([TP])
+    counts.note_decoded(TP, 2, [Offsets(2, 8, 0)])
+    counts.count({TP: 4})
+    (event,) = counts.news()
     assert event.offsets == {3: tally(WHO, 0, 4, 0).plus(tally(WHO, 2, 2, 0))}
-    consumed.moved([state])
-    consumed.count(lambda _state: 100)
-    assert not consumed.has_news
+    counts.forget_decoded([TP])
+    counts.count({TP: 100})
+    assert not counts.has_news
 
 
 def test_what_could_not_be_told_is_news_again() -> None:
-    consumed, state = Consumed("readers"), placed()
-    consumed.coming(state, 0, [Offsets(0, 10, 0)])
-    consumed.count(lambda _state: 4)
-    news = consumed.news()
-    consumed.not_told(news)
-    (again,) = consumed.news()
+    counts = ConsumedCounts("readers")
+    counts.note_decoded(TP, 0, [Offsets(0, 10, 0)])
+    counts.count({TP: 4})
+    news = counts.news()
+    counts.not_reported(news)
+    (again,) = counts.news()
     assert again.offsets == news[0].offsets
-    consumed.tell_all_again()
-    assert consumed.has_news
+    counts.report_all_again()
+    assert counts.has_news
 
 
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 2)), min_size=1), st.lists(st.integers(1, 15)))
 def test_all_that_was_handed_out_is_counted_however_it_is_cut(decoded: list[tuple[int, int]], steps: list[int]) -> None:
-    consumed, state = Consumed("readers"), placed()
+    counts = ConsumedCounts("readers")
     windows: list[int] = []
     for records, window in decoded:
         first = len(windows)
         windows += [window * WINDOW_MS] * records
-        consumed.coming(state, first, [Offsets(first, records, window * WINDOW_MS)])
+        counts.note_decoded(TP, first, [Offsets(first, records, window * WINDOW_MS)])
     position = 0
     for step in steps:
         position = min(position + step, len(windows))
-        consumed.count(lambda _state, position=position: position)  # type: ignore[misc]
-    counted = sum(event.offsets[3].records for event in consumed.news())
+        counts.count({TP: position})
+    counted = sum(event.offsets[3].records for event in counts.news())
     assert counted == position
 
 
 def test_a_topic_that_is_made_again_is_another_one() -> None:
     ids = ["a1"]
-    consumed, state = Consumed("readers", lambda _topic: ids[-1]), placed()
-    consumed.coming(state, 0, [Offsets(0, 10, 0)])
-    consumed.count(lambda _state: 4)
+    counts = ConsumedCounts("readers", lambda _topic: ids[-1])
+    counts.note_decoded(TP, 0, [Offsets(0, 10, 0)])
+    counts.count({TP: 4})
     ids.append("b2")
-    consumed.coming(state, 0, [Offsets(0, 3, 0)])
-    consumed.count(lambda _state: 3)
-    assert [(event.topic_id, event.offsets) for event in consumed.news()] == [
+    counts.note_decoded(TP, 0, [Offsets(0, 3, 0)])
+    counts.count({TP: 3})
+    assert [(event.topic_id, event.offsets) for event in counts.news()] == [
         ("a1", {3: tally(WHO, 0, 4, 0)}),
         ("b2", {3: tally(WHO, 0, 3, 0)}),
     ]
 
 
 def test_more_windows_than_can_be_remembered_are_told_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumed_module, "UNTOLD_MAX", 3)
-    consumed, state = Consumed("readers"), placed()
-    consumed.coming(state, 0, [Offsets(each, 1, each * WINDOW_MS) for each in range(8)])
-    consumed.count(lambda _state: 2)
-    under_way = consumed.news()
-    consumed.count(lambda _state: 7)
-    consumed.not_told(under_way)
-    assert consumed.window_count == 1
-    unknown, event = consumed.news()
+    monkeypatch.setattr(consumer_audit, "UNREPORTED_MAX", 3)
+    counts = ConsumedCounts("readers")
+    counts.note_decoded(TP, 0, [Offsets(each, 1, each * WINDOW_MS) for each in range(8)])
+    counts.count({TP: 2})
+    under_way = counts.news()
+    counts.count({TP: 7})
+    counts.not_reported(under_way)
+    assert counts.window_count == 1
+    unknown, event = counts.news()
     assert (event.offsets, event.reached, event.unknown) == ({3: tally(WHO, 6, 1, 0)}, {3: Reach(6, 7)}, {})
     assert (unknown.offsets, unknown.reached, unknown.unknown) == ({}, {}, {3: Reach(0, 6)})
     assert MonitoringEvent.from_json(unknown.to_json()) == unknown
 
 
 def test_what_is_left_out_is_told_though_nothing_else_of_its_topic_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumed_module, "UNTOLD_MAX", 3)
-    consumed, state, other = Consumed("readers"), placed(), PartitionState(TopicPartition("views", 0))
-    consumed.coming(state, 0, [Offsets(each, 1, each * WINDOW_MS) for each in range(3)])
-    consumed.coming(other, 0, [Offsets(0, 1, 0)])
-    consumed.count(lambda counted: 3 if counted is state else 1)
-    news = consumed.news()
+    monkeypatch.setattr(consumer_audit, "UNREPORTED_MAX", 3)
+    counts, other = ConsumedCounts("readers"), TopicPartition("views", 0)
+    counts.note_decoded(TP, 0, [Offsets(each, 1, each * WINDOW_MS) for each in range(3)])
+    counts.note_decoded(other, 0, [Offsets(0, 1, 0)])
+    counts.count({TP: 3, other: 1})
+    news = counts.news()
     assert [(event.topic, event.unknown) for event in news] == [("clicks", {3: Reach(0, 3)}), ("views", {})]
-    assert not consumed.has_news
-    consumed.not_told(news)
-    assert consumed.has_news
-    again = consumed.news()
+    assert not counts.has_news
+    counts.not_reported(news)
+    assert counts.has_news
+    again = counts.news()
     assert [(event.key, event.unknown) for event in again] == [(event.key, event.unknown) for event in news]
 
 
 def test_what_is_left_out_of_one_outage_says_nothing_of_what_was_told_before_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(consumed_module, "UNTOLD_MAX", 3)
-    consumed, state = Consumed("readers"), placed()
-    consumed.coming(state, 0, [Offsets(each, 1, each * WINDOW_MS) for each in range(12)])
+    monkeypatch.setattr(consumer_audit, "UNREPORTED_MAX", 3)
+    counts = ConsumedCounts("readers")
+    counts.note_decoded(TP, 0, [Offsets(each, 1, each * WINDOW_MS) for each in range(12)])
     told: list[MonitoringEvent] = []
     for position in (4, 5, 6, 7, 8, 12):
-        consumed.count(lambda _state, position=position: position)  # type: ignore[misc]
-        told += consumed.news()
+        counts.count({TP: position})
+        told += counts.news()
     unknown = [event for event in told if event.unknown]
     assert [event.unknown for event in unknown] == [{3: Reach(0, 3)}, {3: Reach(8, 9)}]
     assert len({event.key for event in unknown}) == 2
 
 
 def test_of_an_event_that_is_too_large_it_is_told_that_its_offsets_are_unknown() -> None:
-    consumed, state = Consumed("readers"), placed()
-    consumed.coming(state, 0, [Offsets(0, 10, 0)])
-    consumed.count(lambda _state: 4)
-    (large,) = consumed.news()
-    (instead,) = consumed.instead_of([large])
+    counts = ConsumedCounts("readers")
+    counts.note_decoded(TP, 0, [Offsets(0, 10, 0)])
+    counts.count({TP: 4})
+    (large,) = counts.news()
+    (instead,) = counts.in_place_of([large])
     assert (instead.key, instead.offsets, instead.reached, instead.unknown) == (large.key, {}, {}, {3: Reach(0, 4)})
     assert instead.number > large.number
-    consumed.count(lambda _state: 9)
-    (later,) = consumed.news()
+    counts.count({TP: 9})
+    (later,) = counts.news()
     assert (later.key, later.offsets, later.unknown) == (large.key, {}, {3: Reach(0, 9)})
-    assert consumed.instead_of([later]) == []
+    assert counts.in_place_of([later]) == []
+
+
+def scene_of(*, audit: bool = True, **settings: Any) -> tuple[Scene, ConsumerAudit]:
+    """Return a consumer with one assigned partition, and an audit that belongs to it if `audit` is set."""
+    interceptor = ConsumerAudit("readers")
+    scene = Scene(partitions=1, group="readers", interceptors=[interceptor] if audit else [], **settings)
+    interceptor.attach(scene.context())
+    scene.core.assign([(TOPIC, 0)])
+    return scene, interceptor
 
 
 def read_with_damage(*, audit: bool, check_crcs: bool) -> list[object]:
@@ -175,8 +177,7 @@ def read_with_damage(*, audit: bool, check_crcs: bool) -> list[object]:
     damaged = bytearray(make_batch(0, 0, 3))
     damaged[-1] ^= 1
     stored = {0: bytes(damaged), 3: make_batch(0, 3, 3), 6: make_batch(0, 6, 3)}
-    scene = Scene(partitions=1, group="readers", audit=audit, check_crcs=check_crcs)
-    scene.core.assign([(TOPIC, 0)])
+    scene, _audit = scene_of(audit=audit, check_crcs=check_crcs)
     scene.place_all()
     found: list[object] = []
     for _ in range(5):
@@ -220,30 +221,28 @@ def deliver(scene: Scene, batches: bytes, end: int) -> None:
     scene.state.fetcher.on_response(fetch, FetchResponse(responses=topics))
 
 
-def handed(scene: Scene) -> list[int]:
+def handed(scene: Scene, audit: ConsumerAudit) -> list[int]:
     """Return the windows of the records that were handed out, by their numbers."""
-    scene.state.count_consumed()
-    assert scene.state.consumed is not None
-    news = scene.state.consumed.news()
+    audit.counts.count(scene.state.positions())
+    news = audit.counts.news()
     minutes = sorted((event.window_ms // WINDOW_MS, event.offsets) for event in news)
     assert all(offsets == {0: tally(offsets_of(0), number, 1, 0)} for number, offsets in minutes)
     return [number for number, _offsets in minutes]
 
 
 def test_ways_of_reading_may_be_mixed_and_each_record_is_told_of_when_it_was_handed_out() -> None:
-    scene = Scene(partitions=1, group="readers", audit=True)
-    scene.core.assign([(TOPIC, 0)])
+    scene, audit = scene_of()
     scene.place_all()
     deliver(scene, batch_of_minutes(0, 5) + batch_of_minutes(5, 5), 10)
     assert len(scene.poll(records_max=2, timeout_s=0).result) == 2
-    assert handed(scene) == [0, 1]
+    assert handed(scene, audit) == [0, 1]
     assert scene.call(scene.core.poll_columns(4, 0)).result.num_rows == 4
-    assert handed(scene) == [2, 3, 4, 5]
+    assert handed(scene, audit) == [2, 3, 4, 5]
     assert scene.call(scene.core.poll_columns(1, 0)).result.num_rows == 1
     assert len(scene.poll(records_max=1, timeout_s=0).result) == 1
-    assert handed(scene) == [6, 7]
+    assert handed(scene, audit) == [6, 7]
     assert scene.call(scene.core.poll_columns(100, 0)).result.num_rows == 2
-    assert handed(scene) == [8, 9]
+    assert handed(scene, audit) == [8, 9]
 
 
 def test_what_a_deserializer_refuses_is_not_told_of() -> None:
@@ -252,15 +251,13 @@ def test_what_a_deserializer_refuses_is_not_told_of() -> None:
             raise ValueError("no")
         return value
 
-    scene = Scene(partitions=1, group="readers", audit=True, value_deserializer=refuse)
-    scene.core.assign([(TOPIC, 0)])
+    scene, audit = scene_of(value_deserializer=refuse)
     scene.deliver(count=4)
     assert len(scene.poll(timeout_s=0).result) == 2
     scene.answer(scene.fetch(), count=2)
     assert "offset 2" in str(scene.poll(timeout_s=0).error)
-    scene.state.count_consumed()
-    assert scene.state.consumed is not None
-    (event,) = scene.state.consumed.news()
+    audit.counts.count(scene.state.positions())
+    (event,) = audit.counts.news()
     assert event.offsets == {0: tally(offsets_of(0), 0, 2, 0)}
 
 
@@ -277,8 +274,7 @@ def test_a_batch_is_decompressed_as_often_as_without_the_audit(way: str, monkeyp
             return decompress(compression, body, limit)
 
         monkeypatch.setattr(reader, "decompress", count)
-        scene = Scene(partitions=1, group="readers", audit=audit)
-        scene.core.assign([(TOPIC, 0)])
+        scene, _audit = scene_of(audit=audit)
         scene.place_all()
         deliver(scene, batch_of_minutes(0, 500) + batch_of_minutes(500, 500), 1_000)
         assert len(scene.call(getattr(scene.core, way)(1_000, 0)).result) == 1_000

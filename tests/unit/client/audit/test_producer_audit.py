@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,14 +16,14 @@ from hypothesis import strategies as st
 from barnabas.audit.events import MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.windows import NOTHING, Tally, tally, window_of
-from barnabas.client.audit import event_sender
+from barnabas.client.audit import event_sender, producer_audit
 from barnabas.client.audit.event_sender import AUDIT_TOPIC
+from barnabas.client.audit.producer_audit import ProducerAudit
 from barnabas.client.cluster import Cluster
+from barnabas.client.interceptors import ClientContext
 from barnabas.client.metadata import TopicView
-from barnabas.client.producer import auditing
-from barnabas.client.producer.auditing import Auditor
 from barnabas.client.producer.batch import BatchWaiter, ProducerBatch
-from barnabas.clock import SYSTEM_CLOCK, ManualClock
+from barnabas.clock import SYSTEM_CLOCK, Clock, ManualClock
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.records import BatchBuilder, read_records
@@ -101,18 +102,30 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     return FakeCluster(monkeypatch)
 
 
-def auditor_of(cluster: FakeCluster) -> Auditor:
-    return Auditor(cast("Cluster", cluster), SYSTEM_CLOCK, "shop", 1_000)
+def audit_of(cluster: FakeCluster, clock: Clock = SYSTEM_CLOCK) -> ProducerAudit:
+    audit = ProducerAudit()
+    audit.attach(
+        ClientContext(
+            client_id="shop",
+            group=None,
+            request_timeout_ms=1_000,
+            clock=clock,
+            cluster=cast("Cluster", cluster),
+            locked=nullcontext,
+            positions=dict,
+        )
+    )
+    return audit
 
 
-def settle(auditor: Auditor, window: int, sequence: int, error: BarnabasError | None = None) -> None:
+def settle(audit: ProducerAudit, window: int, sequence: int, error: BarnabasError | None = None) -> None:
     builder = BatchBuilder()
     builder.append(window * MINUTE_MS, None, b"x")
     batch = ProducerBatch("clicks", 0, (0,), 0.0, builder, cast("BatchWaiter", None))
     batch.identify(7, 0, sequence)
     batch.attempts = 2
     batch.payload()
-    auditor.settled(batch, -1, error)
+    audit.on_delivery_batch(batch, error)
 
 
 def run(awaitable: Any) -> None:
@@ -125,20 +138,20 @@ ID = (b"a" * 16).hex()
 def test_what_is_acknowledged_while_a_new_instance_begins_is_told_once(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auditing, "WINDOWS_MAX", 2)
-    auditor = auditor_of(cluster)
+    monkeypatch.setattr(producer_audit, "WINDOWS_MAX", 2)
+    audit = audit_of(cluster)
     for window in range(4):
-        settle(auditor, window, window)
+        settle(audit, window, window)
 
     def meanwhile() -> None:
-        settle(auditor, 3, 4)
-        settle(auditor, 9, 5)
+        settle(audit, 3, 4)
+        settle(audit, 9, 5)
 
     cluster.meanwhile.append(meanwhile)
 
     async def tell() -> None:
-        await auditor.tell()
-        await auditor.tell(is_last=True)
+        await audit.report()
+        await audit.report(is_last=True)
 
     run(tell())
     assert cluster.told() == {(ID, window * MINUTE_MS): count for window, count in enumerate((1, 1, 1, 2))} | {
@@ -150,13 +163,13 @@ def test_what_is_acknowledged_while_a_new_instance_begins_is_told_once(
 
 
 def test_doubt_that_comes_while_its_window_is_told_is_told_the_next_time(cluster: FakeCluster) -> None:
-    auditor = auditor_of(cluster)
-    settle(auditor, 0, 0)
-    cluster.meanwhile.append(lambda: settle(auditor, 0, 1, TimedOutError("no answer")))
+    audit = audit_of(cluster)
+    settle(audit, 0, 0)
+    cluster.meanwhile.append(lambda: settle(audit, 0, 1, TimedOutError("no answer")))
 
     async def tell() -> None:
-        await auditor.tell()
-        await auditor.tell()
+        await audit.report()
+        await audit.report()
 
     run(tell())
     assert [len(event.doubts) for event in cluster.events] == [0, 1]
@@ -169,17 +182,17 @@ def fail() -> None:
 def test_what_was_told_before_trouble_is_not_told_again_and_an_end_is_told_after_all_else(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auditing, "EVENTS_AT_ONCE", 2)
-    auditor = auditor_of(cluster)
+    monkeypatch.setattr(producer_audit, "EVENTS_AT_ONCE", 2)
+    audit = audit_of(cluster)
     for window in range(5):
-        settle(auditor, window, window)
+        settle(audit, window, window)
     cluster.meanwhile += [lambda: None, fail]
 
     async def tell() -> None:
-        await auditor.tell(is_last=True)
+        await audit.report(is_last=True)
         assert [event.window_ms // MINUTE_MS for event in cluster.events] == [0, 1]
         assert not any(event.is_last for event in cluster.events)
-        await auditor.tell(is_last=True)
+        await audit.report(is_last=True)
 
     run(tell())
     assert sorted(event.window_ms // MINUTE_MS for event in cluster.events[:-1]) == [0, 1, 2, 3, 4]
@@ -188,13 +201,13 @@ def test_what_was_told_before_trouble_is_not_told_again_and_an_end_is_told_after
 
 def test_what_was_told_in_a_request_of_unknown_fate_is_told_once_more_later(cluster: FakeCluster) -> None:
     """That request may come after the next one, and compaction keeps what stands last."""
-    auditor = auditor_of(cluster)
-    settle(auditor, 0, 0)
+    audit = audit_of(cluster)
+    settle(audit, 0, 0)
     cluster.meanwhile.append(fail)
 
     async def tell() -> None:
         for told in (0, 1, 2, 2):
-            await auditor.tell()
+            await audit.report()
             assert len(cluster.events) == told
 
     run(tell())
@@ -202,15 +215,15 @@ def test_what_was_told_in_a_request_of_unknown_fate_is_told_once_more_later(clus
 
 
 def test_what_was_not_answered_is_told_once_more(cluster: FakeCluster) -> None:
-    auditor = auditor_of(cluster)
-    settle(auditor, 0, 0)
+    audit = audit_of(cluster)
+    settle(audit, 0, 0)
     cluster.answers_all = False
 
     async def tell() -> None:
-        await auditor.tell(is_last=True)
+        await audit.report(is_last=True)
         assert not any(event.is_last for event in cluster.events)
         cluster.answers_all = True
-        await auditor.tell(is_last=True)
+        await audit.report(is_last=True)
 
     run(tell())
     assert len(cluster.events) == 3
@@ -220,25 +233,25 @@ def test_what_was_not_answered_is_told_once_more(cluster: FakeCluster) -> None:
 def test_an_event_that_is_too_large_holds_up_no_other_and_the_producer_does_not_say_that_it_told_all(
     cluster: FakeCluster,
 ) -> None:
-    auditor = auditor_of(cluster)
+    audit = audit_of(cluster)
     for window in range(5):
-        settle(auditor, window, window)
+        settle(audit, window, window)
     for number in range(400):
-        settle(auditor, 2, number, TimedOutError("no answer"))
+        settle(audit, 2, number, TimedOutError("no answer"))
     cluster.bytes_max = 1_500
-    run(auditor.tell(is_last=True))
+    run(audit.report(is_last=True))
     assert sorted(event.window_ms // MINUTE_MS for event in cluster.events) == [0, 1, 3, 4]
     assert not any(event.is_last for event in cluster.events)
 
 
 def test_of_events_that_are_too_large_it_is_warned_once(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
-    auditor = auditor_of(cluster)
+    audit = audit_of(cluster)
     cluster.bytes_max = 10
 
     async def tell() -> None:
         for number in range(3):
-            settle(auditor, 0, number)
-            await auditor.tell()
+            settle(audit, 0, number)
+            await audit.report()
 
     run(tell())
     assert [record.getMessage().split(",")[0] for record in caplog.records] == ["the audit's events of topic clicks"]
@@ -247,66 +260,66 @@ def test_of_events_that_are_too_large_it_is_warned_once(cluster: FakeCluster, ca
 def test_what_cannot_be_told_for_long_is_given_up_and_the_producer_does_not_say_that_it_told_all(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auditing, "WINDOWS_MAX", 2)
-    auditor = auditor_of(cluster)
+    monkeypatch.setattr(producer_audit, "WINDOWS_MAX", 2)
+    audit = audit_of(cluster)
 
     async def tell() -> None:
         for number in range(30):
-            settle(auditor, number, number)
+            settle(audit, number, number)
             cluster.meanwhile = [fail]
-            await auditor.tell()
+            await audit.report()
         cluster.meanwhile = []
-        await auditor.tell(is_last=True)
-        await auditor.tell(is_last=True)
+        await audit.report(is_last=True)
+        await audit.report(is_last=True)
 
     run(tell())
     told = {event.window_ms // MINUTE_MS for event in cluster.events}
     assert told == set(range(30 - len(told), 30))
-    assert len(told) <= 3 * (auditing.EARLIER_MAX + 1)
+    assert len(told) <= 3 * (producer_audit.EARLIER_MAX + 1)
     assert not any(event.is_last for event in cluster.events)
 
 
 def test_doubts_that_are_not_told_keep_the_producer_from_saying_that_it_told_all(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auditing, "DOUBTS_MAX", 2)
-    auditor = auditor_of(cluster)
+    monkeypatch.setattr(producer_audit, "DOUBTS_MAX", 2)
+    audit = audit_of(cluster)
     for number in range(3):
-        settle(auditor, 0, number, TimedOutError("no answer"))
-    run(auditor.tell(is_last=True))
+        settle(audit, 0, number, TimedOutError("no answer"))
+    run(audit.report(is_last=True))
     assert [(len(event.doubts), event.is_last) for event in cluster.events] == [(2, False)]
 
 
 def test_all_is_told_again_where_the_topic_of_the_audit_is_gone(cluster: FakeCluster) -> None:
-    auditor = auditor_of(cluster)
-    settle(auditor, 0, 0)
+    audit = audit_of(cluster)
+    settle(audit, 0, 0)
 
     async def tell() -> None:
-        await auditor.tell()
+        await audit.report()
         cluster.events.clear()
         cluster.has_topic = False
-        settle(auditor, 1, 1)
+        settle(audit, 1, 1)
         cluster.meanwhile.append(fail)
-        await auditor.tell()
-        await auditor.tell()
+        await audit.report()
+        await audit.report()
 
     run(tell())
     assert cluster.told() == {(ID, 0): 1, (ID, MINUTE_MS): 1}
 
 
 def test_topic_that_is_made_again_is_another_one(cluster: FakeCluster) -> None:
-    auditor = auditor_of(cluster)
-    settle(auditor, 0, 0)
+    audit = audit_of(cluster)
+    settle(audit, 0, 0)
     cluster.see(b"b" * 16)
-    settle(auditor, 0, 1)
-    run(auditor.tell())
+    settle(audit, 0, 1)
+    run(audit.report())
     assert cluster.told() == {(ID, 0): 1, ((b"b" * 16).hex(), 0): 1}
     assert len({json.dumps(event.key.decode()) for event in cluster.events}) == 2
 
 
 def test_telling_does_not_wait_longer_than_it_may_for_another_telling(cluster: FakeCluster) -> None:
-    auditor = auditor_of(cluster)
-    settle(auditor, 0, 0)
+    audit = audit_of(cluster)
+    settle(audit, 0, 0)
     waiting = asyncio.Event()
 
     async def stuck(_attempt: object, **_settings: object) -> None:
@@ -314,9 +327,9 @@ def test_telling_does_not_wait_longer_than_it_may_for_another_telling(cluster: F
 
     async def tell() -> None:
         cluster.retrying = stuck  # type: ignore[method-assign]
-        first = asyncio.create_task(auditor.tell())
+        first = asyncio.create_task(audit.report())
         await asyncio.sleep(0)
-        await auditor.tell(timeout_s=0.01)
+        await audit.report(timeout_s=0.01)
         assert not first.done()
         waiting.set()
         await first
@@ -339,10 +352,10 @@ def test_what_is_told_is_what_was_acknowledged_record_by_record(
     epoch, topic_id, sequences = 0, b"a" * 16, [2**31 - 3, 0]
     with pytest.MonkeyPatch.context() as monkeypatch:
         cluster = FakeCluster(monkeypatch)
-        auditor = auditor_of(cluster)
+        audit = audit_of(cluster)
         for step in given_steps:
             if step == TELL:
-                run(auditor.tell())
+                run(audit.report())
             elif step == ANOTHER_TOPIC:
                 topic_id = bytes([topic_id[0] + 1]) * 16
                 cluster.see(topic_id)
@@ -356,13 +369,13 @@ def test_what_is_told_is_what_was_acknowledged_record_by_record(
                 producer, sequence = Producer(7, epoch, partition), sequences[partition]
                 batch = batch_of(producer, sequence, times_ms)
                 size_bytes = len(batch.payload())
-                auditor.settled(batch, -1, None)
+                audit.on_delivery_batch(batch, None)
                 for number, time_ms in enumerate(times_ms):
                     place = (topic_id.hex(), window_of(time_ms, MINUTE_MS), producer)
                     one = tally(producer, (sequence + number) & 0x7FFFFFFF, 1, 0 if number else size_bytes)
                     expected[place] = expected.get(place, NOTHING).plus(one)
                 sequences[partition] = (sequence + len(times_ms)) & 0x7FFFFFFF
-        run(auditor.tell())
+        run(audit.report())
     latest = {event.key: event for event in cluster.events}
     told = {(e.topic_id, e.window_ms, who): found for e in latest.values() for who, found in e.counted.items()}
     assert told == expected
@@ -381,13 +394,13 @@ def test_records_acknowledged_long_after_their_window_are_late_from_the_next_tel
     cluster: FakeCluster,
 ) -> None:
     clock = ManualClock(start_ms=0)
-    auditor = Auditor(cast("Cluster", cluster), clock, "shop", 1_000)
-    settle(auditor, 0, 0)
-    settle(auditor, 0, 1)
-    clock.advance((MINUTE_MS + auditing.LATE_MS) / 1000)
-    settle(auditor, 0, 2)
-    run(auditor.tell())
-    settle(auditor, 0, 3)
-    settle(auditor, 0, 4)
-    run(auditor.tell())
+    audit = audit_of(cluster, clock)
+    settle(audit, 0, 0)
+    settle(audit, 0, 1)
+    clock.advance((MINUTE_MS + producer_audit.LATE_MS) / 1000)
+    settle(audit, 0, 2)
+    run(audit.report())
+    settle(audit, 0, 3)
+    settle(audit, 0, 4)
+    run(audit.report())
     assert [event.late for event in cluster.events] == [0, 2]

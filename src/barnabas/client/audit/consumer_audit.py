@@ -1,0 +1,346 @@
+"""The audit of a consumer: counts the records that the application gets, by windows of event time, and reports them.
+
+The interceptor notes which offsets of a decoded batch are in which windows (`ConsumedCounts.note_decoded`). It asks the
+consumer for the positions of the application only when it counts: every few seconds, before each commit, and before
+positions change or partitions are given up.
+
+An event holds all records of a window that one life of a consumer handed out, by their offsets. Records that were
+handed out twice, because a position went back, count twice.
+"""
+
+from __future__ import annotations
+
+import platform
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from barnabas.audit.account import offsets_of
+from barnabas.audit.events import CONSUMED, MonitoringEvent, Reach
+from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, WINDOW_MS, Tally, tally
+from barnabas.client.audit.event_sender import EventSender, PeriodicReports, ReportTurns, topic_id_of
+from barnabas.client.interceptors import ClientContext, ConsumerInterceptor, FetchedBatch
+from barnabas.model import OffsetAndMetadata, TopicPartition
+
+WINDOWS_MAX = 5_000
+"""Windows that are kept, so that later records add to their counts. Above this the counts begin under a new name."""
+
+UNREPORTED_MAX = 50_000
+"""Windows that are kept while nothing can be reported. Above this all are dropped, and their unreported records are
+reported as unknown, so that these are open, and not lost."""
+
+Window = tuple[str, int, str]
+"""A topic, the begin of a window, and the topic's id: another topic of the same name has another one."""
+
+
+class Offsets(NamedTuple):
+    """Consecutive records in the same window."""
+
+    first: int
+    records: int
+    window_ms: int
+
+
+class _Decoded:
+    """The decoded records of a partition that are not counted yet."""
+
+    def __init__(self, topic_id: str) -> None:
+        self.topic_id = topic_id
+        self.offsets: deque[Offsets] = deque()
+
+    def forget_from(self, first: int) -> None:
+        """Forget the records from this offset on: they are decoded again."""
+        while self.offsets and self.offsets[-1].first + self.offsets[-1].records > first:
+            last = self.offsets.pop()
+            if last.first < first:
+                self.offsets.append(last._replace(records=first - last.first))
+
+    def taken_to(self, position: int) -> Iterator[Offsets]:
+        """Remove and yield the records before a position."""
+        while self.offsets and self.offsets[0].first < position:
+            first = self.offsets.popleft()
+            taken = min(first.records, position - first.first)
+            if taken < first.records:
+                self.offsets.appendleft(Offsets(first.first + taken, first.records - taken, first.window_ms))
+            yield first._replace(records=taken)
+
+
+@dataclass(slots=True)
+class _Handed:
+    """The records of one window that were handed out."""
+
+    tallies: dict[int, Tally] = field(default_factory=dict)
+    reached: dict[int, Reach] = field(default_factory=dict)
+    is_too_large: bool = False
+    """Whether the event exceeds the topic's message size: only the range of offsets is reported."""
+
+
+class ConsumedCounts:
+    """What one consumer has handed out. Not thread-safe, no I/O.
+
+    :param group: the consumer's group.
+    :param topic_id: returns the id of a topic, in hex; empty where it is unknown.
+    """
+
+    def __init__(self, group: str, topic_id: Callable[[str], str] = lambda _topic: "") -> None:
+        self._topic_id = topic_id
+        self._group = group
+        self._instance = uuid.uuid4().hex
+        self._number = 0
+        self._decoded: dict[TopicPartition, _Decoded] = {}
+        self._windows: dict[Window, _Handed] = {}
+        self._changed: dict[Window, None] = {}
+        self._unknown: dict[tuple[str, str], dict[int, Reach]] = {}
+        """By topic and its id, and by partition: the range of offsets of records that are never reported. The range
+        itself is reported once, and forgotten then: a later range stands by itself."""
+
+    @property
+    def window_count(self) -> int:
+        """Return how many windows are kept."""
+        return len(self._windows)
+
+    # --- counting ---------------------------------------------------------------------------------------
+
+    def note_decoded(self, partition: TopicPartition, position: int, offsets: Iterable[Offsets]) -> None:
+        """Note decoded records.
+
+        :param position: the partition's position; earlier notes from there on are void.
+        """
+        topic_id = self._topic_id(partition.topic)
+        known = self._decoded.get(partition)
+        if known is None or (known.topic_id and topic_id and known.topic_id != topic_id):
+            known = self._decoded[partition] = _Decoded(topic_id)
+        known.topic_id = known.topic_id or topic_id
+        known.forget_from(position)
+        known.offsets.extend(offsets)
+
+    def count(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Count the records that were handed out since the last call.
+
+        :param positions: the offset after the last record that the application has; None: unknown.
+        """
+        for partition, decoded in self._decoded.items():
+            position = positions.get(partition)
+            if position is not None:
+                for offsets in decoded.taken_to(position):
+                    self._add(partition, decoded.topic_id, offsets)
+
+    def forget_decoded(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget decoded records that are not handed out: positions change, or partitions are given up."""
+        for partition in partitions:
+            self._decoded.pop(partition, None)
+
+    def _add(self, tp: TopicPartition, topic_id: str, offsets: Offsets) -> None:
+        window = (tp.topic, offsets.window_ms, topic_id)
+        if window not in self._windows and len(self._windows) >= UNREPORTED_MAX:
+            self._drop_all()
+        handed = self._windows.setdefault(window, _Handed())
+        found = tally(offsets_of(tp.partition), offsets.first, offsets.records, 0)
+        handed.tallies[tp.partition] = handed.tallies.get(tp.partition, NOTHING).plus(found)
+        _reach(handed.reached, tp.partition, Reach(offsets.first, offsets.first + offsets.records))
+        self._changed[window] = None
+
+    def _drop_all(self) -> None:
+        """Forget all windows, and go on under another name."""
+        for window in self._changed:
+            self._note_unknown(window, self._windows[window].reached)
+        self._windows, self._changed, self._instance = {}, {}, uuid.uuid4().hex
+
+    def _note_unknown(self, window: Window, reached: Mapping[int, Reach]) -> None:
+        topic, _window_ms, topic_id = window
+        unknown = self._unknown.setdefault((topic, topic_id), {})
+        for partition, reach in reached.items():
+            _reach(unknown, partition, reach)
+
+    # --- reporting --------------------------------------------------------------------------------------
+
+    @property
+    def has_news(self) -> bool:
+        """Return whether there is something to report."""
+        return bool(self._changed or self._unknown)
+
+    def forget_reported(self) -> None:
+        """If there are too many windows, and all are reported, forget them, and go on under another name.
+
+        Not to be called while news are being sent: these may come back (`not_reported`).
+        """
+        if len(self._windows) > WINDOWS_MAX and not self._changed:
+            self._windows, self._instance = {}, uuid.uuid4().hex
+
+    def news(self) -> list[MonitoringEvent]:
+        """Return the events to send; later counts are news again."""
+        changed, self._changed = self._changed, {}
+        all_unknown, self._unknown = self._unknown, {}
+        # Of no window, and by a name of its own, so that it takes the place of no account of a window.
+        name = f"{self._instance}-unknown"
+        return [
+            *(
+                self._event((topic, NO_WINDOW_MS, topic_id), name, unknown=unknown)
+                for (topic, topic_id), unknown in all_unknown.items()
+            ),
+            *map(self._account, changed),
+        ]
+
+    def not_reported(self, events: Iterable[MonitoringEvent]) -> None:
+        """Take back events that could not be sent, or whose fate is unknown: they are part of the next news."""
+        for event in events:
+            if event.instance == self._instance:
+                self._changed[_window_of(event)] = None
+            else:
+                self._note_unknown(_window_of(event), event.reached or event.unknown)
+
+    def in_place_of(self, refused: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
+        """Return smaller events in place of those that exceed the topic's message size.
+
+        Events that have nothing but a range already have no smaller form.
+        """
+        found = []
+        for event in refused:
+            if not event.offsets:
+                continue
+            if event.instance == self._instance:
+                self._windows[_window_of(event)].is_too_large = True
+            self._number += 1
+            found.append(replace(event, number=self._number, offsets={}, reached={}, unknown=event.reached))
+        return found
+
+    def report_all_again(self) -> None:
+        """Make everything news again."""
+        self._changed.update(dict.fromkeys(self._windows))
+
+    def _account(self, window: Window) -> MonitoringEvent:
+        handed = self._windows[window]
+        if handed.is_too_large:
+            return self._event(window, self._instance, unknown=handed.reached)
+        return self._event(window, self._instance, handed.tallies, handed.reached)
+
+    def _event(
+        self,
+        window: Window,
+        instance: str,
+        offsets: Mapping[int, Tally] = MappingProxyType({}),
+        reached: Mapping[int, Reach] = MappingProxyType({}),
+        unknown: Mapping[int, Reach] = MappingProxyType({}),
+    ) -> MonitoringEvent:
+        topic, window_ms, topic_id = window
+        self._number += 1
+        return MonitoringEvent(
+            topic=topic,
+            topic_id=topic_id,
+            tier=CONSUMED,
+            window_ms=window_ms,
+            width_ms=WINDOW_MS,
+            instance=instance,
+            number=self._number,
+            host=platform.node(),
+            application=self._group,
+            offsets=dict(offsets),
+            reached=dict(reached),
+            unknown=dict(unknown),
+        )
+
+
+def _window_of(event: MonitoringEvent) -> Window:
+    return event.topic, event.window_ms, event.topic_id
+
+
+def _reach(reached: dict[int, Reach], partition: int, more: Reach) -> None:
+    before = reached.get(partition, more)
+    reached[partition] = Reach(min(before.first, more.first), max(before.next, more.next))
+
+
+class ConsumerAudit(ConsumerInterceptor):
+    """Counts and reports for one consumer: every few seconds, and before offsets are committed.
+
+    So no offset is committed whose records are unreported, unless they cannot be reported: then the offset is committed
+    all the same. Commits wait for the report, each as long as its timeout allows, until a report has failed that had
+    `REPORT_S_MAX`; after that none waits until a report has succeeded.
+
+    :ivar counts: guarded by the consumer's lock.
+    """
+
+    _context: ClientContext
+    _sender: EventSender
+    _turns: ReportTurns
+
+    def __init__(self, group: str) -> None:
+        self.counts = ConsumedCounts(group, self._topic_id)
+        self._periodic = PeriodicReports(self.report)
+        self._is_unsure = False
+        """Whether a request of unknown outcome may be under way."""
+
+    # --- life -------------------------------------------------------------------------------------------
+
+    async def start(self, context: ClientContext) -> None:
+        self.attach(context)
+        self._periodic.begin()
+
+    def attach(self, context: ClientContext) -> None:
+        """Report for this consumer from now on."""
+        self._context = context
+        self._sender = EventSender(context.cluster, context.request_timeout_ms)
+        self._turns = ReportTurns(self._sender)
+
+    async def close(self, timeout_s: float | None) -> None:
+        try:
+            await self.report(timeout_s)
+        finally:
+            await self._periodic.end()
+
+    def _topic_id(self, topic: str) -> str:
+        return topic_id_of(self._context.cluster, topic)
+
+    # --- counting ---------------------------------------------------------------------------------------
+
+    def on_records_batch(self, batch: FetchedBatch) -> None:
+        self.counts.note_decoded(batch.partition, batch.position, map(Offsets._make, batch.stretches(WINDOW_MS)))
+
+    def on_reposition(self, reached: Mapping[TopicPartition, int | None]) -> None:
+        self.counts.count(reached)
+        self.counts.forget_decoded(reached)
+
+    # --- reporting --------------------------------------------------------------------------------------
+
+    async def before_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None) -> None:
+        """Report new counts, unless the last report has failed: others try again, and no commit waits for that."""
+        if not self._turns.is_in_trouble:
+            await self.report(timeout_s)
+
+    async def report(self, timeout_s: float | None = None) -> None:
+        """Report new counts. Counts that cannot be reported now are reported the next time; a warning says so.
+
+        :param timeout_s: time limit, at most `REPORT_S_MAX`.
+        """
+        await self._turns.take(self._report, timeout_s)
+
+    async def _report(self) -> None:
+        locked, counts = self._context.locked, self.counts
+        with locked():
+            counts.forget_reported()
+            counts.count(self._context.positions())
+            if not counts.has_news:
+                return
+        if await self._sender.have_topic():
+            with locked():
+                counts.report_all_again()
+        with locked():
+            news = events = counts.news()
+        try:
+            while events:
+                refused = await self._sender.send(events)
+                with locked():
+                    events = counts.in_place_of(refused)
+        except BaseException:
+            self._is_unsure = True
+            with locked():
+                counts.not_reported(news)
+            raise
+        self._turns.went_well()
+        if self._is_unsure:
+            # A request of unknown outcome may arrive late, and stand behind this one: so all is sent once more.
+            self._is_unsure = False
+            with locked():
+                counts.not_reported(news)

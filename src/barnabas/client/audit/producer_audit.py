@@ -1,0 +1,297 @@
+"""The audit of a producer: counts acknowledged batches by windows of event time, and reports the counts.
+
+The interceptor counts a batch with a few comparisons (`barnabas.audit.windows`). It reports every few seconds, with
+`flush` and with `close`, in requests of its own. Events that cannot be sent are kept; the producer delivers its records
+all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import uuid
+from typing import NamedTuple
+
+from barnabas.audit.event_times import Stretch, batches_by_window
+from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
+from barnabas.audit.identities import Producer
+from barnabas.audit.windows import WINDOW_MS, Run, WindowCounter, window_of
+from barnabas.client.audit.event_sender import EventSender, PeriodicReports, ReportTurns, topic_id_of
+from barnabas.client.cluster import Cluster
+from barnabas.client.interceptors import ClientContext, ProducerInterceptor, SentBatch
+from barnabas.client.metadata import ClusterView
+from barnabas.clock import Clock
+from barnabas.errors import BarnabasError, KafkaError
+from barnabas.model import NO_TIMESTAMP
+from barnabas.records.header import SEQUENCE_MAX
+
+log = logging.getLogger(__name__)
+
+LATE_MS = 5 * 60_000
+"""A batch that is acknowledged so long after the end of its window is late."""
+
+WINDOWS_MAX = 5_000
+"""Windows that an instance keeps, so that later batches add to their counts. Above this a new instance begins."""
+
+DOUBTS_MAX = 10_000
+"""Batches of unknown outcome that an instance names."""
+
+EARLIER_MAX = 4
+"""Earlier instances that wait to be reported. Above this the oldest is dropped: its unreported counts stay open, since
+the producer then never reports that it is complete."""
+
+EVENTS_AT_ONCE = 500
+"""Events in one attempt. Events that were sent are not sent again because later ones could not be."""
+
+
+class Topic(NamedTuple):
+    """A topic: another one of the same name has another id."""
+
+    name: str
+    id: str
+
+
+Place = tuple[Topic, int]
+"""A topic, and the begin of a window."""
+
+
+class _Instance:
+    """Counts under one name, and the windows of them that are still to be reported."""
+
+    def __init__(self, window_ms: int) -> None:
+        self.name = uuid.uuid4().hex
+        self.windows: WindowCounter[Topic] = WindowCounter(window_ms, LATE_MS)
+        self.doubts: dict[Place, list[Doubt]] = {}
+        self.unreported: dict[Place, None] = {}
+        self.unsure: dict[Place, None] = {}
+        """Windows in requests of unknown outcome. Such a request may arrive late, and compaction keeps the record that
+        stands last; so these windows are reported once more, an interval later."""
+        self._number = 0
+
+    def news(self) -> list[Place]:
+        """Return the windows to report, the oldest news first."""
+        self.unreported.update(dict.fromkeys(self.windows.take_news()))
+        return list(self.unreported)
+
+    def report_all_again(self) -> None:
+        """Mark every window as unreported."""
+        self.unreported.update(dict.fromkeys((*self.windows.places(), *self.doubts)))
+
+    def next_number(self) -> int:
+        """Return the number of the next event."""
+        self._number += 1
+        return self._number
+
+
+class ProducerAudit(ProducerInterceptor):
+    """Counts the batches of one producer, and reports them. Used on the producer's event loop only.
+
+    :param window_ms: the width of a window.
+    """
+
+    _cluster: Cluster
+    _clock: Clock
+    _sender: EventSender
+    _turns: ReportTurns
+
+    def __init__(self, window_ms: int = WINDOW_MS) -> None:
+        self._application = ""
+        self._host = platform.node()
+        self._window_ms = window_ms
+        self._periodic = PeriodicReports(self.report)
+        self._topics: dict[str, Topic] = {}
+        """As the cluster's view has them."""
+        self._runs: dict[tuple[str, int], Run] = {}
+        """By topic and partition, the latest runs of `_instance`. Some of them may have ended."""
+        self._instance = _Instance(window_ms)
+        self._earlier: list[_Instance] = []
+        """Instances that count no more, and are not fully reported yet."""
+        self._doubt_count = 0
+        self._is_whole = True
+        """Whether every count is reported, or will be."""
+        self._last_reported: tuple[_Instance, Place] | None = None
+
+    # --- life -------------------------------------------------------------------------------------------
+
+    async def start(self, context: ClientContext) -> None:
+        self.attach(context)
+        self._periodic.begin()
+
+    def attach(self, context: ClientContext) -> None:
+        """Count and report for this producer from now on."""
+        self._cluster, self._clock = context.cluster, context.clock
+        self._application = context.client_id
+        self._sender = EventSender(context.cluster, context.request_timeout_ms)
+        self._turns = ReportTurns(self._sender)
+        context.cluster.updated.append(self._look_again)
+
+    async def flush(self, timeout_s: float | None) -> None:
+        await self.report(timeout_s=timeout_s)
+
+    async def close(self, timeout_s: float | None) -> None:
+        try:
+            await self.report(is_last=True, timeout_s=timeout_s)
+        finally:
+            await self._periodic.end()
+
+    # --- counting ---------------------------------------------------------------------------------------
+
+    def on_delivery_batch(self, batch: SentBatch, error: BarnabasError | None) -> None:
+        """Count a batch whose outcome is known.
+
+        Each batch comes through here, and finds the processor's caches full of other data. So the usual case, a batch
+        that extends the open run of its partition, needs no calls and few objects. Such a batch is as late as the run:
+        the next report ends every run.
+        """
+        run = self._runs.get((batch.topic, batch.partition))
+        if run is not None and error is None:
+            builder, data = batch.builder, batch.data
+            if (
+                run.next == batch.base_sequence
+                and run.producer_id == batch.producer_id
+                and run.producer_epoch == batch.producer_epoch
+                and batch.log_append_time_ms == NO_TIMESTAMP
+                and run.begin_ms <= builder.min_timestamp_ms
+                and builder.max_timestamp_ms < run.end_ms
+                and data is not None
+            ):
+                run.next = (run.next + builder.count) & SEQUENCE_MAX
+                run.size_bytes += len(data)
+                return
+        self._count(batch, error)
+
+    def _count(self, batch: SentBatch, error: BarnabasError | None) -> None:
+        """Count a batch that begins a run, or whose outcome is unknown."""
+        if not batch.in_sequence or (error is not None and _is_refused(batch, error)):
+            return
+        topic, now_ms = self._topic(batch.topic), self._clock.time_ms()
+        producer = Producer(batch.producer_id, batch.producer_epoch, batch.partition)
+        first, size_bytes = batch.base_sequence, len(batch.payload())
+        for records, window_ms in _stretches(batch, self._window_ms):
+            if error is None:
+                counter = self._instance.windows
+                self._runs[batch.topic, batch.partition] = counter.count(
+                    topic, producer, first, records, size_bytes, window_ms, now_ms
+                )
+            else:
+                self._doubt(topic, Doubt(producer, first, records, window_ms))
+            first, size_bytes = (first + records) & SEQUENCE_MAX, 0
+
+    def _topic(self, name: str) -> Topic:
+        """Return the topic that has this name now."""
+        known = self._topics.get(name)
+        if known is None:
+            known = self._topics[name] = Topic(name, topic_id_of(self._cluster, name))
+        return known
+
+    def _look_again(self, _view: ClusterView) -> None:
+        """Look up topics, and so runs, again: another topic may have the name now."""
+        self._topics.clear()
+        self._runs.clear()
+
+    def _doubt(self, topic: Topic, doubt: Doubt) -> None:
+        if self._doubt_count >= DOUBTS_MAX:
+            self._is_whole = False
+            return
+        self._doubt_count += 1
+        place = (topic, doubt.window_ms)
+        self._instance.doubts.setdefault(place, []).append(doubt)
+        self._instance.unreported[place] = None
+
+    # --- reporting --------------------------------------------------------------------------------------
+
+    async def report(self, *, is_last: bool = False, timeout_s: float | None = None) -> None:
+        """Report new counts. Counts that cannot be reported now are reported the next time; a warning says so.
+
+        :param is_last: nothing is counted any more.
+        :param timeout_s: time limit, at most `REPORT_S_MAX`.
+        """
+        await self._turns.take(lambda: self._report(is_last=is_last), timeout_s)
+
+    async def _report(self, *, is_last: bool) -> None:
+        self._instance.news()
+        if len(self._instance.windows) > WINDOWS_MAX:
+            # Batches that are acknowledged during this report belong to the next instance already.
+            self._earlier.append(self._instance)
+            self._instance, self._doubt_count = _Instance(self._window_ms), 0
+            if len(self._earlier) > EARLIER_MAX:
+                self._give_up(self._earlier.pop(0))
+        while self._earlier:
+            await self._report_on(self._earlier[0])
+            self._earlier.pop(0)
+        await self._report_on(self._instance)
+        if is_last and self._is_whole and self._last_reported is not None:
+            # By itself, after all others: a reader of this event can rely on them.
+            instance, place = self._last_reported
+            await self._sender.send([self._event(instance, place, is_last=True)])
+
+    async def _report_on(self, instance: _Instance) -> None:
+        if not instance.news():
+            return
+        await self._have_topic(instance)
+        places = instance.news()
+        for begin in range(0, len(places), EVENTS_AT_ONCE):
+            sent = places[begin : begin + EVENTS_AT_ONCE]
+            for place in sent:
+                del instance.unreported[place]  # before: what is counted meanwhile is reported the next time
+            try:
+                refused = await self._sender.send([self._event(instance, place) for place in sent])
+            except BaseException:
+                instance.unreported.update(dict.fromkeys(sent))
+                instance.unsure.update(dict.fromkeys(sent))
+                raise
+            for place in sent:
+                if instance.unsure.pop(place, place) is None:
+                    instance.unreported[place] = None
+            self._turns.went_well()
+            self._is_whole = self._is_whole and not refused
+            self._last_reported = (instance, sent[-1])
+
+    def _give_up(self, instance: _Instance) -> None:
+        self._is_whole = False
+        log.warning(
+            "the audit drops %d unreported windows, which stay open: more than %d instances wait to be reported",
+            len(instance.unreported),
+            EARLIER_MAX,
+        )
+
+    def _event(self, instance: _Instance, place: Place, *, is_last: bool = False) -> MonitoringEvent:
+        topic, window_ms = place
+        counted = instance.windows.of(topic, window_ms)
+        return MonitoringEvent(
+            topic=topic.name,
+            topic_id=topic.id,
+            tier=PRODUCED,
+            window_ms=window_ms,
+            width_ms=self._window_ms,
+            instance=instance.name,
+            number=instance.next_number(),
+            host=self._host,
+            application=self._application,
+            counted=dict(counted.partitions),
+            late=counted.late,
+            doubts=tuple(instance.doubts.get(place, ())),
+            is_last=is_last,
+        )
+
+    async def _have_topic(self, instance: _Instance) -> None:
+        """Ensure that the topic exists. A topic that had to be created is empty, so all is reported again."""
+        if await self._sender.have_topic():
+            instance.report_all_again()
+
+
+def _stretches(batch: SentBatch, width_ms: int) -> list[Stretch]:
+    """Return a batch's records by windows: without a look at them where all are in one."""
+    if batch.log_append_time_ms != NO_TIMESTAMP:
+        return [Stretch(batch.count, window_of(batch.log_append_time_ms, width_ms))]
+    builder = batch.builder
+    window_ms = window_of(builder.min_timestamp_ms, width_ms)
+    if window_ms == window_of(builder.max_timestamp_ms, width_ms):
+        return [Stretch(batch.count, window_ms)]
+    ((_header, stretches),) = batches_by_window(batch.payload(), width_ms)
+    return stretches
+
+
+def _is_refused(batch: SentBatch, error: BarnabasError) -> bool:
+    """Return whether no broker stored the batch: its only request was refused for good."""
+    return isinstance(error, KafkaError) and not error.retriable and batch.attempts <= 1

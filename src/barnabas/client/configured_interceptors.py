@@ -1,0 +1,39 @@
+"""The interceptors of a client: those that its settings switch on, then those of the application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from barnabas.client.config import ConsumerConfig, ProducerConfig
+from barnabas.client.interceptors import (
+    ConsumerInterceptor,
+    ConsumerInterceptors,
+    ProducerInterceptor,
+    ProducerInterceptors,
+)
+
+
+def producer_interceptors(config: ProducerConfig, given: Iterable[ProducerInterceptor]) -> ProducerInterceptors:
+    """Return the interceptors of a producer.
+
+    :raises ConfigurationError: an element of `given` is no `ProducerInterceptor`.
+    """
+    configured: list[ProducerInterceptor] = []
+    if config.audit:
+        from barnabas.client.audit.producer_audit import ProducerAudit  # noqa: PLC0415 - most producers have no audit
+
+        configured.append(ProducerAudit(config.audit_window_ms))
+    return ProducerInterceptors([*configured, *given])
+
+
+def consumer_interceptors(config: ConsumerConfig, given: Iterable[ConsumerInterceptor]) -> ConsumerInterceptors:
+    """Return the interceptors of a consumer.
+
+    :raises ConfigurationError: an element of `given` is no `ConsumerInterceptor`.
+    """
+    configured: list[ConsumerInterceptor] = []
+    if config.audit and config.group is not None:
+        from barnabas.client.audit.consumer_audit import ConsumerAudit  # noqa: PLC0415 - most consumers have no audit
+
+        configured.append(ConsumerAudit(config.group))
+    return ConsumerInterceptors([*configured, *given])
