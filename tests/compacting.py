@@ -12,6 +12,7 @@ from barnabas.storage import FileSystem, Log
 from barnabas.storage.cleaner.cleaner import Cleaner
 from barnabas.storage.cleaner.job import CleanedGroup, CleaningJob, CleaningPlan, SegmentRef
 from barnabas.storage.cleaner.planning import CleanableRange
+from barnabas.storage.log_reader import Batches
 from barnabas.storage.segment import IndexDamagedError
 
 SECRET = bytes(range(16))
@@ -88,7 +89,7 @@ def read_gapped(log: Log, offset: int | None = None, max_bytes: int = 300) -> li
     """Read a log as a consumer does, from an offset or from its beginning on: all that has been left of it."""
     at = log.log_start_offset if offset is None else offset
     records: list[Record] = []
-    while (region := _read(log, at, max_bytes)) is not None:
+    while region := _read(log, at, max_bytes):
         if isinstance(region, FileRegion):
             data = os.pread(region.file.fileno(), region.length, region.position)
             assert len(data) == region.length
@@ -103,12 +104,12 @@ def read_gapped(log: Log, offset: int | None = None, max_bytes: int = 300) -> li
     return records
 
 
-def _read(log: Log, offset: int, max_bytes: int) -> FileRegion | bytearray | None:
+def _read(log: Log, offset: int, max_bytes: int) -> Batches:
     try:
-        return log.read(offset, max_bytes, log.high_watermark)
+        return log.read(offset, max_bytes, log.high_watermark).batches
     except IndexDamagedError as error:
         error.segment.rebuild_indexes(store=True)
-        return log.read(offset, max_bytes, log.high_watermark)
+        return log.read(offset, max_bytes, log.high_watermark).batches
 
 
 def last_values(records: Sequence[Record]) -> dict[bytes | None, bytes]:

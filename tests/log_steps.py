@@ -6,9 +6,9 @@ import asyncio
 
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.errors import BarnabasError
-from barnabas.model import FileRegion
 from barnabas.records.header import Buffer
 from barnabas.storage import AppendInfo, Log
+from barnabas.storage.log_reader import Batches
 from barnabas.storage.segment import IndexDamagedError
 
 
@@ -36,13 +36,13 @@ def delete_records_before(log: Log, offset: int) -> int:
     return log.delete_records_before(offset)
 
 
-def read(log: Log, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> FileRegion | None:
+def read(log: Log, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> Batches:
     """Read, and have an index made anew that is damaged."""
     try:
-        return log.read(offset, max_bytes, max_offset, min_one_batch)
+        return log.read(offset, max_bytes, max_offset, min_one_batch).batches
     except IndexDamagedError as error:
         error.segment.rebuild_indexes(store=True)
-        return log.read(offset, max_bytes, max_offset, min_one_batch)
+        return log.read(offset, max_bytes, max_offset, min_one_batch).batches
 
 
 async def append(partition: LeaderReplica, records: Buffer) -> AppendInfo:

@@ -26,7 +26,7 @@ from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.life_counter import LifeCounter
-from barnabas.storage.readable_log import ReadableLog
+from barnabas.storage.log_offsets import OffsetTracker
 
 
 def believe_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
@@ -127,14 +127,15 @@ def forget_high_watermark(patch: pytest.MonkeyPatch) -> None:
     Without the second the first does no harm: a new leader tells no client of an end before it has heard from all
     in-sync replicas (KIP-207).
     """
-    patch.setattr(ReadableLog, "hold_high_watermark", _forget)
+    patch.setattr(OffsetTracker, "hold_high_watermark", _forget)
     patch.setattr(RemoteReplicas, "knows_high_watermark", True)
 
 
-def _forget(self: ReadableLog) -> None:
-    self.high_watermark_follows_end = False
-    if self._stored_high_watermark is not None:
-        self.high_watermark, self._stored_high_watermark = self.log_start_offset, None
+def _forget(self: OffsetTracker) -> None:
+    was_just_opened = self._stored_high_watermark is not None
+    self.release_high_watermark(follows_end=False)
+    if was_just_opened:
+        self.move_high_watermark(self.current.log_start_offset)
 
 
 def join_at_high_watermark(patch: pytest.MonkeyPatch) -> None:

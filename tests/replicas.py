@@ -52,7 +52,7 @@ def batches(log: Log) -> dict[int, bytes]:
     """Return all batches of a log, by their base offset."""
     found: dict[int, bytes] = {}
     offset = log.log_start_offset
-    while (region := log.read(offset, 1 << 20, log.log_end_offset)) is not None:
+    while region := log.read(offset, 1 << 20, log.log_end_offset).batches:
         data = log.bytes_of(region)
         for position, header in iter_headers(data):
             found[header.base_offset] = data[position : position + header.size]

@@ -123,7 +123,7 @@ def _make_batch(values: Sequence[bytes], timestamp_ms: int = START_MS, **produce
 def _read_all(log: Log) -> list[Record]:
     offset = log.log_start_offset
     records: list[Record] = []
-    while (region := log.read(offset, 100_000, log.high_watermark)) is not None:
+    while region := log.read(offset, 100_000, log.high_watermark).batches:
         data = os.pread(region.file.fileno(), region.length, region.position)
         records += read_records(data, *log.partition, min_offset=offset)
         offset = records[-1].offset + 1

@@ -192,5 +192,5 @@ def check_no_offset_is_used_twice(topics: Topics, make_batch: MakeBatch) -> None
             region = read(log, offset, 1, log.high_watermark)
         except CorruptBatchError:
             break
-        assert region is not None
+        assert region
         offset += 1

@@ -31,8 +31,8 @@ def copy_all(move: LogMove) -> None:
     """Copy piece by piece what a log has."""
     move.prepare()
     while move.missing:
-        region = move.current.read(move.future.log_end_offset, 300, move.current.log_end_offset)
-        assert region is not None
+        region = move.current.read(move.future.log_end_offset, 300, move.current.log_end_offset).batches
+        assert region
         move.append(move.current.bytes_of(region), 7)
 
 
@@ -147,8 +147,8 @@ def test_move_goes_on_when_the_log_is_cut_meanwhile(home: Home, make_batch: Make
     log = folders.restore(home.partition, CONFIG, TOPIC_ID)
     move = folders.begin_move(home.partition, home.paths[1])
     move.prepare()
-    region = log.read(START, 10_000, log.log_end_offset)
-    assert region is not None
+    region = log.read(START, 10_000, log.log_end_offset).batches
+    assert region
     move.append(log.bytes_of(region), 7)
     log.truncate_to(START + 1)
     for number in range(START + 1, COUNT):

@@ -151,7 +151,7 @@ def test_damaged_index_is_rebuilt(
     log = reopen(folder, partition, clean=clean, recovery_point=60)
     for offset in range(60):
         region = read(log, offset, 1, 60)
-        assert region is not None
+        assert region
         data = os.pread(region.file.fileno(), region.length, region.position)
         assert read_header(data).base_offset == offset // 2 * 2
     if suffix == ".index":

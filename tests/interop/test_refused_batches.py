@@ -99,7 +99,7 @@ def stored(log: Log) -> list[int]:
     """Return the numbers in a log."""
     found: list[int] = []
     offset = 0
-    while (region := log.read(offset, 1 << 20, log.log_end_offset)) is not None:
+    while region := log.read(offset, 1 << 20, log.log_end_offset).batches:
         records = read_records(log.bytes_of(region), TOPIC, 0)
         found += [int(each.value or b"") for each in records]
         offset = records[-1].offset + 1

@@ -165,8 +165,8 @@ class LogMachine(RuleBasedStateMachine):
     def read(self, data: st.DataObject, max_bytes: int, min_one_batch: bool) -> None:
         offset = data.draw(st.integers(self.start, self.end))
         max_offset = data.draw(st.integers(0, self.end))
-        region = self.log.read(offset, max_bytes, max_offset, min_one_batch)
-        if region is None:
+        region = self.log.read(offset, max_bytes, max_offset, min_one_batch).batches
+        if not region:
             return
         content = os.pread(region.file.fileno(), region.length, region.position)
         first = read_header(content)
@@ -219,7 +219,7 @@ class LogMachine(RuleBasedStateMachine):
         if hasattr(self, "log"):
             offset = self.start
             seen: list[tuple[int, bytes | None]] = []
-            while (region := self.log.read(offset, 700, self.end)) is not None:
+            while region := self.log.read(offset, 700, self.end).batches:
                 content = os.pread(region.file.fileno(), region.length, region.position)
                 records = read_records(content, *PARTITION, min_offset=offset)
                 seen += [(record.timestamp_ms, record.value) for record in records]

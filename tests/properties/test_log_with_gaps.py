@@ -126,7 +126,7 @@ def read_from(log: Log, offset: int, max_bytes: int = 10**6, max_offset: int | N
     records: list[Record] = []
     while offset < end:
         region = read(log, offset, max_bytes, end)
-        assert region is not None
+        assert region
         if isinstance(region, bytearray):
             data = bytes(region)
         else:

@@ -203,8 +203,8 @@ class ReplicasMachine(RuleBasedStateMachine):
             replica.batches, replica.deleted, replica.start = [], [], leader.start
         behind = [each for each in leader.batches if each.base_offset >= replica.end][:count]
         if behind:
-            region = leader.log.read(replica.end, 1 << 20, behind[-1].next_offset)
-            assert region is not None
+            region = leader.log.read(replica.end, 1 << 20, behind[-1].next_offset).batches
+            assert region
             data = leader.log.bytes_of(region)
             append_as_follower(replica.log, data, self.leader_epoch)
             replica.batches += [each for each in behind if each.next_offset <= replica.log.log_end_offset]
@@ -248,7 +248,7 @@ class ReplicasMachine(RuleBasedStateMachine):
         if not ends:
             return
         offset = data.draw(st.sampled_from(ends))
-        replica.log.high_watermark = replica.end
+        replica.log.move_high_watermark(replica.end)
         delete_records_before(replica.log, offset)
         replica.start = replica.log.log_start_offset
         replica.deleted += [each for each in replica.batches if each.base_offset < replica.start]

@@ -83,7 +83,7 @@ def wrong_epochs(log: Log) -> str:
 def _batches(log: Log, offset: int, end: int) -> list[bytes]:
     """Read whole batches from an offset on."""
     parts = []
-    while offset < end and (region := log.read(offset, READ_BYTES, end)) is not None:
+    while offset < end and (region := log.read(offset, READ_BYTES, end).batches):
         data = bytes(log.bytes_of(region))
         parts.append(data)
         offset = max((header.next_offset for _, header in iter_headers(data)), default=end)

@@ -470,7 +470,7 @@ def _here() -> int:
 def bytes_between(log: Log, offset: int, end: int) -> bytes:
     """Return all that a log has from an offset up to another."""
     parts = []
-    while offset < end and (region := log.read(offset, 1 << 20, end)) is not None:
+    while offset < end and (region := log.read(offset, 1 << 20, end).batches):
         data = log.bytes_of(region)
         parts.append(bytes(data))
         offset = max(header.next_offset for _, header in iter_headers(data))

@@ -26,9 +26,10 @@ from barnabas.storage.append import AppendInfo
 if TYPE_CHECKING:
     from barnabas.broker.acknowledgements import Waiter
     from barnabas.broker.replica_events import ReadListener
+    from barnabas.broker.replica_storage import ConsumerRead
     from barnabas.broker.settings.topic_config import TopicConfig
     from barnabas.errors import KafkaError
-    from barnabas.model import FileRegion, TopicPartition
+    from barnabas.model import TopicPartition
     from barnabas.storage.append_group import AppendGroup
     from barnabas.storage.log import Log
 
@@ -134,13 +135,12 @@ class FollowerReplica:
 
     # --- readers ---
 
-    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | bytearray | None:
-        """Return whole batches below the high watermark; see `ReplicaStorage.read`.
+    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool, committed: bool = False) -> ConsumerRead:
+        """Return whole batches below the high watermark; see `ReplicaStorage.read_for_consumer`.
 
         :raises KafkaError: OFFSET_OUT_OF_RANGE.
         """
-        storage = self.storage
-        return storage.read(offset, max_bytes, storage.log.high_watermark, min_one_batch=min_one_batch)
+        return self.storage.read_for_consumer(offset, max_bytes, min_one_batch=min_one_batch, committed=committed)
 
     def watch(self, listener: ReadListener) -> None:
         """Pass the events of reads to this listener from now on."""
@@ -287,7 +287,7 @@ class FollowerReplica:
         """Raise the high watermark to the leader's, as far as the log reaches."""
         known = self.log.high_watermark
         if leader_high_watermark > known:
-            self.log.high_watermark = leader_high_watermark
+            self.log.move_high_watermark(leader_high_watermark)
             if self.log.high_watermark > known:
                 size, self._unexposed_bytes = self._unexposed_bytes, 0
                 self.storage.readable(size)

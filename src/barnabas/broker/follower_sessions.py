@@ -31,13 +31,13 @@ from barnabas.protocol.messages.fetch import (
     next_session_epoch,
 )
 from barnabas.replication.truncation import diverging_epoch
+from barnabas.storage.log_reader import NO_BATCHES, Batches
 
 if TYPE_CHECKING:
     from barnabas.broker.leader_replica import LeaderReplica
     from barnabas.broker.pipeline.connection_state import ConnectionState
     from barnabas.broker.replica_events import ReadListener
     from barnabas.broker.topics import Topics
-    from barnabas.model import FileRegion
 
 SESSION_ID_MAX = 2**31 - 1
 
@@ -124,12 +124,12 @@ class Position:
                 data = self.describe()
                 data.diverging_epoch = EpochEndOffset(epoch=parting.epoch, end_offset=parting.start_offset)
                 return data
-            records: FileRegion | bytearray | None = None
+            batches: Batches = NO_BATCHES
             if wanted.fetch_offset < log.log_end_offset and session.holds_back(partition):
                 session.hold_back(self)
             else:
                 limit = min(max(0, wanted.partition_max_bytes), bytes_max)
-                records = partition.read_for_follower(wanted.fetch_offset, limit, min_one_batch=min_one_batch)
+                batches = partition.read_for_follower(wanted.fetch_offset, limit, min_one_batch=min_one_batch).batches
             partition.on_follower_fetch(
                 session.broker_id,
                 session.broker_epoch,
@@ -141,9 +141,9 @@ class Position:
             session.release(self)
             return self._refusal(error)
         data = self.describe()
-        if records is not None:
-            data.records = records
-            session.throttle.note(partition, len(records))
+        if batches:
+            data.records = batches
+            session.throttle.note(partition, len(batches))
         return data
 
     def is_news(self, data: PartitionData) -> bool:
@@ -156,15 +156,15 @@ class Position:
     def describe(self) -> PartitionData:
         """Return the partition's part of a response without records."""
         assert self.partition
-        log = self.partition.storage.log
+        offsets = self.partition.storage.log.offsets
         return PartitionData(
             partition_index=self.wanted.partition,
             error_code=ErrorCode.NONE,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.high_watermark,
-            log_start_offset=log.log_start_offset,
+            high_watermark=offsets.high_watermark,
+            last_stable_offset=offsets.last_stable_offset,
+            log_start_offset=offsets.log_start_offset,
             aborted_transactions=None,
-            records=b"",
+            records=NO_BATCHES,
         )
 
     def _attached(self, topics: Topics) -> LeaderReplica:

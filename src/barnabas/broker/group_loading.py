@@ -128,8 +128,9 @@ async def load_partition(partition: LeaderReplica, loaded: Loaded, turns: Turns,
         raise StorageError(f"the log {partition.topic_partition} is offline")
     offset = partition.log.log_start_offset
     while offset < partition.log.log_end_offset:
-        data = await partition.read_stored(offset, buffer_bytes)
-        next_offset = await turns.finish(loaded.replay(data))
+        batches = (await partition.read_stored(offset, buffer_bytes)).batches
+        assert isinstance(batches, bytes)
+        next_offset = await turns.finish(loaded.replay(batches))
         if next_offset <= offset:
             where, reason = partition.topic_partition, loaded.first_damage
             log.error("%s: what stands at offset %d and behind it cannot be read: %s", where, offset, reason)

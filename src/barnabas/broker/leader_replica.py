@@ -33,13 +33,15 @@ from barnabas.storage.append import checked_batch
 
 if TYPE_CHECKING:
     from barnabas.broker.replica_events import LogEndListener, ReadListener
+    from barnabas.broker.replica_storage import ConsumerRead
     from barnabas.broker.settings.topic_config import TopicConfig
-    from barnabas.model import FileRegion, TopicPartition
+    from barnabas.model import TopicPartition
     from barnabas.records.header import Buffer
     from barnabas.replication.in_sync import RemoteReplicas
     from barnabas.storage.append import AppendInfo
     from barnabas.storage.append_group import Outcome
     from barnabas.storage.log import Log
+    from barnabas.storage.log_reader import ReadResult
 
 log = logging.getLogger(__name__)
 
@@ -226,15 +228,14 @@ class LeaderReplica:
 
     # --- readers ---
 
-    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | bytearray | None:
-        """Return whole batches below the high watermark; see `ReplicaStorage.read`.
+    def read(self, offset: int, max_bytes: int, *, min_one_batch: bool, committed: bool = False) -> ConsumerRead:
+        """Return whole batches below the high watermark; see `ReplicaStorage.read_for_consumer`.
 
         :raises KafkaError: OFFSET_OUT_OF_RANGE.
         """
-        storage = self.storage
-        return storage.read(offset, max_bytes, storage.log.high_watermark, min_one_batch=min_one_batch)
+        return self.storage.read_for_consumer(offset, max_bytes, min_one_batch=min_one_batch, committed=committed)
 
-    async def read_stored(self, offset: int, max_bytes: int) -> bytes:
+    async def read_stored(self, offset: int, max_bytes: int) -> ReadResult:
         """Return whole batches for the broker itself, up to the log end offset; a thread reads them.
 
         :raises BarnabasError: see `read`.
@@ -280,8 +281,8 @@ class LeaderReplica:
         if fetch_offset >= self.log.high_watermark and not followers.is_in_sync(follower):
             self._on_isr_change_due(self)
 
-    def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | bytearray | None:
-        """Return whole batches below the log end offset; see `ReplicaStorage.read`.
+    def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> ReadResult:
+        """Return whole batches of local segments below the log end offset; see `ReplicaStorage.read`.
 
         :raises KafkaError: OFFSET_OUT_OF_RANGE.
         """
@@ -522,7 +523,7 @@ class LeaderReplica:
         if followers is not None:
             offset = followers.high_watermark(offset)
         if offset > known:
-            log_of_partition.high_watermark = offset
+            log_of_partition.move_high_watermark(offset)
             size, self._unexposed_bytes = self._unexposed_bytes, 0
             storage.readable(size)
             self._offsets_moved()

@@ -212,7 +212,7 @@ class LogMoves:
         """Copy the next batches; return how many offsets are missing."""
         await self._work.for_all(move.prepare)
         if move.missing:
-            data = await replica.storage.read_stored(move.future.log_end_offset, COPY_BYTES)
+            data = (await replica.storage.read_stored(move.future.log_end_offset, COPY_BYTES)).batches
             if data:
                 await self._work.for_all(move.append, data, replica.leader_epoch)
                 self._quota.note(len(data))

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from barnabas.broker.acknowledgements import Acknowledgements
 from barnabas.broker.append_line import AppendLine
@@ -20,6 +20,7 @@ from barnabas.broker.disk_work import DiskQueue, DiskWork
 from barnabas.broker.flusher import Flusher
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
 from barnabas.log_lines import about
+from barnabas.storage.log_reader import NO_BATCHES, ReadResult
 from barnabas.storage.replacement import SegmentReplacedError
 from barnabas.storage.segment import IndexDamagedError, SealedSegment
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from barnabas.broker.flusher import OnFlushed
     from barnabas.broker.replica_events import ReadListener
     from barnabas.broker.settings.topic_config import TopicConfig
-    from barnabas.model import FileRegion, OffsetAndTimestamp, TopicPartition
+    from barnabas.model import OffsetAndTimestamp, TopicPartition
     from barnabas.storage.cleaner.planning import CleanableRange
     from barnabas.storage.log import Log
 
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+ConsumerRead: TypeAlias = ReadResult | Coroutine[Any, Any, ReadResult]
+"""The result of a read; of a remote segment, a coroutine that returns the result."""
 
 
 class ReplicaStorage:
@@ -255,7 +259,7 @@ class ReplicaStorage:
             self.flusher = None
         self.log = new
         configure(self.config)
-        new.high_watermark = max(new.high_watermark, old.high_watermark)
+        new.move_high_watermark(max(new.high_watermark, old.high_watermark))
         if self.flusher:
             self._note_flush(None)
 
@@ -266,39 +270,45 @@ class ReplicaStorage:
 
     # --- reading ---
 
-    def read(
-        self, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool
-    ) -> FileRegion | bytearray | None:
+    def read_for_consumer(self, offset: int, max_bytes: int, *, min_one_batch: bool, committed: bool) -> ConsumerRead:
+        """Return whole batches from the first that ends at or after `offset`, below the high watermark.
+
+        :param committed: read below the last stable offset instead.
+        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        """
+        offsets = self.log.offsets
+        end = offsets.last_stable_offset if committed else offsets.high_watermark
+        if offset < offsets.local_log_start_offset and offset >= offsets.log_start_offset:
+            return self.log.read_remote(offset, max_bytes, end, min_one_batch)
+        return self.read(offset, max_bytes, end, min_one_batch=min_one_batch)
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool) -> ReadResult:
         """Return whole batches from the first that ends at or after `offset`, below `end_offset`; see `Log.read`.
 
-        :returns: None where there is nothing, or where a thread has to rebuild an index first; `on_reads_changed`
-            follows.
+        :returns: no batches where a thread has to rebuild an index first; `on_reads_changed` follows.
         :raises KafkaError: OFFSET_OUT_OF_RANGE.
         """
         try:
-            return self.log.read(offset, max_bytes, end_offset, min_one_batch=min_one_batch)
+            return self.log.read(offset, max_bytes, end_offset, min_one_batch)
         except IndexDamagedError as error:
             if error.segment not in self._index_repairs:
                 log.warning("%s; rebuilding the indexes", error, extra=about(self.topic_partition))
                 repair = asyncio.get_running_loop().create_task(self._repair_indexes(error.segment))
                 self._index_repairs[error.segment] = repair
-            return None
+            return ReadResult(NO_BATCHES, self.log.offsets)
 
-    async def read_stored(self, offset: int, max_bytes: int) -> bytes:
-        """Return whole batches for the broker itself, up to the log end offset; a thread reads them.
+    async def read_stored(self, offset: int, max_bytes: int) -> ReadResult:
+        """Return whole batches for the broker itself, up to the log end offset, as bytes that a thread read.
 
         :raises BarnabasError: see `read`.
         """
         try:
-            region = self.log.read(offset, max_bytes, self.log.log_end_offset)
+            result = self.log.read(offset, max_bytes, self.log.log_end_offset)
         except IndexDamagedError as error:
             log.warning("%s; rebuilding the indexes", error, extra=about(self.topic_partition))
             await self.disk.do(error.segment.rebuild_indexes, store=True)
-            region = self.log.read(offset, max_bytes, self.log.log_end_offset)
-        if region is None:
-            return b""
-        data: bytes = await self._search(self.log.bytes_of, region)
-        return data
+            result = self.log.read(offset, max_bytes, self.log.log_end_offset)
+        return result._replace(batches=await self._search(self.log.bytes_of, result.batches))
 
     async def _repair_indexes(self, segment: SealedSegment) -> None:
         try:

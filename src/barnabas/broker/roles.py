@@ -119,7 +119,7 @@ class Roles:
             )
         elif config.log.has_flush_policy and not opened.is_offline:
             # The leader only raises the high watermark from here on.
-            opened.high_watermark = opened.recovery_point
+            opened.move_high_watermark(opened.recovery_point)
         return LeaderReplica(
             where,
             opened,

@@ -71,13 +71,15 @@ class Log(WritableLog):
         try:
             loaded = load_log(filesystem, directory, config, stored, clean=clean, lost_memory=lost_memory)
             durable = TRUST_ALL if clean else recovery_point
-            log = cls(directory, topic_partition, config, clock, filesystem, loaded, durable, open_segments)
+            has_records = loaded.active.next_offset > loaded.log_start_offset
+            log = cls(
+                directory, topic_partition, config, clock, filesystem, loaded, durable, open_segments,
+                stored_high_watermark=high_watermark if has_records else None,
+            )  # fmt: skip
         except OSError as error:
             raise StorageError(f"{directory}: cannot open the log: {error}") from error
         log._as_closed = not loaded.is_changed and log.recovery_point == log.log_end_offset
         log._new_names = not clean
-        if log.log_end_offset > log.log_start_offset:
-            log._stored_high_watermark = high_watermark
         return log
 
     # --- deletion of old records ---
@@ -92,12 +94,12 @@ class Log(WritableLog):
         :raises StorageError: the log is offline.
         """
         self._health.check()
-        if not 0 <= offset <= self._high_watermark:
-            message = f"{self.partition}: delete before offset {offset}, the high watermark is {self._high_watermark}"
+        if not 0 <= offset <= self.high_watermark:
+            message = f"{self.partition}: delete before offset {offset}, the high watermark is {self.high_watermark}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        if offset > self._log_start_offset:
+        if offset > self.log_start_offset:
             self._begin_with(offset)
-        return self._log_start_offset
+        return self.log_start_offset
 
     def old_segments(self) -> OldSegments | None:
         """Return a search for the segments that the settings no longer keep; it can be carried out on any thread.
@@ -110,7 +112,7 @@ class Log(WritableLog):
         if now_ms is None:
             # Segments still go by size: the disk is not to fill up meanwhile.
             now_ms, config = self._clock.time_ms(), replace(config, retention_ms=UNLIMITED)
-        return OldSegments.of(self._segments, config, now_ms, self._high_watermark, self._active_since_ms)
+        return OldSegments.of(self._segments, config, now_ms, self.high_watermark, self._active_since_ms)
 
     def remove_old_files(self) -> list[Path]:
         """Rename the files of the segments that were let go, and return their new names, to be deleted later.
@@ -134,7 +136,7 @@ class Log(WritableLog):
 
     def _begin_with(self, offset: int) -> None:
         with self._state_lock:
-            self._log_start_offset = offset
+            self._offsets.move_log_start(offset)
             self._removed += self._segments.remove_before(offset)
         self.leader_epochs.truncate_before(self._segments.first.base_offset)
 
@@ -150,8 +152,9 @@ class Log(WritableLog):
         now_ms = self._clock.expiry_ms()
         if now_ms is None:
             return None
-        first_dirty = first_dirty_offset(self.first_dirty_offset, self._log_start_offset, self.active_base_offset)
-        limit = min(self._high_watermark, self._recovery_point)
+        first_dirty = first_dirty_offset(self.first_dirty_offset, self.log_start_offset, self.active_base_offset)
+        offsets = self.offsets
+        limit = min(offsets.last_stable_offset, offsets.recovery_point)
         return CleaningSearch.of(self._segments, first_dirty, limit, self.config, now_ms)
 
     @property
@@ -217,10 +220,10 @@ class Log(WritableLog):
         :raises StorageError: the disk refused.
         """
         self._health.check()
-        if offset >= self._log_end_offset:
+        if offset >= self.log_end_offset:
             return
         with self._truncating(offset):
-            start = self._log_start_offset
+            start = self.log_start_offset
             if offset < start or self._segments.end_before(offset) < start:
                 self._start_over(min(offset, start), min(offset, start))
             else:
@@ -232,7 +235,7 @@ class Log(WritableLog):
         :raises StorageError: the disk refused.
         """
         self._health.check()
-        with self._truncating(min(offset, self._log_start_offset)):
+        with self._truncating(min(offset, self.log_start_offset)):
             self._start_over(offset, offset)
 
     def reach_back_to(self, offset: int) -> None:
@@ -245,30 +248,18 @@ class Log(WritableLog):
         """
         self._health.check()
         with self._truncating(offset):
-            self._start_over(offset, self._log_start_offset)
+            self._start_over(offset, self.log_start_offset)
 
     @contextmanager
     def _truncating(self, offset: int) -> Iterator[None]:
         """Have it stored, before anything is removed, that what is from `offset` on cannot be counted on."""
         self._as_closed = False
-        with self._flush_lock, self._without_readers(), self._health.offline_on_error("truncate"):
-            self._recovery_point = min(self._recovery_point, offset)
-            self.high_watermark = min(self._high_watermark, offset)
+        with self._flush_lock, self._reader.shut_out_readers(), self._health.offline_on_error("truncate"):
+            self._offsets.begin_truncation(offset)
             with self._state_lock:
                 self.first_dirty_offset = min(self.first_dirty_offset, offset)
-                self.truncation_count += 1
             self.on_truncated()  # a crash after the cut must not look as if the disk had lost what was flushed
             yield
-
-    @contextmanager
-    def _without_readers(self) -> Iterator[None]:
-        """Have those who read, on other threads, find nothing for now."""
-        self._is_truncating = True
-        try:
-            yield
-        finally:
-            self._segments.active.forget_hints()  # one may have looked before, and noted where the end was
-            self._is_truncating = False
 
     def close(self) -> None:
         """Make everything durable and let go of the files. Does nothing the second time.
@@ -301,7 +292,8 @@ class Log(WritableLog):
         delete_segments(self._filesystem, self.folder, [*self._removed, *self._segments.all])
         self._beside.remove_all_snapshots()
         self._removed = []
-        self._log_start_offset = log_start_offset
+        with self._state_lock:
+            self._offsets.end_truncation(log_start_offset, offset)
         if self.leader_epochs.truncate_from(0):
             self._beside.write_epochs(self.leader_epochs)
         active = ActiveSegment.create(self._filesystem, self.folder, offset, self.config.index_interval_bytes)
@@ -312,14 +304,11 @@ class Log(WritableLog):
         end_offset = active.next_offset
         with self._state_lock:
             self._segments.replace(sealed, active)
-            self._log_end_offset = end_offset
+            self._offsets.end_truncation(self.log_start_offset, end_offset)
             self._new_names = True
             self._bytes_since_checkpoint = active.size
-        # Below the log start only until the batch is appended for which `reach_back_to` made room.
-        self._high_watermark = min(max(self._high_watermark, self._log_start_offset), end_offset)
         if self.leader_epochs.truncate_from(end_offset):
             self._beside.write_epochs(self.leader_epochs)
         self._producers = load_producers(self._filesystem, self.folder, self._segments.all, end_offset, self._clock)
         self._beside.find_snapshots()
-        self._recovery_point = min(self._recovery_point, end_offset)
         self.on_truncated()

@@ -31,5 +31,5 @@ def offline_log(
     active = ActiveSegment(filesystem, folder, max(stored), DataFile(-1, folder))
     loaded = LoadedLog([], active, LeaderEpochs(), epochs_changed=False, log_start_offset=stored.log_start_offset)
     log = Log(folder, partition, config, clock, filesystem, loaded, stored.recovery_point, offline=reason)
-    log.high_watermark = stored.high_watermark
+    log.move_high_watermark(stored.high_watermark)
     return log

@@ -28,18 +28,20 @@ from barnabas.storage.append import AppendInfo
 from barnabas.storage.append_group import AppendGroup, LogState, Outcome, stamp_made
 from barnabas.storage.filesystem import FileSystem
 from barnabas.storage.flush import CHECKPOINT_BYTES, BesideFiles, FlushPlan, PutOffError
+from barnabas.storage.health import LogHealth
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_offsets import LogOffsets, OffsetTracker
+from barnabas.storage.log_reader import LogReader
 from barnabas.storage.producer_state import ProducerEntry
-from barnabas.storage.readable_log import ReadableLog
 from barnabas.storage.recovery import LoadedLog, load_producers
 from barnabas.storage.segment import SealedSegment
-from barnabas.storage.segment_list import OpenSegments
+from barnabas.storage.segment_list import OpenSegments, SegmentList
 
 UNFLUSHED_SEGMENTS_MAX = 8
 """The most segments sealed and not flushed: each holds a file open. More rolls wait until some are flushed."""
 
 
-class WritableLog(ReadableLog):
+class WritableLog:
     """What is common to all that is done to a log by its leader or a follower as it grows."""
 
     def __init__(
@@ -53,22 +55,41 @@ class WritableLog(ReadableLog):
         recovery_point: int,
         open_segments: OpenSegments | None = None,
         offline: str | None = None,
+        stored_high_watermark: int | None = None,
     ) -> None:
-        super().__init__(folder, partition, loaded, recovery_point, open_segments, offline)
+        self._folder = str(folder)
+        self.partition = partition
+        self.leader_epochs = loaded.epochs
+        self._health = LogHealth(folder, partition, offline)
+        self._segments = SegmentList(loaded.sealed, loaded.active, open_segments)
+        self._state_lock = threading.Lock()
+        self._offsets = OffsetTracker(
+            self._state_lock, loaded.log_start_offset, loaded.active.next_offset, recovery_point, stored_high_watermark
+        )
+        self._reader = LogReader(partition, self._segments, self._offsets, self.leader_epochs, self._health)
+        self.read = self._reader.read
+        self.read_remote = self._reader.read_remote
+        self.bytes_of = self._reader.bytes_of
+        self.time_search = self._reader.time_search
+        self.lost_from = loaded.lost_from
+        """The offset from which records were found to be lost, if the log went on behind them: another replica may have
+        them."""
+        self.is_newer_than_tree = False
+        """Whether the metadata tree was older than the log directory when the broker started, and the log has not been
+        compared with a leader's since: it may have acknowledged records that the leader lacks."""
         self.config = config
         """May be replaced at any time."""
         self._clock = clock
         self._filesystem = filesystem
         self._removed: list[SealedSegment] = []
         self._active_since_ms = clock.time_ms()
-        end = self._log_end_offset
+        end = loaded.active.next_offset
         self._producers = load_producers(filesystem, folder, loaded.segments, end, clock, loaded.snapshots)
         self._beside = BesideFiles(filesystem, folder, loaded.snapshots, loaded.stored_epochs)
         self._new_names = True
         self._as_closed = False
         self._unaccounted: AppendGroup | None = None
         self._bytes_since_checkpoint = loaded.active.size
-        self._state_lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self.first_dirty_offset = 0
         """Up to here the log is compacted, unless it does not reach so far; the manager stores it."""
@@ -78,11 +99,94 @@ class WritableLog(ReadableLog):
         """Called after a segment was sealed, which keeps its file open until it is flushed."""
 
     @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return Path(self._folder)
+
+    # --- offsets ---
+
+    @property
+    def offsets(self) -> LogOffsets:
+        """All offsets, as of one moment."""
+        return self._offsets.current
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._offsets.current.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._offsets.current.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._offsets.current.high_watermark
+
+    @property
+    def recovery_point(self) -> int:
+        return self._offsets.current.recovery_point
+
+    def move_high_watermark(self, offset: int) -> None:
+        """See `OffsetTracker.move_high_watermark`. The replica's role calls it, and nothing else does."""
+        self._offsets.move_high_watermark(offset)
+
+    def release_high_watermark(self, *, follows_end: bool) -> None:
+        """See `OffsetTracker.release_high_watermark`."""
+        self._offsets.release_high_watermark(follows_end=follows_end)
+
+    def hold_high_watermark(self) -> None:
+        """See `OffsetTracker.hold_high_watermark`."""
+        self._offsets.hold_high_watermark()
+
+    @property
+    def high_watermark_to_store(self) -> int:
+        return self._offsets.high_watermark_to_store
+
+    @property
+    def log_start_offset_to_store(self) -> int:
+        """The log start offset; if the log begins behind records that are lost, where the lost records began: nobody
+        has deleted them."""
+        start = self._offsets.current.log_start_offset
+        return start if self.lost_from is None else min(self.lost_from, start)
+
+    @property
+    def truncation_count(self) -> int:
+        """Truncations that have begun."""
+        return self._reader.truncation_count
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches."""
+        return self._segments.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments.sealed) + 1
+
+    @property
+    def active_base_offset(self) -> int:
+        """Where the active segment begins."""
+        return self._segments.active.base_offset
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the disk refused; such a log must be opened anew, which recovers it."""
+        return self._health.is_offline
+
+    def put_offline(self, reason: str) -> None:
+        """Take the log offline with all others of its data folder. May be called from any thread."""
+        self._health.put_offline(reason)
+
+    def segments_before(self, offset: int) -> list[SealedSegment]:
+        """Return the sealed segments that end at or before an offset."""
+        return [segment for segment in self._segments.sealed if segment.next_offset <= offset]
+
+    @property
     def has_unflushed_segments(self) -> bool:
         """Whether a flush off the event loop is due: a segment was sealed since the last one, or much was appended."""
-        if self._bytes_since_checkpoint >= CHECKPOINT_BYTES and self._log_end_offset > self._recovery_point:
+        if self._bytes_since_checkpoint >= CHECKPOINT_BYTES and self.log_end_offset > self.recovery_point:
             return True
-        return bool(self._segments.sealed_since(self._recovery_point))
+        return bool(self._segments.sealed_since(self.recovery_point))
 
     @property
     def producers(self) -> dict[int, ProducerEntry]:
@@ -152,7 +256,7 @@ class WritableLog(ReadableLog):
         """
         if self._refusal(leader_epoch) is not None or leader_epoch > self.leader_epochs.latest:
             return False
-        stamped = stamp_made(batch, self._segments.active, self._log_end_offset, leader_epoch, self.config)
+        stamped = stamp_made(batch, self._segments.active, self.log_end_offset, leader_epoch, self.config)
         if not stamped:
             return False
         self._as_closed = False
@@ -207,8 +311,8 @@ class WritableLog(ReadableLog):
         """
         self._health.check()
         is_empty = not self._segments.active.size
-        base_offset = max(base_offset or 0, self._log_end_offset) if is_empty else self._log_end_offset
-        if not is_empty or base_offset > self._log_end_offset:
+        base_offset = max(base_offset or 0, self.log_end_offset) if is_empty else self.log_end_offset
+        if not is_empty or base_offset > self.log_end_offset:
             self._as_closed = False
             if self._segments.unflushed_count >= UNFLUSHED_SEGMENTS_MAX:
                 self.flush()
@@ -243,7 +347,7 @@ class WritableLog(ReadableLog):
 
     def _begin_group(self, leader_epoch: int) -> AppendGroup:
         active, since_ms, latest_epoch = self._segments.active, self._active_since_ms, self.leader_epochs.latest
-        state = LogState(active, since_ms, self._log_start_offset, latest_epoch, self._producers, self.config)
+        state = LogState(active, since_ms, self.log_start_offset, latest_epoch, self._producers, self.config)
         return AppendGroup(state, leader_epoch, self._clock.time_ms())
 
     def _write(self, group: AppendGroup) -> None:
@@ -280,9 +384,7 @@ class WritableLog(ReadableLog):
                     group.producers.settle()
                     for epoch in group.epochs:
                         self.leader_epochs.assign(*epoch)
-                self._log_end_offset = batches[-1][1] + 1
-            if self.high_watermark_follows_end:
-                self._high_watermark = self._log_end_offset
+                self._offsets.move_log_end(batches[-1][1] + 1)
             # A flush may have failed meanwhile: these batches may never reach the disk.
             self._health.check()
         except BarnabasError:
@@ -313,7 +415,7 @@ class WritableLog(ReadableLog):
             raise
         with self._state_lock:
             self._segments.seal_active(active)
-            self._log_end_offset = base_offset
+            self._offsets.move_log_end(base_offset)
             self._new_names = True
             self._bytes_since_checkpoint = 0
         self._active_since_ms = now_ms
@@ -331,14 +433,14 @@ class WritableLog(ReadableLog):
                 self._new_names = True
                 self._bytes_since_checkpoint = max(self._bytes_since_checkpoint, CHECKPOINT_BYTES)
                 raise self._health.refused("flush", error.reason) from error
-        self._recovery_point = max(self._recovery_point, plan.end_offset)
+        self._offsets.move_recovery_point(plan.end_offset)
 
     def _plan_flush(self, *, closing: bool) -> FlushPlan | None:
-        sealed = self._segments.sealed_since(self._recovery_point)
-        if self._log_end_offset <= self._recovery_point and not sealed and not closing:
+        sealed = self._segments.sealed_since(self.recovery_point)
+        if self.log_end_offset <= self.recovery_point and not sealed and not closing:
             return None
         with_derived = closing or self._bytes_since_checkpoint >= CHECKPOINT_BYTES
-        end_offset, active, epochs = self._log_end_offset, self._segments.active, self.leader_epochs.entries
+        end_offset, active, epochs = self.log_end_offset, self._segments.active, self.leader_epochs.entries
         indexes = active.encode_indexes(closing=closing) if with_derived else None
         producers = self._producers.entries() if with_derived else None
         plan = FlushPlan(end_offset, sealed, active, indexes, producers, epochs, self._new_names, closing)

@@ -108,7 +108,7 @@ def test_appends_during_a_roll_keep_their_order_and_the_loop_waits_for_nothing(r
         assert isinstance(second, asyncio.Future)
         await bench.roll_begins()
         # The disk waits; the loop reads, and everybody who needs no new segment is served.
-        assert partition.read(0, 10_000, min_one_batch=True) is not None
+        assert partition.read(0, 10_000, min_one_batch=True).batches
         assert not first.done()
         bench.disk.gate.set()
         assert offsets(await first) == [2, 3]
@@ -170,7 +170,7 @@ def test_segment_that_cannot_be_made_refuses_the_append_and_the_next_one_tries_a
             with pytest.raises(StorageError, match=os.strerror(error)):
                 await append(bench.partition, batch())
         assert not bench.log.is_offline
-        assert bench.partition.read(0, 10_000, min_one_batch=True) is not None
+        assert bench.partition.read(0, 10_000, min_one_batch=True).batches
         bench.disk.error = 0
         assert (await append(bench.partition, batch())).base_offset == 2
 
@@ -183,8 +183,8 @@ def test_batches_are_compressed_anew_beside_the_loop_and_in_order(run: Run) -> N
         waiting = [bench.partition.append_all([batch(10)]) for _ in range(3)]
         outcomes = [await each for each in waiting if isinstance(each, asyncio.Future)]
         assert [offsets(each) for each in outcomes] == [[0], [10], [20]]
-        region = bench.partition.read(0, 10_000, min_one_batch=True)
-        assert region is not None
+        region = bench.partition.read(0, 10_000, min_one_batch=True).batches
+        assert region
         data = os.pread(region.file.fileno(), region.length, region.position)
         assert read_header(data).compression is Compression.GZIP
 
@@ -238,11 +238,11 @@ def test_index_that_is_missing_is_made_anew_beside_the_loop(run: Run, tmp_path: 
         partition = LeaderReplica(CLICKS, reopened, 0, bench.config())
         reads = RecordedReads()
         partition.watch(reads)
-        assert partition.read(1, 10_000, min_one_batch=True) is None
-        assert partition.read(1, 10_000, min_one_batch=True) is None
+        assert not partition.read(1, 10_000, min_one_batch=True).batches
+        assert not partition.read(1, 10_000, min_one_batch=True).batches
         assert await reads.next() == READS_CHANGED
-        region = partition.read(1, 10_000, min_one_batch=True)
-        assert region is not None
+        region = partition.read(1, 10_000, min_one_batch=True).batches
+        assert region
         assert (tmp_path / "clicks-0" / "00000000000000000000.index").exists()
         reopened.abandon()
 
@@ -254,16 +254,16 @@ def test_index_cut_short_while_it_is_open_is_made_anew(run: Run, tmp_path: Path)
         bench.partition.configure(bench.config(segment_bytes=100 * len(batch()), index_interval_bytes=0))
         for _ in range(250):
             await append(bench.partition, batch())
-        region = bench.partition.read(50, 1, min_one_batch=True)
-        assert region is not None
+        region = bench.partition.read(50, 1, min_one_batch=True).batches
+        assert region
         os.truncate(tmp_path / "clicks-0" / "00000000000000000000.index", 12)
         reads = RecordedReads()
         bench.partition.watch(reads)
         bench.log._segments.sealed[0]._hints.clear()
-        if bench.partition.read(70, 1, min_one_batch=True) is None:
+        if not bench.partition.read(70, 1, min_one_batch=True).batches:
             assert await reads.next() == READS_CHANGED
-        again = bench.partition.read(70, 1, min_one_batch=True)
-        assert again is not None
+        again = bench.partition.read(70, 1, min_one_batch=True).batches
+        assert again
         data = os.pread(again.file.fileno(), again.length, again.position)
         assert read_header(data).base_offset == 70
 

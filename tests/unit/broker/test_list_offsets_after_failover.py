@@ -49,7 +49,7 @@ def new_leader(tmp_path: Path) -> Iterator[LeaderReplica]:
         builder.append_many(TIME_MS + number, [b"value"])
         log.append(bytes(builder.build()), 3)
     log.hold_high_watermark()
-    log.high_watermark = 1
+    log.move_high_watermark(1)
     followers = RemoteReplicas(1, 4, (1, 2), (1, 2), log_end_offset=3, high_watermark=1, now_s=0.0)
     yield LeaderReplica(CLICKS, log, 4, topic_config(BrokerConfig(), {}), leader=1, followers=followers)
     log.abandon()

@@ -14,7 +14,6 @@ from barnabas.broker.broker import Broker
 from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.model import FileRegion
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.records import BatchBuilder
 from tests.fake_link import begun, call_of
@@ -123,10 +122,10 @@ def test_what_is_appended_before_the_wait_begins_is_read_once(run: Run, monkeypa
     found: list[bool] = []
     read = LeaderReplica.read
 
-    def noted(partition: LeaderReplica, offset: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | None:
-        region = read(partition, offset, max_bytes, min_one_batch=min_one_batch)
-        found.append(region is not None)
-        return region
+    def noted(partition: LeaderReplica, *arguments: Any, **named: Any) -> Any:
+        result = read(partition, *arguments, **named)
+        found.append(bool(result.batches))
+        return result
 
     monkeypatch.setattr(LeaderReplica, "read", noted)
 

@@ -66,7 +66,7 @@ class Stage:
         """Let an earlier start have left so many records, and so many of them readable."""
         self.log.hold_high_watermark()
         self.log.append(batch(count=count), 0)
-        self.log.high_watermark = high_watermark
+        self.log.move_high_watermark(high_watermark)
         self.logs.checkpoint_high_watermarks()
         self.logs.abandon()
         self.logs = LogManager(self.folder, LogConfig(), self.clock, OsFileSystem())

@@ -29,7 +29,7 @@ def _read_all(log: Log, max_bytes: int = 1_000_000) -> list[Record]:
     """Read the log from its start to its end, as a consumer does."""
     offset = log.log_start_offset
     records: list[Record] = []
-    while (region := log.read(offset, max_bytes, log.high_watermark)) is not None:
+    while region := log.read(offset, max_bytes, log.high_watermark).batches:
         data = os.pread(region.file.fileno(), region.length, region.position)
         assert len(data) == region.length
         records += read_records(data, *log.partition, min_offset=offset)

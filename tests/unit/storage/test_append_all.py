@@ -189,7 +189,7 @@ def test_the_disk_is_full_in_the_middle(tmp_path: Path, disk: CountingFiles, mak
     assert offsets(outcomes) == [0, 1, 2, 3, None, 4, 5, None, None, None, None]
     assert isinstance(outcomes[4], KafkaError)
     assert all(isinstance(outcome, StorageError) for outcome in outcomes[7:])
-    assert log.read(0, 1_000, 6) is not None
+    assert log.read(0, 1_000, 6).batches
     disk.refused_from = sys.maxsize
     assert offsets(log.append_all([batch] * 2, 0)) == [6, 7]
     log.abandon()

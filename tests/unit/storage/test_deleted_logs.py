@@ -27,7 +27,7 @@ def test_deleted_log_is_renamed_then_purged(open_manager: OpenManager, make_batc
     manager = open_manager()
     log = manager.create(CLICKS)
     log.append(make_batch(3), 0)
-    region = log.read(0, 10_000, 3)
+    region = log.read(0, 10_000, 3).batches
     manager.delete(CLICKS)
     manager.delete(CLICKS)
     assert manager.get(CLICKS) is None
@@ -35,7 +35,7 @@ def test_deleted_log_is_renamed_then_purged(open_manager: OpenManager, make_batc
     assert manager.create(CLICKS).log_end_offset == 0
     manager.purge_deleted()
     assert not renamed.exists()
-    assert region is not None
+    assert region
     assert len(os.pread(region.file.fileno(), region.length, region.position)) == region.length
 
 

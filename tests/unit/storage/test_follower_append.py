@@ -29,8 +29,8 @@ def placed(batch: bytearray, base_offset: int, epoch: int = 0) -> bytes:
 
 
 def content(log: Log) -> bytes:
-    region = log.read(log.log_start_offset, 10**6, log.log_end_offset)
-    assert region is not None
+    region = log.read(log.log_start_offset, 10**6, log.log_end_offset).batches
+    assert region
     return os.pread(region.file.fileno(), region.length, region.position)
 
 
@@ -140,7 +140,7 @@ def test_gap_that_no_index_can_span_begins_a_segment(open_log: OpenLog, make_bat
         assert (log.active_base_offset, log.log_end_offset) == (segment, base_offset + 2)
     for _ in range(2):
         offset, found = 0, []
-        while (region := read(log, offset, 10**6, log.log_end_offset)) is not None:
+        while region := read(log, offset, 10**6, log.log_end_offset):
             header = read_header(os.pread(region.file.fileno(), region.length, region.position))
             found.append(header.base_offset)
             offset = header.next_offset

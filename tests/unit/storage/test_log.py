@@ -16,6 +16,7 @@ from barnabas.errors import ClosedError, ErrorCode, KafkaError
 from barnabas.records import Record, iter_headers, read_records
 from barnabas.storage import Log, OsFileSystem
 from barnabas.storage.checkpoints import EpochStart
+from barnabas.storage.log_reader import LogReader
 
 START_MS = 1_700_000_000_000
 
@@ -45,8 +46,8 @@ def test_read_returns_whole_batches_within_the_limit(open_log: OpenLog, make_bat
     for offset in range(100):
         for batches in (1, 2, 7, 49, 60):
             for extra in (0, 1, size - 1):
-                region = log.read(offset, batches * size + extra, 100)
-                assert region is not None
+                region = log.read(offset, batches * size + extra, 100).batches
+                assert region
                 assert region.position == offset // 2 * size
                 assert region.length == min(batches, 50 - offset // 2) * size
 
@@ -55,11 +56,11 @@ def test_first_batch_is_returned_whole_even_if_it_is_too_large(open_log: OpenLog
     log = open_log()
     log.append(make_batch(10), 0)
     log.append(make_batch(1), 0)
-    region = log.read(0, 1, 11)
-    assert region is not None
+    region = log.read(0, 1, 11).batches
+    assert region
     assert region.length == len(make_batch(10))
-    assert log.read(0, 1, 11, min_one_batch=False) is None
-    assert log.read(0, 0, 11, min_one_batch=False) is None
+    assert not log.read(0, 1, 11, min_one_batch=False).batches
+    assert not log.read(0, 0, 11, min_one_batch=False).batches
 
 
 def test_read_ends_before_max_offset(open_log: OpenLog, make_batch: MakeBatch) -> None:
@@ -67,10 +68,10 @@ def test_read_ends_before_max_offset(open_log: OpenLog, make_batch: MakeBatch) -
     for _ in range(5):
         log.append(make_batch(2), 0)
     size = len(make_batch(2))
-    assert log.read(0, 10**6, 4).length == 2 * size  # type: ignore[union-attr]
-    assert log.read(0, 10**6, 5).length == 2 * size  # type: ignore[union-attr]
-    assert log.read(4, 10**6, 4) is None
-    assert log.read(10, 10**6, 10) is None
+    assert log.read(0, 10**6, 4).batches.length == 2 * size  # type: ignore[union-attr]
+    assert log.read(0, 10**6, 5).batches.length == 2 * size  # type: ignore[union-attr]
+    assert not log.read(4, 10**6, 4).batches
+    assert not log.read(10, 10**6, 10).batches
 
 
 def test_read_outside_of_the_log_is_refused(open_log: OpenLog, make_batch: MakeBatch) -> None:
@@ -85,15 +86,15 @@ def test_read_outside_of_the_log_is_refused(open_log: OpenLog, make_batch: MakeB
 def test_reader_that_follows_needs_no_lookup(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
     log.append(make_batch(2), 0)
-    assert log.read(2, 1_000, 2) is None
+    assert not log.read(2, 1_000, 2).batches
     log._filesystem = None  # type: ignore[assignment]
     log._segments.active.filesystem.pread = None  # type: ignore[method-assign]
     try:
         log._segments.active.write = lambda chunks: os.writev(log._segments.active.file.fileno(), chunks)  # type: ignore[assignment]
         log.append(make_batch(3), 0)
-        region = log.read(2, 10_000, 5)
-        assert region is not None
-        assert log.read(5, 1_000, 5) is None
+        region = log.read(2, 10_000, 5).batches
+        assert region
+        assert not log.read(5, 1_000, 5).batches
     finally:
         del log._segments.active.filesystem.pread
 
@@ -105,12 +106,12 @@ def test_region_stays_readable_after_the_log_is_deleted(
     log.append(make_batch(2), 0)
     log.roll()
     log.append(make_batch(2), 0)
-    regions = [log.read(0, 10_000, 4), log.read(2, 10_000, 4)]
+    regions = [log.read(0, 10_000, 4).batches, log.read(2, 10_000, 4).batches]
     log.abandon()
     shutil.rmtree(tmp_path / "clicks-0")
     assert not (tmp_path / "clicks-0").exists()
     for region in regions:
-        assert region is not None
+        assert region
         data = os.pread(region.file.fileno(), region.length, region.position)
         assert len(read_records(data, "clicks", 0)) == 2
 
@@ -183,13 +184,13 @@ def test_reader_that_comes_while_a_log_is_truncated_has_nothing_for_now(
 
         def do_and_read(files: OsFileSystem, *arguments: Any, do: Callable[..., None]) -> None:
             do(files, *arguments)
-            seen.append(log.read(0, 1 << 20, log.log_end_offset))
+            seen.append(log.read(0, 1 << 20, log.log_end_offset).batches)
 
         monkeypatch.setattr(OsFileSystem, name, partialmethod(do_and_read, do=getattr(OsFileSystem, name)))
     log.truncate_to(offset)
     monkeypatch.undo()
     assert seen
-    assert set(seen) == {None}
+    assert set(seen) == {b""}
     assert offsets_of(read_all(log)) == list(range(offset))
 
 
@@ -207,7 +208,7 @@ def test_reader_that_is_overtaken_by_a_truncation_has_nothing_for_now(
         return pread(files, *arguments)
 
     monkeypatch.setattr(OsFileSystem, "pread", be_overtaken)
-    assert log.read(1, 1, 3) is None
+    assert not log.read(1, 1, 3).batches
     assert log.log_end_offset == 0
     assert read_all(log) == []
 
@@ -217,15 +218,15 @@ def test_what_a_reader_found_while_a_log_was_truncated_is_not_told(
 ) -> None:
     log = open_log()
     log.append(make_batch(2), 0)
-    read = log._read
+    find = LogReader._find
 
     def be_overtaken(*arguments: Any, **named: Any) -> Any:
-        found = read(*arguments, **named)
+        found = find(*arguments, **named)
         log.truncate_to(0)
         return found
 
-    monkeypatch.setattr(log, "_read", be_overtaken)
-    assert log.read(0, 1, 2) is None
+    monkeypatch.setattr(LogReader, "_find", be_overtaken)
+    assert not log.read(0, 1, 2).batches
 
 
 def test_where_the_end_of_a_log_was_is_forgotten_when_it_is_truncated(open_log: OpenLog, make_batch: MakeBatch) -> None:
@@ -237,8 +238,8 @@ def test_where_the_end_of_a_log_was_is_forgotten_when_it_is_truncated(open_log: 
     log.truncate_to(2)
     for _ in range(8):
         log.append(make_batch(1), 0)
-    region = log.read(end, 1, log.log_end_offset)
-    assert region is not None
+    region = log.read(end, 1, log.log_end_offset).batches
+    assert region
     assert next(iter_headers(log.bytes_of(region)))[1].base_offset == end
 
 

@@ -63,7 +63,7 @@ def test_only_exposed_records_can_be_deleted(offset: int, open_log: OpenLog, mak
     with pytest.raises(KafkaError) as caught:
         log.delete_records_before(offset)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    log.high_watermark_follows_end = False
+    log.hold_high_watermark()
     log.append(make_batch(10), 0)
     with pytest.raises(KafkaError, match="the high watermark is 10"):
         log.delete_records_before(15)
@@ -75,7 +75,7 @@ def test_whole_segments_are_renamed_and_later_removed(
     folder = tmp_path / "clicks-0"
     log = open_log()
     fill(log, make_batch)
-    region = log.read(0, 10_000, 30)
+    region = log.read(0, 10_000, 30).batches
     log.delete_records_before(25)
     assert segments_in(folder) == [0, 10, 20]
     renamed = log.remove_old_files()
@@ -87,7 +87,7 @@ def test_whole_segments_are_renamed_and_later_removed(
     assert not list(folder.glob(f"{10:020}.snapshot"))
     assert log.remove_old_files() == []
     assert [record.offset for record in read_all(log)] == list(range(25, 30))
-    assert region is not None
+    assert region
     data = os.pread(region.file.fileno(), region.length, region.position)
     assert [record.offset for record in read_records(data, "clicks", 0)] == list(range(10))
 
@@ -243,7 +243,7 @@ def test_records_above_the_high_watermark_are_kept(
 ) -> None:
     log = open_log(retention_ms=1_000)
     fill(log, make_batch, 1)
-    log.high_watermark_follows_end = False
+    log.hold_high_watermark()
     fill(log, make_batch, 1)
     clock.advance(2)
     assert delete_old_segments(log) == 1

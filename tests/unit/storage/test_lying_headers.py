@@ -78,7 +78,7 @@ def code_of(log: Log, records: bytes) -> ErrorCode | None:
 def batch_offsets(log: Log) -> list[int]:
     """Return the base offset of each batch of one record, as readers are given them; bodies are not looked into."""
     found: list[int] = []
-    while (region := log.read(len(found), 10**6, log.high_watermark)) is not None:
+    while region := log.read(len(found), 10**6, log.high_watermark).batches:
         data = os.pread(region.file.fileno(), region.length, region.position)
         found += [header.base_offset for _, header in iter_headers(data)]
     return found

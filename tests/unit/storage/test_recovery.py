@@ -383,7 +383,7 @@ def test_log_goes_on_further_than_its_indexes_can_say(
     assert log.log_end_offset == reached
     offset = 2
     while offset < reached:
-        gap = log.read(offset, 1_000, reached)
+        gap = log.read(offset, 1_000, reached).batches
         assert isinstance(gap, bytearray)
         header = read_header(gap)
         assert (header.base_offset, header.record_count) == (offset, 0)

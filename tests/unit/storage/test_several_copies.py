@@ -75,8 +75,8 @@ def copy(folders: DataFolders, name: str) -> LogMove:
     move = folders.begin_move(CLICKS, path)
     move.prepare()
     while move.missing:
-        region = move.current.read(move.future.log_end_offset, 1000, move.current.log_end_offset)
-        assert region is not None
+        region = move.current.read(move.future.log_end_offset, 1000, move.current.log_end_offset).batches
+        assert region
         move.append(move.current.bytes_of(region), 0)
     return move
 

@@ -337,8 +337,8 @@ def test_flush_runs_beside_appends_and_rolls(open_log: OpenLog, make_batch: Make
 def test_high_watermark_can_be_held_back(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
     log.append(make_batch(), 0)
-    log.high_watermark_follows_end = False
+    log.hold_high_watermark()
     log.append(make_batch(), 0)
     assert log.high_watermark == 1
-    log.high_watermark = 99
+    log.move_high_watermark(99)
     assert log.high_watermark == 2

@@ -6,8 +6,10 @@ batch is returned even if it is larger than the limits; all others stay within `
 response waits, at most `max_wait_ms` (`barnabas.broker.delayed_fetch`).
 
 Version 7 added fetch sessions (KIP-227), see `barnabas.broker.fetch_sessions`. The replica id of a request counts on
-the brokers' own listener only (CVE-2018-1288): here every reader reads up to the high watermark. Without transactions
-the last stable offset is the high watermark, and no transaction is aborted.
+the brokers' own listener only (CVE-2018-1288): here every reader reads up to the high watermark. Readers of committed
+records read up to the last stable offset, and get the aborted transactions to skip.
+
+A read of a remote segment is awaited. The response waits for it, and not for more records.
 
 Version 11 added the reader's rack (KIP-392). With `replica.selector.class`, the leader names the replica in that rack,
 and the reader fetches from that replica, up to the high watermark that the replica knows.
@@ -15,6 +17,7 @@ and the reader fetches from that replica, up to the high watermark that the repl
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,9 +44,11 @@ from barnabas.protocol.messages.fetch import (
     PartitionData,
 )
 from barnabas.replication.read_replica import read_replica
+from barnabas.storage.log_reader import NO_BATCHES, ReadResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
+    from typing import Any
 
     from barnabas.broker.fetch_sessions import FetchKey, FetchPlan
     from barnabas.broker.replica import Replica
@@ -75,6 +80,8 @@ def fetch(
         return FetchResponse(error_code=error.code, responses=[])
     read = _Read(topics, settings, request, plan)
     yield from read.all()
+    if read.awaited:
+        return LaterReply(_respond_after_remote_reads(read, plan), kept_bytes=_kept_bytes(request, plan))
     if read.is_enough or request.max_wait_ms <= 0:
         return (yield from plan.respond(read.data))
     delayed = DelayedFetch(turns, read.partitions, request.min_bytes - read.size, request.max_wait_ms)
@@ -91,6 +98,7 @@ def _check(delayed: DelayedFetch, read: _Read) -> Steps[None]:
     delayed.expect(read.min_bytes)
     again = read.anew()
     yield from again.all()
+    again.leave_remote()
     if again.is_enough:
         delayed.complete()
     else:
@@ -104,8 +112,9 @@ async def _read_later(delayed: DelayedFetch, read: _Read, plan: FetchPlan) -> St
 
 
 def _read_at_last(read: _Read, plan: FetchPlan) -> Steps[FetchResponse]:
-    """Read, and respond with whatever there is."""
+    """Read, and respond with whatever there is in local segments."""
     yield from read.all()
+    read.leave_remote()
     return (yield from plan.respond(read.data))
 
 
@@ -120,6 +129,11 @@ def _kept_bytes(request: FetchRequest, plan: FetchPlan) -> int:
     return KEPT_PER_PARTITION * count + len(request.rack_id) + sum(len(topic.topic) for topic in request.topics)
 
 
+async def _respond_after_remote_reads(read: _Read, plan: FetchPlan) -> Steps[FetchResponse]:
+    await read.finish_remote()
+    return plan.respond(read.data)
+
+
 class _Read:
     """One pass over the partitions of a request; `data` has its results."""
 
@@ -129,11 +143,13 @@ class _Read:
         self._request = request
         self._plan = plan
         self._bytes_left = max(0, min(request.max_bytes, settings.config.fetch_max_bytes))
-        committed_only = request.isolation_level == IsolationLevel.READ_COMMITTED
-        self._aborted: list[AbortedTransaction] | None = [] if committed_only else None
+        self._committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+        self._aborted: list[AbortedTransaction] | None = [] if self._committed else None
         self._must_answer = False
         self._replica: Callable[[str, int], Replica] = topics.replica if request.rack_id else topics.partition
         self.size = 0
+        self.awaited: list[tuple[PartitionData, Coroutine[Any, Any, ReadResult]]] = []
+        """Reads of remote segments, and the data that each completes."""
         self.partitions: list[Replica] = []
         self._high_watermarks: list[int] = []
         self.data: list[tuple[FetchKey, PartitionData]] = []
@@ -192,15 +208,15 @@ class _Read:
         return self._topics.name_of(where.topic_id) if where.is_by_id else where.topic
 
     def _read_partition(self, partition: Replica, wanted: FetchPartition) -> PartitionData:
-        log = partition.storage.log
+        offsets = partition.storage.log.offsets
         data = PartitionData(
             partition_index=wanted.partition,
             error_code=ErrorCode.NONE,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.high_watermark,
-            log_start_offset=log.log_start_offset,
+            high_watermark=offsets.high_watermark,
+            last_stable_offset=offsets.last_stable_offset,
+            log_start_offset=offsets.log_start_offset,
             aborted_transactions=self._aborted,
-            records=b"",
+            records=NO_BATCHES,
         )
         diverging = self._diverging_epoch(partition, wanted) if wanted.last_fetched_epoch >= 0 else None
         if diverging is not None:
@@ -209,12 +225,44 @@ class _Read:
             self._must_answer = True
         else:
             limit = min(max(0, wanted.partition_max_bytes), self._bytes_left)
-            region = partition.read(wanted.fetch_offset, limit, min_one_batch=self.size == 0)
-            if region is not None:
-                data.records = region
-                self.size += len(region)
-                self._bytes_left = max(0, self._bytes_left - len(region))
+            offset, is_first = wanted.fetch_offset, self.size == 0 and not self.awaited
+            result = partition.read(offset, limit, min_one_batch=is_first, committed=self._committed)
+            if isinstance(result, ReadResult):
+                self._bytes_left = max(0, self._bytes_left - self._add(data, result))
+            else:
+                self.awaited.append((data, result))
+                self._must_answer = True
+                self._bytes_left -= limit
         return data
+
+    def _add(self, data: PartitionData, result: ReadResult) -> int:
+        """Let the answer hold what was read; return its size in bytes."""
+        size = len(result.batches)
+        if size:
+            data.records = result.batches
+            self.size += size
+            if self._committed and result.aborted_transactions:
+                data.aborted_transactions = [
+                    AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                    for each in result.aborted_transactions
+                ]
+        return size
+
+    async def finish_remote(self) -> None:
+        """Wait for the reads of remote segments. A read that fails is the error of its partition alone."""
+        results = await asyncio.gather(*(reading for _, reading in self.awaited), return_exceptions=True)
+        for (data, _), result in zip(self.awaited, results, strict=True):
+            if isinstance(result, BarnabasError):
+                data.error_code, data.high_watermark = error_code(result), NO_OFFSET
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                self._add(data, result)
+
+    def leave_remote(self) -> None:
+        """Answer without what is in remote segments: the reader asks for it again."""
+        for _, reading in self.awaited:
+            reading.close()
 
     def _is_elsewhere(self, replica: Replica, offset: int, data: PartitionData) -> bool:
         """Whether the reader has to fetch from a replica in its rack; `data` then names that replica (KIP-392).

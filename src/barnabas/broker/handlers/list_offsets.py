@@ -1,9 +1,8 @@
 """ListOffsets, versions 1 to 11: the offset of a time, of the beginning, of the end.
 
-Without transactions both isolation levels have the same end, the high watermark. Searches by time look into files, and
-so run beside the event loop. There is no tiered storage: what is on the broker's own disk is all there is, so nothing
-is answered for the timestamps -5 and -6, as in Kafka, and the time limit of version 10, which is for tiered storage,
-has nothing to limit.
+The end of a partition is its high watermark, or, for readers of committed records, its last stable offset. A thread
+searches by time, since a search reads files. There is no tiered storage: as in Kafka, the timestamps -5 and -6 have no
+offset then, and the time limit of version 10 has nothing to limit.
 
 A new leader may know a smaller high watermark than the one before, until its followers have fetched. Then the end is
 not available for a moment, and neither is what is found behind it: offsets that clients are told never go back
@@ -21,7 +20,7 @@ from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
-from barnabas.model import NO_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp
+from barnabas.model import NO_OFFSET, NO_TIMESTAMP, IsolationLevel, OffsetAndTimestamp
 from barnabas.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -56,26 +55,30 @@ FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 async def list_offsets(topics: Topics, turns: Turns, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     """Look up one offset for each partition."""
     times = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     results = []
     for topic in request.topics:
         found = []
         for wanted in topic.partitions:
             is_repeated = times[topic.name, wanted.partition_index] > 1
-            found.append(await _look_up(topics, topic.name, wanted, call.version, is_repeated=is_repeated))
+            looked_up = await _look_up(
+                topics, topic.name, wanted, call.version, committed=committed, is_repeated=is_repeated
+            )
+            found.append(looked_up)
             await turns.pause()
         results.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
     return ListOffsetsResponse(topics=results)
 
 
 async def _look_up(
-    topics: Topics, topic: str, wanted: ListOffsetsPartition, version: int, *, is_repeated: bool
+    topics: Topics, topic: str, wanted: ListOffsetsPartition, version: int, *, committed: bool, is_repeated: bool
 ) -> ListOffsetsPartitionResponse:
     try:
         if is_repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic}-{wanted.partition_index} is asked for twice")
         partition = topics.partition(topic, wanted.partition_index)
         partition.check_epoch(wanted.current_leader_epoch)
-        found = await _offset_for(partition, wanted.timestamp, version)
+        found = await _offset_for(partition, wanted.timestamp, version, committed=committed)
     except BarnabasError as error:
         return ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index, error_code=_code_for(error_code(error), version)
@@ -89,7 +92,7 @@ async def _look_up(
     )
 
 
-async def _offset_for(partition: LeaderReplica, timestamp: int, version: int) -> OffsetAndTimestamp:
+async def _offset_for(partition: LeaderReplica, timestamp: int, version: int, *, committed: bool) -> OffsetAndTimestamp:
     log = partition.log
     if log.is_offline:
         raise StorageError(f"the log {partition.topic_partition} is offline")
@@ -98,18 +101,22 @@ async def _offset_for(partition: LeaderReplica, timestamp: int, version: int) ->
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {timestamp}")
     if timestamp == LATEST_TIMESTAMP:
         partition.check_end_is_known()
-        return OffsetAndTimestamp(log.high_watermark, NO_TIMESTAMP)
-    if timestamp in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
+        offsets = log.offsets
+        return OffsetAndTimestamp(offsets.last_stable_offset if committed else offsets.high_watermark, NO_TIMESTAMP)
+    if timestamp == EARLIEST_TIMESTAMP:
         return OffsetAndTimestamp(log.log_start_offset, NO_TIMESTAMP)
+    if timestamp == EARLIEST_LOCAL_TIMESTAMP:
+        return OffsetAndTimestamp(log.offsets.local_log_start_offset, NO_TIMESTAMP)
     if timestamp == MAX_TIMESTAMP:
         found = await partition.storage.latest_record()
     elif timestamp in {LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP}:
         found = nothing
     else:
         found = await partition.storage.first_record_at(timestamp) or nothing
-    if found.offset < log.high_watermark:
+    offsets = log.offsets
+    if found.offset < (offsets.last_stable_offset if committed else offsets.high_watermark):
         return found
-    # As in Kafka, nothing is told of records that are not exposed yet.
+    # As in Kafka, a record that consumers cannot read yet has no offset.
     partition.check_end_is_known()
     return nothing
 

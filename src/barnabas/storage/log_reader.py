@@ -1,0 +1,208 @@
+"""Reads batches of a log, by offset and by time.
+
+Invariants. A read returns whole batches of one segment, and the offsets of the log at the time of the read. Where
+compaction has left no batch up to the end that the caller gives, the read returns an empty batch that covers the gap.
+So a reader always reaches that end. A read never looks into a record.
+
+Where a transaction index and remote segments belong: `LogReader` makes every `ReadResult`, so it also finds the aborted
+transactions of the batches. Offsets below the local log start are in remote segments, which `read_remote` awaits.
+
+Threads. The owner of the log reads; any thread may call `bytes_of`. A `TimeSearch` works on a snapshot of the segments,
+on any thread. A truncation, on another thread, shuts readers out (`shut_out_readers`): they get nothing until it ends.
+
+Errors. OFFSET_OUT_OF_RANGE below the log start and above the log end. `IndexDamagedError` where an index of a sealed
+segment must be rebuilt first, which takes too long for the owner. If the disk refuses a read, the log goes offline,
+unless file descriptors or memory are short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
+
+from barnabas.errors import ErrorCode, KafkaError
+from barnabas.model import FileRegion, TopicPartition
+from barnabas.records.scan import RELATIVE_OFFSET_MAX
+from barnabas.storage.filesystem import DataFile
+from barnabas.storage.gap import empty_batch
+from barnabas.storage.health import LogHealth
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.log_offsets import LogOffsets, OffsetTracker
+from barnabas.storage.replacement import SegmentReplacedError
+from barnabas.storage.segment_list import SegmentList
+from barnabas.storage.time_search import TimeSearch
+
+Batches = FileRegion | bytearray | bytes
+"""Whole batches: a region of a segment's file, or bytes that are in no local file. Empty if there are none."""
+
+NO_BATCHES = b""
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction whose records, in the batches of a read, readers of committed records must skip."""
+
+    producer_id: int
+    first_offset: int
+
+
+class ReadResult(NamedTuple):
+    """What a read returns."""
+
+    batches: Batches
+    offsets: LogOffsets
+    """The offsets of the log at the time of the read."""
+    aborted_transactions: tuple[AbortedTransaction, ...] = ()
+    """In the order of their first offsets."""
+
+
+class RemoteSegments(Protocol):
+    """The segments of a log below its local log start offset."""
+
+    def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool) -> Awaitable[bytes]:
+        """Return whole batches as `LogReader.read` does.
+
+        :raises BarnabasError: the segment cannot be read.
+        """
+
+
+class LogReader:
+    """The part of a log that reads.
+
+    :param remote: where segments below the local log start are; None: all segments are local.
+    """
+
+    __slots__ = (
+        "_epochs",
+        "_health",
+        "_is_truncating",
+        "_offsets",
+        "_partition",
+        "_remote",
+        "_segments",
+        "truncation_count",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        segments: SegmentList,
+        offsets: OffsetTracker,
+        epochs: LeaderEpochs,
+        health: LogHealth,
+        remote: RemoteSegments | None = None,
+    ) -> None:
+        self._partition = partition
+        self._segments = segments
+        self._offsets = offsets
+        self._epochs = epochs
+        self._health = health
+        self._remote = remote
+        self._is_truncating = False
+        self.truncation_count = 0
+        """Truncations that have begun."""
+
+    def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> ReadResult:
+        """Return whole batches, beginning with the first that ends at or after `offset`, all from one local segment.
+
+        :param max_bytes: size limit of the batches; with `min_one_batch` the first batch may exceed it.
+        :param max_offset: batches that reach this offset are left out; the high watermark, for consumers.
+        :returns: no batches where there are none, or while the log is truncated.
+        :raises KafkaError: OFFSET_OUT_OF_RANGE: the offset is not between the local log start and the log end.
+        :raises IndexDamagedError: an index of a sealed segment must be rebuilt first.
+        :raises CorruptBatchError: the batches are damaged.
+        :raises StorageError: the disk refused.
+        """
+        self._health.check()
+        # Before the other look: a truncation that begins in between changes the count.
+        truncation_count = self.truncation_count
+        if self._is_truncating:
+            return ReadResult(NO_BATCHES, self._offsets.current)
+        offsets = self._offsets.current
+        log_end = offsets.log_end_offset
+        if not offsets.local_log_start_offset <= offset <= log_end:
+            raise self._out_of_range(offset, offsets)
+        end = max_offset if max_offset < log_end else log_end
+        if offset >= end:
+            if offset == log_end:
+                self._segments.active.hint(offset, self._segments.active.size)
+            return ReadResult(NO_BATCHES, offsets)
+        if max_bytes <= 0 and not min_one_batch:
+            return ReadResult(NO_BATCHES, offsets)
+        try:
+            try:
+                found = self._find(offset, max_bytes, end, min_one_batch=min_one_batch)
+            except SegmentReplacedError:
+                # The files of the compacted segment are open.
+                found = self._find(offset, max_bytes, end, min_one_batch=min_one_batch)
+        except Exception as error:
+            if self.truncation_count != truncation_count:
+                return ReadResult(NO_BATCHES, self._offsets.current)  # any error: files and sizes did not agree
+            if isinstance(error, OSError):
+                raise self._health.failed("read", error, even_if_short=False) from error
+            raise
+        if self.truncation_count != truncation_count:
+            # The batches may be wrong too: a gap where there is none.
+            return ReadResult(NO_BATCHES, self._offsets.current)
+        return ReadResult(found, offsets)
+
+    async def read_remote(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> ReadResult:
+        """Do as `read` does, with an offset between the log start and the local log start.
+
+        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        :raises StorageError: the segment cannot be read.
+        """
+        self._health.check()
+        offsets = self._offsets.current
+        if self._remote is None or not offsets.log_start_offset <= offset < offsets.local_log_start_offset:
+            raise self._out_of_range(offset, offsets)
+        end = min(max_offset, offsets.local_log_start_offset)
+        return ReadResult(await self._remote.read(offset, max_bytes, end, min_one_batch), offsets)
+
+    def bytes_of(self, batches: Batches) -> bytes:
+        """Return the batches of a `ReadResult` as bytes.
+
+        :raises OSError: the disk refused.
+        """
+        if not isinstance(batches, FileRegion):
+            return bytes(batches)
+        assert isinstance(batches.file, DataFile)
+        return self._segments.active.filesystem.pread(batches.file, batches.length, batches.position)
+
+    def time_search(self) -> TimeSearch:
+        """Return a search by time over the records that are in the log now.
+
+        :raises StorageError: the log is offline.
+        """
+        self._health.check()
+        segments = [segment.snapshot() for segment in self._segments.all]
+        return TimeSearch(segments, self._offsets.current.log_start_offset)
+
+    @contextmanager
+    def shut_out_readers(self) -> Iterator[None]:
+        """Let reads return nothing while a truncation changes files and sizes."""
+        self._is_truncating = True
+        self.truncation_count += 1
+        try:
+            yield
+        finally:
+            # A read that began before the truncation may have noted where the end was.
+            self._segments.active.forget_hints()
+            self._is_truncating = False
+
+    def _find(self, offset: int, max_bytes: int, end: int, *, min_one_batch: bool) -> Batches:
+        segment, start = self._segments.find(offset)
+        if start < segment.size:
+            region = segment.read(start, max_bytes, end, min_one_batch=min_one_batch)
+            if region is not None:
+                return region
+            if end >= segment.next_offset or segment.header_at(start).base_offset < end:
+                return NO_BATCHES
+        epoch = self._epochs.epoch_for_offset(offset)
+        gap = empty_batch(offset, min(end - 1, offset + RELATIVE_OFFSET_MAX), max(epoch, 0))
+        return gap if min_one_batch or len(gap) <= max_bytes else NO_BATCHES
+
+    def _out_of_range(self, offset: int, offsets: LogOffsets) -> KafkaError:
+        start, end = offsets.local_log_start_offset, offsets.log_end_offset
+        message = f"{self._partition}: offset {offset}, the log has {start} to {end}"
+        return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
