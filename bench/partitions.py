@@ -180,24 +180,28 @@ def measure_unwritten(parent: Path, _: argparse.Namespace) -> Iterator[Figure]:
 
 def measure_small_batches(parent: Path, asked: argparse.Namespace) -> Iterator[Figure]:
     """Measure recovery where it has the most to do: a header for each record. A broker has written all of it."""
-    size = int(asked.small_gigabytes * GIGABYTE)
-    batch = one_record_batch(SYSTEM_CLOCK.time_ms())
-    request = produce_request([(number, batch) for number in range(SMALL_BATCH_PARTITIONS)])
-    bursts = size // (len(batch) * SMALL_BATCH_PARTITIONS * PIPELINED)
     what = f"{asked.small_gigabytes:g} GB of one-record batches in {SMALL_BATCH_PARTITIONS} active segments"
     with fresh_folder(parent) as folder, MeasuredBroker(folder / "data") as broker:
-        create_topics(broker, [TOPIC], SMALL_BATCH_PARTITIONS)
-        begun = time.perf_counter()
-        with connected(broker) as connection:
-            for _ in range(bursts):
-                connection.pipeline(request * PIPELINED, PIPELINED)
-        yield Figure(f"{what}: written", time.perf_counter() - begun, "s")
+        took_s = write_small_batches(broker, int(asked.small_gigabytes * GIGABYTE))
+        yield Figure(f"{what}: written", took_s, "s")
         broker.kill()
         drop_caches()
         broker.__enter__()
         yield Figure(f"{what}: start after kill -9", broker.ready_s, "s", 3)
         yield Figure(f"{what}: most memory meanwhile", broker.memory_mib_max, "MiB")
         broker.kill()
+
+
+def write_small_batches(broker: MeasuredBroker, size_bytes: int) -> float:
+    """Write batches of one record into a new topic; return the seconds that the writes took."""
+    create_topics(broker, [TOPIC], SMALL_BATCH_PARTITIONS)
+    batch = one_record_batch(SYSTEM_CLOCK.time_ms())
+    request = produce_request([(number, batch) for number in range(SMALL_BATCH_PARTITIONS)])
+    begun = time.perf_counter()
+    with connected(broker) as connection:
+        for _ in range(max(1, size_bytes // (len(batch) * SMALL_BATCH_PARTITIONS * PIPELINED))):
+            connection.pipeline(request * PIPELINED, PIPELINED)
+    return time.perf_counter() - begun
 
 
 def measure_stored(parent: Path, asked: argparse.Namespace) -> Iterator[Figure]:

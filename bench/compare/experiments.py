@@ -3,7 +3,7 @@
 Each turn has a new broker process: addresses and hash seeds differ between processes, and so even out over the turns.
 `barnabas perf` is that of the side. confluent-kafka and the clients of W14, W15 and `partitions` are those of the
 checkout for both sides. The workloads are defined in `bench/workloads` (W1 to W12), `bench/stalls` (W14),
-`bench/groups.py` (W15, commits of 50 clients) and `bench/partitions.py` (`partitions`).
+`bench/groups.py` (W15, commits of 50 clients), `bench/partitions.py` (`partitions`, `recovery`) and `bench/compaction`.
 """
 
 from __future__ import annotations
@@ -259,6 +259,52 @@ def many_partitions(topics: int, each: int) -> Experiment:
     return Experiment(name, name, cases, turn, 10.0, (UP,), prepare, prepare_s=40.0, limit_s=LONG_LIMIT_S)
 
 
+def stored(load: Load, records_before: int, turn_s: float) -> Experiment:
+    """Return the experiment of a load that writes into a log with much data; each turn adds to the log."""
+    job = replace(load.job, topic="measured")
+
+    def prepare(side: Side, folder: Path) -> None:
+        before = replace(job, records=records_before)
+        with MeasuredBroker(folder / "data", environment=side.environment) as broker:
+            partitions.create_topics(broker, [job.topic], job.partitions)
+            load.run(side, broker, before)
+
+    def turn(side: Side, folder: Path) -> Results:
+        with MeasuredBroker(folder / "data", environment=side.environment) as broker:
+            outcome, used_s = load.measure(side, broker, job)
+        return {"stored": Measurement(outcome.records_per_s, used_s)}
+
+    case = Case("stored", "records/s", is_rate=True)
+    return Experiment("W11", "stored", [case], turn, turn_s, load.needs(), prepare, prepare_s=5.0)
+
+
+def recovery(size_bytes: int) -> Experiment:
+    """Return the experiment of a start after kill -9, with unflushed batches of one record."""
+    case = Case("start after kill -9", "s")
+
+    def turn(side: Side, folder: Path) -> Results:
+        with MeasuredBroker(folder / "data", environment=side.environment) as broker:
+            partitions.write_small_batches(broker, size_bytes)
+            broker.kill()
+            broker.__enter__()
+            broker.kill()
+            return {case.name: Measurement(broker.ready_s)}
+
+    return Experiment("recovery", "recovery", [case], turn, 5.0)
+
+
+def compaction(megabytes: int) -> Experiment:
+    """Return the experiment of the log cleaner: MB/s, and the CPU of broker and cleaner."""
+    case = Case("cleaner", "MB/s", is_rate=True)
+
+    def turn(side: Side, folder: Path) -> Results:
+        from bench.compare.cleaner import measure_cleaner  # noqa: PLC0415 - it needs confluent-kafka
+
+        return {case.name: measure_cleaner(side, folder, megabytes)}
+
+    return Experiment("compaction", "compaction", [case], turn, 8.0)
+
+
 def experiments(share: float = 1.0) -> Iterator[Experiment]:
     """Return all experiments by default, in order.
 
@@ -279,6 +325,7 @@ def experiments(share: float = 1.0) -> Iterator[Experiment]:
         yield loaded("W4", "confluent", Load("confluent", Job("produce", records(4_000_000))), 6.0)
     for mode in ("records", "arrow"):
         yield read("W8", mode, Load(mode, Job("consume", records(10_000_000))), 6.0)
+    yield stored(Load("many", Job("produce", records(2_000_000))), records(10_000_000), 3.0)
     yield loaded("W9", "both", Load("", Job("both", records(4_000_000))), 5.0)
     job = Job("latency", records(40_000), rate=LATENCY_RATE)
     yield loaded("W12", "p50", Load("", job), 8.0)
@@ -287,6 +334,9 @@ def experiments(share: float = 1.0) -> Iterator[Experiment]:
     yield commits(COMMITTING_S * share)
     yield start()
     yield memory(records(2_000_000))
+    yield recovery(round(100_000_000 * share))
+    if find_spec("confluent_kafka"):
+        yield compaction(max(10, round(100 * share)))
     yield many_partitions(*((partitions.TOPICS, partitions.PARTITIONS_EACH) if share == 1 else (2, 5)))
 
 

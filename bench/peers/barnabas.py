@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.peers.server import KafkaServer
@@ -23,7 +24,11 @@ class Barnabas(KafkaServer):
 
     def launch(self) -> ServerProcess:
         command = [*COMMAND, "up", "--port", str(self.port), "--data", str(self._data)]
-        return ServerProcess(command, self.folder / "log", environment_without_settings())
+        return ServerProcess(command, self.folder / "log", self.environment())
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the environment of the broker."""
+        return environment_without_settings()
 
     def version(self) -> str:
         return f"{own_version()}, Python {platform.python_version()}"
