@@ -1,5 +1,5 @@
-# What `import barnabas` offers, and where each name lives. This is the only list of it: type checkers read it as it is,
-# and `__init__.py` reads it to import each name when it is first used. One name a line.
+# The public names, for type checkers. `__init__.py` has the same names in the same modules, and imports each on first
+# use.
 
 from barnabas.client.admin import Admin as Admin
 from barnabas.client.admin import AsyncAdmin as AsyncAdmin
