@@ -13,7 +13,7 @@ import pytest
 from barnabas import Admin
 from barnabas.client.admin.topics import PartitionDescription
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from tests.conftest import BrokerProcess
 from tests.interop.reading import wait_until
 from tests.interop.zookeeper import new_chroot, start_servers
@@ -99,7 +99,7 @@ class Cluster:
             try:
                 with Admin(bootstrap) as admin:
                     found = admin.describe_topics([topic])[0].partitions
-            except KafkaError as error:
+            except ApiError as error:
                 if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
             return bool(found)

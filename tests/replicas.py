@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.records import BatchBuilder
 from barnabas.records.header import iter_headers
 from barnabas.storage import Log
@@ -32,12 +32,12 @@ class LedTopics:
 
     def name_of(self, topic_id: bytes) -> str:
         if topic_id != TOPIC_ID.bytes:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
         return TOPIC
 
     def partition(self, _name: str, number: int) -> LeaderReplica:
         if number not in self.partitions:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led by another broker")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led by another broker")
         return self.partitions[number]
 
 

@@ -27,6 +27,15 @@ _NAMES_IN = {
     "barnabas.client.admin.topics": ("PartitionDescription", "TopicDescription"),
     "barnabas.client.consumer.async_consumer": ("AsyncConsumer",),
     "barnabas.client.consumer.consumer": ("Consumer",),
+    "barnabas.client.interceptors": (
+        "ClientContext",
+        "ConsumerInterceptor",
+        "FetchedBatch",
+        "ProducerInterceptor",
+        "ProducerRecord",
+        "SendBatch",
+        "SentBatch",
+    ),
     "barnabas.client.producer.async_producer": ("AsyncProducer",),
     "barnabas.client.producer.delivery": ("Deliveries", "Delivery"),
     "barnabas.client.producer.producer": ("Producer",),
@@ -41,7 +50,7 @@ _NAMES_IN = {
         "DisconnectedError",
         "ErrorCode",
         "FencedError",
-        "KafkaError",
+        "ApiError",
         "SchemaRegistryError",
         "SerializationError",
         "TimedOutError",
@@ -63,10 +72,16 @@ _NAMES_IN = {
 }
 _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names}
 
+_RENAMED = {"KafkaError": "ApiError"}
+
 
 def __getattr__(name: str) -> object:
     if name == "__all__":
         return [*_MODULE_OF, "__version__"]
+    if name in _RENAMED:
+        errors = importlib.import_module("barnabas.errors")
+        errors.warn_of_old_name(__name__, name)
+        return getattr(errors, _RENAMED[name])
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULE_OF[name]), name)

@@ -27,6 +27,7 @@ from barnabas.client.producer.delivery import Deliveries as Deliveries
 from barnabas.client.producer.delivery import Delivery as Delivery
 from barnabas.client.producer.producer import Producer as Producer
 from barnabas.client.streams import MessageStream as MessageStream
+from barnabas.errors import ApiError as ApiError
 from barnabas.errors import BarnabasError as BarnabasError
 from barnabas.errors import BufferFullError as BufferFullError
 from barnabas.errors import ClosedError as ClosedError
@@ -36,7 +37,6 @@ from barnabas.errors import DeserializationError as DeserializationError
 from barnabas.errors import DisconnectedError as DisconnectedError
 from barnabas.errors import ErrorCode as ErrorCode
 from barnabas.errors import FencedError as FencedError
-from barnabas.errors import KafkaError as KafkaError
 from barnabas.errors import SchemaRegistryError as SchemaRegistryError
 from barnabas.errors import SerializationError as SerializationError
 from barnabas.errors import TimedOutError as TimedOutError
@@ -57,5 +57,7 @@ from barnabas.serialization.protobuf import ProtobufSerializer as ProtobufSerial
 from barnabas.serialization.registry_client import Schema as Schema
 from barnabas.serialization.registry_client import SchemaReference as SchemaReference
 from barnabas.serialization.registry_client import SchemaRegistry as SchemaRegistry
+
+KafkaError = ApiError  # the old name, for one release
 
 __version__: str

@@ -1,13 +1,14 @@
 """Every error that Barnabas raises, and every error code of the wire protocol.
 
-One tree: all are `BarnabasError`, and each says by `retriable` whether doing the same again may succeed.
-`KafkaError` carries a code of the protocol; the others are raised on this side of the wire. The codes and
-which of them are retriable are those of Apache Kafka.
+One tree: all are `BarnabasError`, and `retriable` says whether the same call may succeed later. `ApiError` carries a
+code of the protocol, which one side returns to the other; the other errors stay on their side. The codes, and which of
+them are retriable, are those of Apache Kafka.
 """
 
 from __future__ import annotations
 
 import enum
+import warnings
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -228,8 +229,8 @@ class RetriableError(BarnabasError):
         return True
 
 
-class KafkaError(BarnabasError):
-    """A broker answered with an error code.
+class ApiError(BarnabasError):
+    """An error code of the protocol: a client raises the code that a broker returned, a broker the code to return.
 
     :param code: what is wrong, as the protocol says it.
     :param reason: what is wrong, in words; empty where the code alone says it.
@@ -237,10 +238,10 @@ class KafkaError(BarnabasError):
 
     `message` is subject and reason.
 
-    >>> error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, subject="topic 'clicks'")
+    >>> error = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, subject="topic 'clicks'")
     >>> str(error), error.retriable, error.reason
     ("UNKNOWN_TOPIC_OR_PARTITION: topic 'clicks'", True, '')
-    >>> str(KafkaError(ErrorCode.INVALID_CONFIG, "retention.ms is 'x'", subject="topic 'clicks'"))
+    >>> str(ApiError(ErrorCode.INVALID_CONFIG, "retention.ms is 'x'", subject="topic 'clicks'"))
     "INVALID_CONFIG: topic 'clicks': retention.ms is 'x'"
     """
 
@@ -255,12 +256,12 @@ class KafkaError(BarnabasError):
     def about(cls, code: ErrorCode | int, subject: str, advice: str = "") -> Self:
         """Return the error for a subject; advice goes on with its sentence, and says what is wrong.
 
-        >>> KafkaError.about(ErrorCode.NON_EMPTY_GROUP, "group 'ctr'", " has members; stop them first").reason
+        >>> ApiError.about(ErrorCode.NON_EMPTY_GROUP, "group 'ctr'", " has members; stop them first").reason
         "group 'ctr' has members; stop them first"
         """
         return cls(code, f"{subject}{advice}") if advice else cls(code, subject=subject)
 
-    def __reduce__(self) -> tuple[type[KafkaError], tuple[ErrorCode, str, str]]:
+    def __reduce__(self) -> tuple[type[ApiError], tuple[ErrorCode, str, str]]:
         return type(self), (self.code, self.reason, self.subject)
 
     @property
@@ -301,7 +302,7 @@ class UnavailableError(ConfigurationError):
         return True
 
 
-class DisconnectedError(RetriableError):
+class DisconnectedError(RetriableError, ConnectionError):
     """The connection ended before the answer came. The request may or may not have been carried out."""
 
 
@@ -373,6 +374,23 @@ class DeserializationError(BarnabasError):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} at offset {self.offset}: {self.message}"
+
+
+RENAMED = {"KafkaError": "ApiError"}
+"""Old names that stay for one release; docs/api-stability.md says how long."""
+
+
+def warn_of_old_name(module: str, name: str) -> None:
+    """Warn the module that reads an old name of `module`."""
+    message = f"{module}.{name} is now {module}.{RENAMED[name]}; the old name goes with version 0.3"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+
+
+def __getattr__(name: str) -> object:
+    if name not in RENAMED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_of_old_name(__name__, name)
+    return globals()[RENAMED[name]]
 
 
 def reason_of(error: BaseException, otherwise: str = "") -> str:

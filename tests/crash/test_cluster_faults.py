@@ -20,7 +20,7 @@ import barnabas
 from barnabas.coordination import paths
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.coordination.zookeeper.tree import ZooKeeperTree
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP
 from tests.cluster import Cluster
 from tests.crash.test_broker_kill import (
@@ -338,7 +338,7 @@ def test_retention_goes_past_a_follower_that_is_away_and_under_readers(cluster: 
         wait_until(lambda: told[leader].greatest > 130, "too many records are gone, also some that the follower lacks")
         late.assign([(topic, 0)])
         late.seek((topic, 0), 120)
-        with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
+        with pytest.raises(ApiError, match="OFFSET_OUT_OF_RANGE"):
             wait_until(lambda: late.poll(timeout_s=0.1), "what is gone is refused")
         cluster.go_on(away)
         fill(cluster, topic, 100)

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import confluent_kafka
 
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.testing.history import History, Outcome, Send, outcome_of
 from tests.faults.telling import where
 
@@ -329,7 +329,7 @@ def outcome_of_foreign(error: confluent_kafka.KafkaError) -> Outcome:
     Its own errors are negative, such as that of a message that was not acknowledged in time: it may have been sent
     before, so nobody knows. A broker's refusal is what it is for our producer.
     """
-    return outcome_of(KafkaError(error.code(), error.str())) if error.code() > 0 else Outcome.INFO
+    return outcome_of(ApiError(error.code(), error.str())) if error.code() > 0 else Outcome.INFO
 
 
 def all_stopped(clients: Sequence[ForeignClient]) -> None:

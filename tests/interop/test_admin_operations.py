@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import barnabas
-from barnabas import ConfigSource, ErrorCode, KafkaError, TopicPartition
+from barnabas import ApiError, ConfigSource, ErrorCode, TopicPartition
 from tests.interop.clients.neutral import Membership
 from tests.interop.reading import Member, wait_until
 
@@ -57,10 +57,10 @@ def test_group_with_a_member_is_described(bootstrap, admin, topic, group):
         assert listed not in admin.list_groups(states=["Empty"])
         assert admin.list_groups(types=["share"]) == []
         assert found.coordinator in admin.brokers()
-        with pytest.raises(KafkaError, match="has members; stop them first") as refused:
+        with pytest.raises(ApiError, match="has members; stop them first") as refused:
             admin.delete_group(group)
         assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
-        with pytest.raises(KafkaError) as refused:
+        with pytest.raises(ApiError) as refused:
             admin.delete_group_offsets(group, [(topic, 0)])
         assert refused.value.code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
@@ -88,10 +88,10 @@ def test_group_of_offsets_alone_is_deleted_step_by_step(admin, topic, group):
 
 
 def test_groups_that_do_not_exist_are_refused(admin):
-    with pytest.raises(KafkaError, match="group 'nobody' does not exist") as refused:
+    with pytest.raises(ApiError, match="group 'nobody' does not exist") as refused:
         admin.delete_group("nobody")
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
-    with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+    with pytest.raises(ApiError, match="GROUP_ID_NOT_FOUND"):
         admin.delete_group_offsets("nobody", [("t", 0)])
 
 
@@ -99,9 +99,9 @@ def test_topic_grows_and_does_not_shrink(admin, topic):
     admin.create_topic(topic)
     admin.add_partitions(topic, 3)
     assert len(admin.describe_topics([topic])[0].partitions) == 3
-    with pytest.raises(KafkaError, match="INVALID_PARTITIONS"):
+    with pytest.raises(ApiError, match="INVALID_PARTITIONS"):
         admin.add_partitions(topic, 2)
-    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+    with pytest.raises(ApiError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         admin.add_partitions("nothing", 2)
 
 
@@ -121,10 +121,10 @@ def test_settings_of_a_topic_are_shown_set_and_unset(admin, topic):
 
 def test_settings_that_cannot_be_are_refused_and_nothing_changes(admin, topic):
     admin.create_topic(topic)
-    with pytest.raises(KafkaError, match="INVALID_CONFIG"):
+    with pytest.raises(ApiError, match="INVALID_CONFIG"):
         admin.alter_config(topic, to_set={"retention.ms": "5000", "no.such": "1"})
     assert admin.describe_config(topic)["retention.ms"].is_default
-    with pytest.raises(KafkaError, match="there is no topic 'nothing'"):
+    with pytest.raises(ApiError, match="there is no topic 'nothing'"):
         admin.describe_config("nothing")
     with pytest.raises(barnabas.ConfigurationError, match="whose settings"):
         admin.describe_config()
@@ -136,7 +136,7 @@ def test_settings_of_a_group_are_set_and_shown(admin, group):
     admin.alter_config(group=group, to_set={name: "50000"})
     found = admin.describe_config(group=group)[name]
     assert (found.value, found.source, found.default) == ("50000", ConfigSource.GROUP, "45000")
-    with pytest.raises(KafkaError, match=r"there is no group setting 'retention\.ms'"):
+    with pytest.raises(ApiError, match=r"there is no group setting 'retention\.ms'"):
         admin.alter_config(group=group, to_set={"retention.ms": "1"})
     admin.alter_config(group=group, to_unset=[name])
     assert admin.describe_config(group=group)[name].is_default
@@ -147,7 +147,7 @@ def test_settings_of_a_group_are_set_and_shown(admin, group):
 def test_settings_of_a_broker_are_shown_and_cannot_be_changed(admin):
     found = admin.describe_config(broker=0)["group.min.session.timeout.ms"]
     assert (found.value, found.source, found.is_read_only) == ("500", ConfigSource.STATIC_BROKER, True)
-    with pytest.raises(KafkaError, match="INVALID_REQUEST"):
+    with pytest.raises(ApiError, match="INVALID_REQUEST"):
         admin.alter_config(broker=0, to_set={"num.partitions": "2"})
 
 
@@ -158,7 +158,7 @@ def test_records_before_an_offset_are_deleted(bootstrap, admin, topic):
             producer.send_many(topic, [b"x"] * 5, partition=partition)
     assert admin.delete_records({(topic, 0): 3, (topic, 1): -1}) == {(topic, 0): 3, (topic, 1): 5}
     assert admin.beginning_offsets([(topic, 0), (topic, 1)]) == {(topic, 0): 3, (topic, 1): 5}
-    with pytest.raises(KafkaError, match="offset 9 lies behind its end"):
+    with pytest.raises(ApiError, match="offset 9 lies behind its end"):
         admin.delete_records({(topic, 0): 9})
     assert admin.delete_records({}) == {}
 

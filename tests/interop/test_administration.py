@@ -14,7 +14,7 @@ from aiokafka.admin.config_resource import ConfigResource as AiokafkaConfigResou
 from aiokafka.admin.config_resource import ConfigResourceType as AiokafkaConfigResourceType
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from tests.interop.clients.asyncio_kafka import Aiokafka, AiokafkaAdmin
 from tests.interop.clients.neutral import Event, Membership
 from tests.interop.conftest import CLIENTS
@@ -62,7 +62,7 @@ class ConfluentOperator:
         try:
             self._admin.delete_consumer_groups([group])[group].result(TIMEOUT_S)
         except confluent_kafka.KafkaException as error:
-            raise KafkaError(error.args[0].code()) from error
+            raise ApiError(error.args[0].code()) from error
 
     def close(self) -> None:
         """It has nothing to close."""
@@ -92,7 +92,7 @@ class KafkaPythonOperator:
     def delete_group(self, group: str) -> None:
         outcome = self._admin.delete_groups([group])[group]
         if outcome == "NonEmptyGroupError":
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         assert outcome == "OK"
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ def test_settings_of_a_topic_are_told_changed_and_obeyed(bootstrap, operator, to
         producer.produce(topic, [Event(bytes(10_000))])
         operator.change_setting(topic, "max.message.bytes", "5000")
         assert operator.setting(topic, "max.message.bytes") == "5000"
-        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+        with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
             producer.produce(topic, [Event(bytes(10_000))])
 
 
@@ -189,7 +189,7 @@ def test_a_group_is_deleted_when_it_has_no_members(bootstrap, operator, topic, g
         producer.produce(topic, [Event(b"")] * 10)
     with contextlib.closing(CLIENTS[0].consumer(bootstrap, topic, Membership(group=group))) as consumer:
         read(consumer, 10)
-        with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
+        with pytest.raises(ApiError, match="NON_EMPTY_GROUP"):
             operator.delete_group(group)
     assert group in operator.groups()
     operator.delete_group(group)

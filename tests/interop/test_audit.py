@@ -17,7 +17,7 @@ from barnabas.audit.events import MonitoringEvent
 from barnabas.audit.findings import Kind
 from barnabas.cli.audit import audit as command
 from barnabas.client.audit.event_log import count_stored, read_events, topic_ranges
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.model import TopicPartition
 from barnabas.records import iter_headers
 from barnabas.records.header import stamp
@@ -234,7 +234,7 @@ def test_flush_of_an_asynchronous_producer_tells_the_audit_and_does_not_fail_wit
 
 def test_topic_that_does_not_exist_and_two_topics_are_refused(broker: BrokerProcess) -> None:
     result = CliRunner().invoke(command, ["nothing", "-b", broker.bootstrap])
-    assert isinstance(result.exception, KafkaError)
+    assert isinstance(result.exception, ApiError)
     assert "nothing" in str(result.exception)
     result = CliRunner().invoke(command, ["one", "two", "-b", broker.bootstrap])
     assert result.exit_code == 2

@@ -178,7 +178,7 @@ def test_what_is_no_column_of_bytes_is_refused_by_name(broker, topic):
             producer.send_arrow(topic, table, timestamp="value")
         with pytest.raises(TypeError, match=r"takes Arrow data .* not list"):
             producer.send_arrow(topic, [b"a"])
-        with pytest.raises(barnabas.KafkaError, match="MESSAGE_TOO_LARGE"):
+        with pytest.raises(barnabas.ApiError, match="MESSAGE_TOO_LARGE"):
             producer.send_arrow(topic, pa.array([b"x" * 2_000_000]))
         with pytest.raises(barnabas.ConfigurationError, match="partitions 0 to 2"):
             producer.send_arrow(topic, table, partition=3)

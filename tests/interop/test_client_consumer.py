@@ -222,7 +222,7 @@ def test_an_offset_that_is_gone_is_reset_or_reported(broker, filled):
     with barnabas.Consumer(broker.bootstrap, auto_offset_reset="none") as consumer:
         consumer.assign([tp])
         consumer.seek(tp, 5_000)
-        with pytest.raises(barnabas.KafkaError, match=r"OFFSET_OUT_OF_RANGE.*auto_offset_reset"):
+        with pytest.raises(barnabas.ApiError, match=r"OFFSET_OUT_OF_RANGE.*auto_offset_reset"):
             consumer.poll(timeout_s=60)
         consumer.seek(tp, 99)
         assert poll_until(consumer, 1)[0].offset == 99
@@ -370,7 +370,7 @@ def test_who_does_not_poll_in_time_loses_its_partitions_and_is_told(broker, fill
         consumer.poll(timeout_s=60)
         membership = consumer._core.state.membership
         wait_for(lambda: membership.lost)
-        with pytest.raises(barnabas.KafkaError, match="max_poll_interval_ms"):
+        with pytest.raises(barnabas.ApiError, match="max_poll_interval_ms"):
             consumer.commit()
         assert poll_until(consumer, 400)
 
@@ -505,7 +505,7 @@ def test_an_iteration_goes_on_after_an_error(broker, filled):
     with barnabas.Consumer(broker.bootstrap, auto_offset_reset="none") as consumer:
         consumer.assign([(filled, 0)])
         for _ in range(2):
-            with pytest.raises(barnabas.KafkaError, match="OFFSET_OUT_OF_RANGE"):
+            with pytest.raises(barnabas.ApiError, match="OFFSET_OUT_OF_RANGE"):
                 next(iter(consumer))
         consumer.seek((filled, 0), 7)
         assert next(iter(consumer)).offset == 7

@@ -11,7 +11,7 @@ import pytest
 
 import barnabas
 from barnabas import OffsetAndMetadata, TopicPartition
-from barnabas.errors import ErrorCode, FencedError, KafkaError
+from barnabas.errors import ApiError, ErrorCode, FencedError
 from tests.interop.clients.asyncio_kafka import Aiokafka
 from tests.interop.clients.confluent import ConfluentKafka
 from tests.interop.clients.kafka_python import KafkaPython
@@ -355,7 +355,7 @@ def test_who_polls_too_late_has_lost_its_partitions_and_reads_again(bootstrap, t
         wait_until(lambda: consumer.poll(timeout_s=0.1), "records")
         membership = consumer._core.state.membership
         wait_until(lambda: membership.lost, "the member to leave")
-        with pytest.raises(KafkaError, match="max_poll_interval_ms") as refused:
+        with pytest.raises(ApiError, match="max_poll_interval_ms") as refused:
             consumer.commit()
         assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
         # What was handed out and not committed comes again.

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import barnabas
 from barnabas.cli.audit import audit as command
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.records import iter_headers
 from tests.conftest import BrokerProcess
 from tests.interop.reading import wait_until
@@ -68,7 +68,7 @@ def there(bootstrap: str) -> int:
         places = [(f"a-{TOPIC}", each) for each in range(PARTITIONS)]
         try:
             return sum(admin.end_offsets(places).values()) if f"a-{TOPIC}" in admin.list_topics() else 0
-        except KafkaError:
+        except ApiError:
             return 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import OffsetAndMetadata
 from tests.interop.clients.neutral import Client, Consumer, Event, Membership, Place
 from tests.interop.conftest import CLIENTS
@@ -104,7 +104,7 @@ def test_what_one_client_commits_with_metadata_every_client_sees(bootstrap, clie
 def test_metadata_that_is_too_long_is_refused(bootstrap, client, filled_topic, group) -> None:
     with member_of(client, bootstrap, filled_topic, group) as consumer:
         consumer.commit({0: OffsetAndMetadata(5, "x" * (METADATA_BYTES_MAX - 1))})
-        with pytest.raises(KafkaError) as refused:
+        with pytest.raises(ApiError) as refused:
             consumer.commit({0: OffsetAndMetadata(6, "x" * (METADATA_BYTES_MAX + 1))})
         assert refused.value.code == ErrorCode.OFFSET_METADATA_TOO_LARGE
         committed = consumer.committed(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from tests.interop.clients.neutral import Client, Event, Place, Received, Sending
 from tests.interop.conftest import CLIENTS
 from tests.interop.reading import read_topic
@@ -114,7 +114,7 @@ def test_a_message_over_the_limit_is_refused_and_the_next_taken(bootstrap, clien
     our_admin.create_topic(topic, config={"max.message.bytes": "10000"})
     producer = client.producer(bootstrap)
     producer.produce(topic, [Event(bytes(9_000))])
-    with pytest.raises(KafkaError) as refused:
+    with pytest.raises(ApiError) as refused:
         producer.produce(topic, [Event(bytes(11_000))])
     assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
     assert producer.produce(topic, [Event(b"small")]) == [Place(0, 1)]

@@ -19,7 +19,7 @@ from barnabas.broker.acknowledgements import Waiter, refused
 from barnabas.broker.broker import Broker
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Acks
 from barnabas.records import read_records
 from barnabas.records.header import Buffer
@@ -33,7 +33,7 @@ SHARE = 0.1
 """So many batches are refused, or not acknowledged."""
 WAITS_S = 0.005
 """For the acknowledgement, so that more batches come meanwhile."""
-NOT_NOW = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not now")
+NOT_NOW = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not now")
 PATIENT_S = 240.0
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from tests.interop.clients.neutral import Client, Consumer, Event, Membership, Place, Received, Sending
 from tests.interop.conftest import CLIENTS
 from tests.interop.flowing import PARTITIONS, Flow, numbers_seen
@@ -59,7 +59,7 @@ def poll_for(consumer: Consumer, duration_s: float) -> list[Received]:
     while time.monotonic() < deadline:
         try:
             received += consumer.poll(POLL_S)
-        except KafkaError as error:
+        except ApiError as error:
             if error.code not in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}:
                 raise
     return received

@@ -26,7 +26,7 @@ def process(bootstrap: str, tmp_path: Path) -> Iterator[RegistryProcess]:
 
 
 def refusal(producer: barnabas.Producer, value: bytes) -> str:
-    with pytest.raises(barnabas.KafkaError) as refused:
+    with pytest.raises(barnabas.ApiError) as refused:
         producer.send("clicks", value).result()
     assert refused.value.code is barnabas.ErrorCode.INVALID_RECORD
     return str(refused.value)

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812  as all of Spark's users ca
 import barnabas.spark
 from barnabas import Admin, Consumer, Producer
 from barnabas.cli.audit import audit as command
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.mirror import partition_copy
 from barnabas.mirror.mirror import Mirror, MirrorConfig
 from barnabas.mirror.rewriting import Piece, piece_of
@@ -53,7 +53,7 @@ def stored(bootstrap: str) -> int:
     with Admin(bootstrap) as admin:
         try:
             return sum(admin.end_offsets(PLACES).values()) if TOPIC in admin.list_topics() else 0
-        except KafkaError:
+        except ApiError:
             return 0
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records import Compression, Record
 from barnabas.storage import Log, LogConfig
@@ -107,7 +107,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         identity = {"producer_id": producer, "producer_epoch": 0}
         info = self.log.append(keyed_batch(records, base_sequence=first, **identity), 0)
         assert (info.duplicate, info.base_offset) == (True, base_offset)
-        with pytest.raises(KafkaError) as refused:
+        with pytest.raises(ApiError) as refused:
             self.log.append(keyed_batch(records, base_sequence=first + len(records) + 1, **identity), 0)
         assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from barnabas.client.consumer.steps import FOREVER_S, Commit, Join, Leave
-from barnabas.errors import BarnabasError, ClosedError, DisconnectedError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ClosedError, DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
 from tests.consumer_core import TOPIC, Call, Scene
 from tests.searches import examples
@@ -26,8 +26,8 @@ PARTITIONS = 2
 SHARES = st.sets(st.integers(0, PARTITIONS - 1))
 TROUBLE = [
     DisconnectedError("gone"),
-    KafkaError(ErrorCode.NOT_COORDINATOR),
-    KafkaError(ErrorCode.REBALANCE_IN_PROGRESS),
+    ApiError(ErrorCode.NOT_COORDINATOR),
+    ApiError(ErrorCode.REBALANCE_IN_PROGRESS),
 ]
 
 

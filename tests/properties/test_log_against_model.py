@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression, read_header, read_records
 from barnabas.storage import Log, LogConfig
@@ -179,7 +179,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(offset=st.integers(-5, -1) | st.integers(1, 5))
     def read_out_of_range(self, offset: int) -> None:
-        with pytest.raises(KafkaError) as caught:
+        with pytest.raises(ApiError) as caught:
             self.log.read((self.start if offset < 0 else self.end) + offset, 100, self.end)
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 

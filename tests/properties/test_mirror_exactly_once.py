@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.mirror.errors import ForeignBatchError
 from barnabas.mirror.looking import Ends, Look
 from barnabas.mirror.offset_map import OffsetMap
@@ -143,7 +143,7 @@ class Mirror:
         outgoing, sender = self.sent.popleft()
         try:
             offset = -1 if refused else self.target.produce(bytes(outgoing.batch))
-        except KafkaError:
+        except ApiError:
             offset = -1
         if not answered or sender is not self.copy or not sender.is_under_way(outgoing):
             return

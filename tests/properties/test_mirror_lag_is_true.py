@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.clock import ManualClock
-from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, DisconnectedError, ErrorCode
 from barnabas.mirror.errors import MirrorError
 from barnabas.mirror.events import Told
 from barnabas.mirror.ledger import PartitionMark
@@ -99,7 +99,7 @@ class Log:
 
     def fetch(self, offset: int, count: int) -> bytes:
         if not self.start <= offset <= self.end:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
         return b"".join([batch for batch in self.batches if read_header(batch).next_offset > offset][:count])
 
     @property
@@ -173,7 +173,7 @@ class Cluster:
         answer.high_watermark = log.end
         try:
             answer.records = log.fetch(part.fetch_offset, 3)
-        except KafkaError as error:
+        except ApiError as error:
             answer.error_code = error.code
         return answer
 
@@ -196,7 +196,7 @@ class Cluster:
         try:
             known = log.states.check(read_header(batch), 0)
             answer.base_offset = log.append(batch) if known is None else known.base_offset
-        except KafkaError as error:
+        except ApiError as error:
             answer.error_code = error.code
 
 
@@ -224,7 +224,7 @@ class Side:
 
     async def check_topic(self, _topic: str, topic_id: bytes) -> None:
         if topic_id != self.cluster.topic_id:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class Ledger:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.records.scan import BATCHES_KEPT
@@ -164,13 +164,13 @@ class ReplicasMachine(RuleBasedStateMachine):
             return  # its batches were deleted here, and not forgotten: until a restart
         is_next = not own or self.is_next(batch, own[-1].sent)
         (outcome,) = leader.log.append_all([batch.build()], self.leader_epoch)
-        if isinstance(outcome, KafkaError) and outcome.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        if isinstance(outcome, ApiError) and outcome.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             # Nothing is known of the producer, which sends again what was not acknowledged.
             assert not own
             assert batch.sequence
             (outcome,) = leader.log.append_all([batch.build()], self.leader_epoch)
         if not isinstance(outcome, AppendInfo):
-            assert isinstance(outcome, KafkaError)
+            assert isinstance(outcome, ApiError)
             assert outcome.code in {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH}
             assert batch not in [each.sent for each in own[-BATCHES_KEPT:]]
             assert not is_next

@@ -23,7 +23,7 @@ from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import Acks, Node, TopicPartition
 from barnabas.net.dialer import dial
 from barnabas.net.limits import Limits
@@ -39,7 +39,7 @@ PARTITIONS = 3
 STEPS = 60
 BROKER_EPOCH = 9
 CONFIG = topic_config(BrokerConfig(), {"segment.bytes": "20000"})
-RESIGNED = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch")
+RESIGNED = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch")
 
 
 class OneBroker:

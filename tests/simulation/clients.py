@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ClientConfig
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import Acks, TopicPartition
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -81,7 +81,7 @@ class SimulatedClient:
         if leader is None:
             leader = (await self.cluster.refresh()).leader(place)
         if leader is None:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{place} has no leader")
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{place} has no leader")
         return leader
 
     async def offset_of(self, place: TopicPartition, which: int) -> int:
@@ -95,7 +95,7 @@ class SimulatedClient:
         answer = await self.cluster.send(leader, request)
         found = answer.topics[0].partitions[0]
         if found.error_code:
-            raise KafkaError(found.error_code)
+            raise ApiError(found.error_code)
         if which == LATEST:
             self.simulated.on_end_told(self.name, place, found.offset)
         return int(found.offset)
@@ -166,7 +166,7 @@ class SimulatedSender(SimulatedClient):
                 answer = await self.cluster.send(leader, request, version_max=version_max)
                 part = answer.responses[0].partition_responses[0]
                 if part.error_code:
-                    raise KafkaError(part.error_code)
+                    raise ApiError(part.error_code)
             except BarnabasError as error:
                 reason = str(error)
                 if not error.retriable:
@@ -203,7 +203,7 @@ class SimulatedSender(SimulatedClient):
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         answer = await self.cluster.ask(channel, request)
         if answer.error_code:
-            raise KafkaError(answer.error_code)
+            raise ApiError(answer.error_code)
         return answer.producer_id, answer.producer_epoch
 
 
@@ -294,10 +294,10 @@ class SimulatedReader(SimulatedClient):
         started = self._history.now()
         answer = await self.cluster.send(leader, request, version_max=VERSION_MAX)
         if answer.error_code:
-            raise KafkaError(answer.error_code)
+            raise ApiError(answer.error_code)
         found = answer.responses[0].partitions[0]
         if found.error_code:
-            raise KafkaError(found.error_code)
+            raise ApiError(found.error_code)
         records: list[Record] = []
         data = memoryview(found.records or b"")
         for position, header in iter_headers(data):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from barnabas.client.committed_offsets import committed_offsets
-from barnabas.errors import BarnabasError, KafkaError
+from barnabas.errors import ApiError, BarnabasError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas.protocol.messages.offset_commit import (
@@ -70,7 +70,7 @@ class Committer(SimulatedClient):
         request = OffsetCommitRequest(group_id=self.name, topics=[topic])
         answer = await self.cluster.ask_coordinator(self.name, request, version_max=COMMIT_VERSION_MAX)
         if code := answer.topics[0].partitions[0].error_code:
-            raise KafkaError(code)
+            raise ApiError(code)
 
 
 class Groups(Workload):
@@ -129,7 +129,7 @@ class Groups(Workload):
             group = answer.groups[0]
             if group.error_code:
                 asker.cluster.forget_coordinator(GROUP)
-                raise KafkaError(group.error_code)
+                raise ApiError(group.error_code)
             self._last = group.group_state, len(group.members)
             return bool(self._last == ("Stable", len(self._members)))
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.storage import Log
 from tests.simulation.clients import EARLIEST, SimulatedClient, SimulatedProducer, SimulatedReader
@@ -36,7 +36,7 @@ class LateReader(SimulatedReader):
         """Fetch once, from where there is something."""
         try:
             await self.fetch()
-        except KafkaError as error:
+        except ApiError as error:
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._begin_again()
             else:

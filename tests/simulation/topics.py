@@ -13,7 +13,7 @@ from typing import Any
 
 from barnabas.coordination import paths
 from barnabas.coordination.values import decode_config
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -110,7 +110,7 @@ class TopicAdmin(SimulatedClient):
         """Ask until the answer is one that is right.
 
         :raises UnsureError: an attempt had no answer.
-        :raises KafkaError: no attempt was taken.
+        :raises ApiError: no attempt was taken.
         """
         code = ErrorCode.NONE
         for _ in range(TRIES):
@@ -124,7 +124,7 @@ class TopicAdmin(SimulatedClient):
             if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR):
                 raise UnsureError(f"{what}: {code.name}")
             await self.again()
-        raise KafkaError(code, f"{what} of {self._topic} was refused")
+        raise ApiError(code, f"{what} of {self._topic} was refused")
 
     async def _any(self, request: object, version_max: int | None = None) -> Any:
         while True:
@@ -151,7 +151,7 @@ class TopicAdmin(SimulatedClient):
         # Whoever is asked may not know of the deletion yet.
         try:
             made = await self._sure(ask, {ErrorCode.NONE}, "the making")
-        except KafkaError as error:
+        except ApiError as error:
             raise UnsureError(str(error)) from error
         self._lives += 1
         life = self.life = TopicLife(self._topic, self._lives, made.topic_id, partitions)

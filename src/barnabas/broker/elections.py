@@ -19,7 +19,7 @@ from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.net.dialer import Connection
 from barnabas.protocol.messages.elect_leaders import (
@@ -35,7 +35,7 @@ LOOK_S = 0.02
 KNOWN_S = 5.0
 """The longest wait for that."""
 
-Outcome = KafkaError | None
+Outcome = ApiError | None
 Connect = Callable[[int], Awaitable[Connection]]
 """Connects to the broker with this id, where it serves other brokers."""
 
@@ -64,7 +64,7 @@ class Elections:
         async for where in self._turns.each(wanted):
             try:
                 by_broker.setdefault(self._who_can(where, kind), []).append(where)
-            except KafkaError as error:
+            except ApiError as error:
                 outcomes[where] = error
         for broker_id, some in by_broker.items():
             if broker_id == self._broker_id:
@@ -80,18 +80,18 @@ class Elections:
         async for where in self._turns.each(wanted):
             try:
                 broker_id = self._who_can(where, kind)
-            except KafkaError as error:
+            except ApiError as error:
                 outcomes[where] = error
                 continue
             if broker_id == self._broker_id:
                 own.append(where)
             else:
                 message = f"{where}: broker {broker_id} has to do it"
-                outcomes[where] = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+                outcomes[where] = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
         try:
             await (self._claim(own) if kind == UNCLEAN_ELECTION else self._hand_on(own))
         except BarnabasError as error:
-            return outcomes | dict.fromkeys(own, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+            return outcomes | dict.fromkeys(own, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
         async for where in self._turns.each(own):
             outcomes[where] = self._why_not(where, kind)
         return outcomes
@@ -101,12 +101,12 @@ class Elections:
     def _who_can(self, where: TopicPartition, kind: int) -> int:
         """Return the broker that can give a partition the leader that it is to have.
 
-        :raises KafkaError: nobody can, or it has that leader.
+        :raises ApiError: nobody can, or it has that leader.
         """
         picture = self._topics.picture
         info = picture.partition(where)
         if info is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}")
         return _who_claims(where, info, picture) if kind == UNCLEAN_ELECTION else _who_hands_on(where, info, picture)
 
     def _why_not(self, where: TopicPartition, kind: int) -> Outcome:
@@ -115,7 +115,7 @@ class Elections:
             is_done, code = info is not None and info.state.leader == self._broker_id, _NO_ELIGIBLE
         else:
             is_done, code = info is not None and info.state.leader == info.replicas[0], _NO_PREFERRED
-        return None if is_done else KafkaError(code, f"{where}: the replica that is to lead cannot take it now")
+        return None if is_done else ApiError(code, f"{where}: the replica that is to lead cannot take it now")
 
     # -- what is done here --------------------------------------------------------------------------------------
 
@@ -157,10 +157,10 @@ class Elections:
             finally:
                 connection.close()
         except BarnabasError as error:
-            return dict.fromkeys(some, KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id}: {error}"))
+            return dict.fromkeys(some, ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id}: {error}"))
         outcomes: dict[TopicPartition, Outcome] = {
             TopicPartition(topic.topic, each.partition_id): (
-                KafkaError(each.error_code, each.error_message or "") if each.error_code else None
+                ApiError(each.error_code, each.error_message or "") if each.error_code else None
             )
             for topic in response.replica_election_results
             for each in topic.partition_result
@@ -188,25 +188,25 @@ _NO_ELIGIBLE = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 def _who_hands_on(where: TopicPartition, info: PartitionInfo, picture: Picture) -> int:
     """Return the leader, where it is not the preferred replica, and that one can lead.
 
-    :raises KafkaError: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE.
+    :raises ApiError: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE.
     """
     preferred, state = info.replicas[0], info.state
     if state.leader == preferred and preferred in picture.brokers:
-        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by its preferred replica")
+        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by its preferred replica")
     if preferred not in state.isr or not picture.is_eligible(preferred) or state.leader not in picture.brokers:
         message = f"{where}: its preferred replica, on broker {preferred}, is not there or not in sync"
-        raise KafkaError(_NO_PREFERRED, message)
+        raise ApiError(_NO_PREFERRED, message)
     return state.leader
 
 
 def _who_claims(where: TopicPartition, info: PartitionInfo, picture: Picture) -> int:
     """Return who is first in line to lead a partition that nobody leads.
 
-    :raises KafkaError: ELECTION_NOT_NEEDED, ELIGIBLE_LEADERS_NOT_AVAILABLE.
+    :raises ApiError: ELECTION_NOT_NEEDED, ELIGIBLE_LEADERS_NOT_AVAILABLE.
     """
     live = picture.brokers.keys()
     if info.state.leader in live:
-        raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by broker {info.state.leader}")
+        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by broker {info.state.leader}")
     for each in info.replicas:
         found = claim(
             each,
@@ -219,4 +219,4 @@ def _who_claims(where: TopicPartition, info: PartitionInfo, picture: Picture) ->
         )
         if found is not None and not found.rank:
             return each
-    raise KafkaError(_NO_ELIGIBLE, f"{where}: none of its replicas {list(info.replicas)} lives")
+    raise ApiError(_NO_ELIGIBLE, f"{where}: none of its replicas {list(info.replicas)} lives")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from barnabas.errors import (
+    ApiError,
     BarnabasError,
     ClosedError,
     CoordinationError,
     CorruptBatchError,
     ErrorCode,
-    KafkaError,
     StorageError,
     UnsupportedVersionError,
 )
@@ -18,7 +18,7 @@ def error_code(error: BarnabasError | None) -> ErrorCode:
     """Return the code for an error, or NONE."""
     if error is None:
         return ErrorCode.NONE
-    if isinstance(error, KafkaError):
+    if isinstance(error, ApiError):
         return error.code
     for kind, code in _CODES.items():
         if isinstance(error, kind):
@@ -30,7 +30,7 @@ def error_message(error: BarnabasError | None) -> str | None:
     """Return what to say about an error beside its code, or None."""
     if error is None:
         return None
-    return error.message if isinstance(error, KafkaError) else str(error)
+    return error.message if isinstance(error, ApiError) else str(error)
 
 
 _CODES: dict[type[BarnabasError], ErrorCode] = {

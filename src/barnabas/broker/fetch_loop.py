@@ -25,7 +25,7 @@ from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.log_starts import LogStarts, Store
 from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
 from barnabas.broker.told_together import ToldTogether
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.net.dialer import Connection
 from barnabas.net.pacing import Pacing
 from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
@@ -228,7 +228,7 @@ class FetchLoop:
             return
         try:
             news = self._state.on_response(response)
-        except KafkaError as refusal:
+        except ApiError as refusal:
             self._refused(refusal)
             return
         self._is_due = True  # what is sent in the end holds all that this answer brings
@@ -253,7 +253,7 @@ class FetchLoop:
                     f" asking more and more rarely, at least every {self._pause_s:g} s"
                 )
 
-    def _refused(self, error: KafkaError) -> None:
+    def _refused(self, error: ApiError) -> None:
         """The leader's broker answers no partition."""
         self._begin_anew()
         self._pacing.note_futile(self._now_s())
@@ -307,7 +307,7 @@ class FetchLoop:
             # Were the logs the same up to here, the leader would have told where they part.
             self._do_beside(followed, followed.replica.start_over_at(data.log_start_offset), is_cut=True)
             return
-        self._trouble(followed, KafkaError(data.error_code, f"its leader, {self._leader}, refuses"))
+        self._trouble(followed, ApiError(data.error_code, f"its leader, {self._leader}, refuses"))
 
     async def _truncate(self, follower: FollowerReplica, leader: EpochStart) -> None:
         point = truncation_point(follower.log.leader_epochs, follower.log.log_end_offset, leader)
@@ -405,7 +405,7 @@ class FetchLoop:
         follower = followed.replica
         if follower.has_ended or follower not in self._followed:
             return
-        is_late = isinstance(error, KafkaError) and error.code in SOON_OVER and followed.pause_s < self._pause_s
+        is_late = isinstance(error, ApiError) and error.code in SOON_OVER and followed.pause_s < self._pause_s
         message = str(error) if isinstance(error, BarnabasError) else repr(error)
         if is_late or self._troubles.get(follower) == message:
             return

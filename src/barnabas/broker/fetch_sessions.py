@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.broker.topic_names import TOPIC_NAME_CHARACTERS_MAX
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -217,7 +217,7 @@ class FetchSessions:
         """Return what to read.
 
         :param now_s: monotonic seconds.
-        :raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH; FETCH_SESSION_TOPIC_ID_ERROR
+        :raises ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH; FETCH_SESSION_TOPIC_ID_ERROR
             where names and ids of topics are mixed.
         """
         if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
@@ -231,16 +231,16 @@ class FetchSessions:
         if _names_no_topics(request):
             self._sessions.pop(session.id, None)
             message = f"fetch session {session.id}: a name is longer than {TOPIC_NAME_CHARACTERS_MAX} characters"
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, message)
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, message)
         if session.mixes_kinds(request):
             message = f"fetch session {session.id} names topics by id and by name"
-            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
         count_before = len(session.partitions)
         yield from session.update(request)
         # Only a session that grows makes it necessary to count all sessions, and nearly no request makes one grow.
         if len(session.partitions) > count_before and self._partition_count() > PARTITIONS_MAX:
             self._sessions.pop(session.id, None)
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.id} grew too large")
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.id} grew too large")
         # Not in steps: another request could change the session in between.
         wanted = [(where, followed.wanted) for where, followed in session.partitions.items()]
         if not wanted:
@@ -251,11 +251,11 @@ class FetchSessions:
     def _continue(self, request: FetchRequest, now_s: float) -> FetchSession:
         session = self._sessions.pop(request.session_id, None)
         if session is None:
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id}")
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id}")
         self._sessions[session.id] = session
         if request.session_epoch != session.next_epoch:
             message = f"fetch session {session.id} goes on with epoch {session.next_epoch}, not {request.session_epoch}"
-            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
         session.next_epoch = next_session_epoch(session.next_epoch)
         session.used_at_s = now_s
         return session

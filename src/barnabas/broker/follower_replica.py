@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from barnabas.broker.replica_events import ReadListener
     from barnabas.broker.replica_storage import ConsumerRead
     from barnabas.broker.settings.topic_config import TopicConfig
-    from barnabas.errors import KafkaError
+    from barnabas.errors import ApiError
     from barnabas.model import TopicPartition
     from barnabas.storage.append_group import AppendGroup
     from barnabas.storage.log import Log
@@ -112,11 +112,11 @@ class FollowerReplica:
     def check_epoch(self, epoch: int) -> None:
         """Compare a client's leader epoch with the replica's (KIP-320); -1 stands for an unknown epoch.
 
-        :raises KafkaError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
+        :raises ApiError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
         """
         self.storage.check_epoch(epoch)
 
-    def resign(self, error: KafkaError) -> None:
+    def resign(self, error: ApiError) -> None:
         """End the role: refuse all requests with this error from now on. `end` must follow."""
         self.storage.flushed.close(error)
         self.storage.resign(error)
@@ -138,7 +138,7 @@ class FollowerReplica:
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool, committed: bool = False) -> ConsumerRead:
         """Return whole batches below the high watermark; see `ReplicaStorage.read_for_consumer`.
 
-        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
         return self.storage.read_for_consumer(offset, max_bytes, min_one_batch=min_one_batch, committed=committed)
 
@@ -164,7 +164,7 @@ class FollowerReplica:
         :param records: whole batches, or nothing. They must not change until the append has ended.
         :returns: None if the append has ended; else a future that ends with it, with a BarnabasError if it failed.
         :raises CorruptBatchError: a batch is damaged, or is not the one that comes next; nothing was appended.
-        :raises KafkaError: the role has ended.
+        :raises ApiError: the role has ended.
         :raises StorageError: the disk refused.
         """
         storage = self.storage

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.broker.throttles import NO_LEADER_THROTTLE, LeaderThrottle
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import NO_OFFSET
 from barnabas.protocol.messages.fetch import (
     INITIAL_EPOCH,
@@ -219,7 +219,7 @@ class FollowerSession:
     def update(self, request: FetchRequest, now_s: float) -> Steps[None]:
         """Take over the changes of a request.
 
-        :raises KafkaError: there are too many partitions.
+        :raises ApiError: there are too many partitions.
         """
         if self.broker_epoch != request.replica_state.replica_epoch:
             # The fetch offsets of another broker epoch are read again.
@@ -238,7 +238,7 @@ class FollowerSession:
             position = self._positions.get((topic_id, wanted.partition))
             if position is None:
                 if len(self._positions) >= PARTITIONS_MAX:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
+                    raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
                 position = self._positions[topic_id, wanted.partition] = Position(self, topic_id, wanted)
             position.ask(wanted)
             self.mentions[position] = None  # after a wait, the response comes from another pass
@@ -392,16 +392,16 @@ class FollowerSessions:
     def go_on(self, connection: ConnectionState, request: FetchRequest) -> FollowerSession:
         """Return the session that a request belongs to.
 
-        :raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.
+        :raises ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.
         """
         session = self._sessions.get(connection)
         broker_id = request.replica_state.replica_id
         if session is None or (session.id, session.broker_id) != (request.session_id, broker_id):
             message = f"broker {broker_id} has no fetch session {request.session_id} on this connection"
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, message)
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, message)
         if request.session_epoch != session.next_epoch:
             message = f"fetch session {session.id} goes on with epoch {session.next_epoch}, not {request.session_epoch}"
-            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
         session.next_epoch = next_session_epoch(session.next_epoch)
         return session
 

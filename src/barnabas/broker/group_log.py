@@ -19,7 +19,7 @@ from typing import Self
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, MalformedMessageError, StorageError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, MalformedMessageError, StorageError
 from barnabas.groups.records import Change, OffsetRecord, encode_change
 from barnabas.model import Acks, TopicPartition
 from barnabas.records import BatchBuilder
@@ -130,13 +130,13 @@ class GroupLog:
         """Store changes, and let them take effect.
 
         :raises MalformedMessageError: one of them does not fit a record; none is stored.
-        :raises KafkaError: COORDINATOR_NOT_AVAILABLE: too much waits already; NOT_COORDINATOR: it is closed.
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE: too much waits already; NOT_COORDINATOR: it is closed.
         """
         if self._is_closed:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, "this broker does not coordinate the group any more")
+            raise ApiError(ErrorCode.NOT_COORDINATOR, "this broker does not coordinate the group any more")
         entry = _Entry(changes, done, self._clock.monotonic())
         if self._queue and self._queued_bytes + entry.size > QUEUE_BYTES_MAX:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the disk does not keep up with what groups store")
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the disk does not keep up with what groups store")
         self._queue.append(entry)
         self._queued_bytes += entry.size
         if not self._is_scheduled:
@@ -269,7 +269,7 @@ class GroupLog:
         for entry in [*self._in_flight, *self._queue]:
             if entry.queued_s <= overdue_s and entry.done is not None:
                 message = f"not stored within {self._timeout_s:g} s; it may be later"
-                entry.finish(KafkaError(ErrorCode.REQUEST_TIMED_OUT, message))
+                entry.finish(ApiError(ErrorCode.REQUEST_TIMED_OUT, message))
 
 
 def _batches(entries: Sequence[_Entry], bytes_max: int, now_ms: int) -> list[_Batch]:

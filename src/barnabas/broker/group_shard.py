@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.group_loading import Loaded, load_partition
 from barnabas.broker.group_log import GroupLog
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups.offsets import GroupOffsets
 from barnabas.groups.records import Change, OffsetRecord
 
@@ -63,7 +63,7 @@ class GroupShard:
         """Coordinate no more; return what those are told who wait."""
         self.error = error
         replies = self.coordinator.close(error)
-        self.log.close(KafkaError(error, f"{self.partition.topic_partition} is not led here any more"))
+        self.log.close(ApiError(error, f"{self.partition.topic_partition} is not led here any more"))
         return replies
 
     def _take_over(self, groups: dict[str, StoredGroup]) -> Steps[None]:

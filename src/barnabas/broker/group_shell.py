@@ -28,7 +28,7 @@ from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.coordination.values import NO_LEADER
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.coordinator import GroupCoordinator
 from barnabas.groups.group import GroupConfig, GroupWrite
 from barnabas.groups.hashing import partition_of
@@ -109,7 +109,7 @@ class GroupShell:
     async def prepare(self) -> None:
         """Make sure that there is a place for groups.
 
-        :raises KafkaError: COORDINATOR_NOT_AVAILABLE: it could not be made.
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE: it could not be made.
         """
         if self.has_place or self._is_closed:
             return
@@ -121,11 +121,11 @@ class GroupShell:
     def find(self, group_id: str) -> GroupShard:
         """Return where a group is.
 
-        :raises KafkaError: INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+        :raises ApiError: INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
         """
         found = self._find(group_id)
         if isinstance(found, ErrorCode):
-            raise KafkaError(found, f"group {group_id!r} cannot be had from this broker now")
+            raise ApiError(found, f"group {group_id!r} cannot be had from this broker now")
         return found
 
     def coordinates(self, group_id: str) -> bool:
@@ -153,17 +153,17 @@ class GroupShell:
     def loaded_shards(self) -> list[GroupShard]:
         """Return all that this broker coordinates.
 
-        :raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: not all of it is there yet.
+        :raises ApiError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: not all of it is there yet.
         """
         self.follow_topic()
         if not self._may_load.is_set():
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are not served yet")
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are not served yet")
         for shard in self._shards.values():
             if shard.error:
-                raise KafkaError(shard.error, f"{shard.partition.topic_partition} is not loaded")
+                raise ApiError(shard.error, f"{shard.partition.topic_partition} is not loaded")
             if shard.refusal:
                 message = f"{shard.partition.topic_partition} may be led by another broker"
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+                raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
         return list(self._shards.values())
 
     def served_shards(self) -> list[GroupShard]:
@@ -201,7 +201,7 @@ class GroupShell:
     async def _join_later(self, group_id: str, request: JoinRequest) -> JoinResult:
         try:
             await self.prepare()
-        except KafkaError as error:
+        except ApiError as error:
             return JoinResult(error.code, request.member_id)
         if not self.has_place:
             return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
@@ -389,11 +389,11 @@ class GroupShell:
             if self.has_place:
                 return  # a client was faster
             # Where another broker was faster, news of that is on its way.
-            is_there = isinstance(error, KafkaError) and error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+            is_there = isinstance(error, ApiError) and error.code == ErrorCode.TOPIC_ALREADY_EXISTS
             if not is_there and str(error) != self._told:  # clients ask again and again
                 log.warning("groups cannot be used: %s", error)
             self._told = str(error)
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"there is no place for groups: {error}") from None
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"there is no place for groups: {error}") from None
 
     def _on_made(self, making: asyncio.Task[None]) -> None:
         self._making = None

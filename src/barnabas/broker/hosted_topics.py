@@ -43,7 +43,7 @@ from barnabas.coordination.fields import BadNodeError
 from barnabas.coordination.registry import TopicInfo
 from barnabas.coordination.tree import NodeError, Tree
 from barnabas.coordination.values import NO_LEADER
-from barnabas.errors import BarnabasError, KafkaError, StorageError
+from barnabas.errors import ApiError, BarnabasError, StorageError
 from barnabas.log_lines import about
 from barnabas.model import TopicPartition
 from barnabas.storage.data_folders import AnyLogs
@@ -198,7 +198,7 @@ class HostedTopics(TopicLookup):
             if isinstance(info, NodeError):
                 raise info
             return None if info is None else self._with_usable_config(info)
-        except (NodeError, KafkaError) as error:
+        except (NodeError, ApiError) as error:
             self._damaged[name] = error
             return None
 
@@ -223,7 +223,7 @@ class HostedTopics(TopicLookup):
         return info, self._config_of(info)
 
     def _config_of(self, info: TopicInfo) -> TopicConfig:
-        """:raises KafkaError: its settings cannot be understood."""
+        """:raises ApiError: its settings cannot be understood."""
         known = self._by_name.get(info.name)
         if known is None or known.settings != info.config:
             internal_topics.log_ignored(self._config, info.name, info.config)

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from barnabas.broker.disk_work import Run
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 from barnabas.storage.data_folders import AnyLogs
 from barnabas.storage.log import Log
@@ -77,7 +77,7 @@ class Hosting:
     async def make(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
         """Return the log of a new replica.
 
-        :raises KafkaError: INVALID_TOPIC_EXCEPTION: a folder of another topic is in its way.
+        :raises ApiError: INVALID_TOPIC_EXCEPTION: a folder of another topic is in its way.
         :raises StorageError: the disk refused.
         """
         made: Log = await self._run(self._make, where, config, topic_id)
@@ -102,7 +102,7 @@ class Hosting:
     def check_free(self, where: TopicPartition) -> None:
         """Check that no folder of another topic has the name that a replica's folder is to have, or nothing is in it.
 
-        :raises KafkaError: INVALID_TOPIC_EXCEPTION. The folder is not touched: somebody may still need the records
+        :raises ApiError: INVALID_TOPIC_EXCEPTION. The folder is not touched: somebody may still need the records
             of a topic that the tree does not know.
         """
         stray = self._logs.get(where)
@@ -111,7 +111,7 @@ class Hosting:
                 f"the folder {stray.folder} is there, of a topic that is not known; move it away, or start with the"
                 " tree that knows it"
             )
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
     def is_there(self, where: TopicPartition) -> bool:
         """Whether there is a log of this name."""

@@ -21,7 +21,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import TopicConfig, topic_config
 from barnabas.broker.settings.topic_table import CLEANUP_POLICY, TOPIC_SETTINGS, VALUE_SCHEMA_VALIDATION
 from barnabas.coordination.registry import PartitionInfo
-from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.storage.log_config import NEVER
 
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -66,17 +66,17 @@ def check_not_internal(name: str, what: str) -> None:
     """Refuse what a client wants to do to a topic of the brokers.
 
     :param what: "cannot be deleted", for instance.
-    :raises KafkaError: INVALID_TOPIC_EXCEPTION.
+    :raises ApiError: INVALID_TOPIC_EXCEPTION.
     """
     if name in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} is the brokers' own, and {what}")
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} is the brokers' own, and {what}")
 
 
 def check_creation(name: str, config: BrokerConfig, replication_factor: int, broker_count: int) -> None:
     """Check that an internal topic is not created for a service that is not there, nor with fewer replicas than the
     brokers would give it.
 
-    :raises KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_REPLICATION_FACTOR.
+    :raises ApiError: INVALID_TOPIC_EXCEPTION, INVALID_REPLICATION_FACTOR.
     """
     if name not in INTERNAL_TOPICS:
         return
@@ -87,7 +87,7 @@ def check_creation(name: str, config: BrokerConfig, replication_factor: int, bro
         message = (
             f"topic {name} has {least} replicas or more (offsets.topic.replication.factor), not {replication_factor}"
         )
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
 def check_settings(
@@ -100,7 +100,7 @@ def check_settings(
     """Check that a change of a topic's own settings keeps an internal topic usable.
 
     :param before: its own settings; none for a new topic.
-    :raises KafkaError: INVALID_CONFIG.
+    :raises ApiError: INVALID_CONFIG.
     """
     if name not in INTERNAL_TOPICS:
         return
@@ -111,11 +111,11 @@ def check_settings(
         if setting not in rules:
             names = ", ".join(sorted(rules))
             message = f"{setting} of the internal topic {name} cannot be changed to {value!r}; these can: {names}"
-            raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+            raise ApiError(ErrorCode.INVALID_CONFIG, message)
         try:
             rules[setting].check(setting, value)
         except ConfigurationError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"internal topic {name}: {error}") from None
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"internal topic {name}: {error}") from None
 
 
 def config_in_force(
@@ -123,7 +123,7 @@ def config_in_force(
 ) -> TopicConfig:
     """Return what the settings of a topic come to.
 
-    :raises KafkaError: INVALID_CONFIG for an unknown name or a wrong value; never for an internal topic.
+    :raises ApiError: INVALID_CONFIG for an unknown name or a wrong value; never for an internal topic.
     """
     return topic_config(config, settings_in_force(config, name, settings, replication_factor))
 

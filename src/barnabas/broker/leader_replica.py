@@ -25,7 +25,7 @@ from barnabas.broker.acknowledgements import Acknowledgements, Waiter, refused
 from barnabas.broker.disk_work import ON_ANY_THREAD, DiskWork
 from barnabas.broker.replica_storage import ReplicaStorage
 from barnabas.broker.schema_check import check_values
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import NO_OFFSET, Acks
 from barnabas.records.header import COMPRESSION_MASK
 from barnabas.records.recompression import recompress
@@ -105,7 +105,7 @@ class LeaderReplica:
         self.followers = followers
         self._on_isr_change_due = on_isr_change_due
         self._log_end_listeners: dict[LogEndListener, None] = {}
-        self._fenced: KafkaError | None = None
+        self._fenced: ApiError | None = None
         self._next: LeaderReplica | None = None
         """The leader of the next leader epoch, where that is this broker too."""
         self._unexposed_bytes = 0
@@ -162,21 +162,21 @@ class LeaderReplica:
         """Check that this broker leads, and compare a client's leader epoch with the leader's (KIP-320).
 
         :param epoch: -1 stands for an unknown epoch.
-        :raises KafkaError: NOT_LEADER_OR_FOLLOWER; FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a
+        :raises ApiError: NOT_LEADER_OR_FOLLOWER; FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a
             newer one.
         """
         self._check_role()
         self.storage.check_epoch(epoch)
 
     def _check_role(self) -> None:
-        """:raises KafkaError: NOT_LEADER_OR_FOLLOWER."""
+        """:raises ApiError: NOT_LEADER_OR_FOLLOWER."""
         if (refusal := self.storage.refusal or self._fenced) is not None:
             raise refusal
 
     def fence(self) -> None:
         """Refuse appends and reads until `unfence`, because another broker may lead."""
         message = f"{self.topic_partition}: it is in doubt whether broker {self.leader} still leads"
-        self._fenced = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+        self._fenced = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
         self.storage.reads_changed()
         self._leadership_lost()
 
@@ -184,7 +184,7 @@ class LeaderReplica:
         """Lead on, because no other broker leads."""
         self._fenced = None
 
-    def resign(self, error: KafkaError, *, leads_on: bool = False) -> None:
+    def resign(self, error: ApiError, *, leads_on: bool = False) -> None:
         """End the role: refuse all requests with this error from now on. `end` must follow.
 
         :param leads_on: the next role leads as well and takes over the waits (`succeed`).
@@ -220,7 +220,7 @@ class LeaderReplica:
         self.storage.mark_deleted()
         self._leadership_lost()
 
-    def end_waits(self, error: KafkaError) -> None:
+    def end_waits(self, error: ApiError) -> None:
         """End all waits, and all that come later, with this error."""
         self.storage.flushed.close(error)
         self._readable.close(error)
@@ -231,7 +231,7 @@ class LeaderReplica:
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool, committed: bool = False) -> ConsumerRead:
         """Return whole batches below the high watermark; see `ReplicaStorage.read_for_consumer`.
 
-        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
         return self.storage.read_for_consumer(offset, max_bytes, min_one_batch=min_one_batch, committed=committed)
 
@@ -253,11 +253,11 @@ class LeaderReplica:
     def check_end_is_known(self) -> None:
         """Check that clients may receive the end offset: no earlier leader has returned a greater one (KIP-207).
 
-        :raises KafkaError: OFFSET_NOT_AVAILABLE.
+        :raises ApiError: OFFSET_NOT_AVAILABLE.
         """
         if self.followers is not None and not self.followers.knows_high_watermark:
             message = f"{self.topic_partition}: its new leader has not heard from all in-sync replicas yet"
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
 
     # --- followers ---
 
@@ -269,12 +269,12 @@ class LeaderReplica:
         :param broker_epoch: of the follower's registration.
         :param now_s: monotonic time of the fetch.
         :param log_start_offset: of the follower's log.
-        :raises KafkaError: the broker is no replica; its broker epoch is an old one; the offset is beyond the log.
+        :raises ApiError: the broker is no replica; its broker epoch is an old one; the offset is beyond the log.
         """
         followers = self.followers
         if followers is None:
             message = f"{self.topic_partition} has no follower on broker {follower}"
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, message)
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, message)
         followers.on_fetch(follower, fetch_offset, self.log.log_end_offset, now_s, broker_epoch)
         followers.on_log_start(follower, log_start_offset)
         self._advance()
@@ -284,7 +284,7 @@ class LeaderReplica:
     def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> ReadResult:
         """Return whole batches of local segments below the log end offset; see `ReplicaStorage.read`.
 
-        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
         storage = self.storage
         return storage.read(offset, max_bytes, storage.log.log_end_offset, min_one_batch=min_one_batch)
@@ -340,7 +340,7 @@ class LeaderReplica:
         :returns: the outcomes; or a future of them, where the append has to wait.
         """
 
-        def refuse(error: KafkaError) -> list[Outcome]:
+        def refuse(error: ApiError) -> list[Outcome]:
             return [error] * len(requests)
 
         storage = self.storage
@@ -384,11 +384,11 @@ class LeaderReplica:
     def check_replicas(self) -> None:
         """Check that as many replicas are in sync as the topic demands.
 
-        :raises KafkaError: NOT_ENOUGH_REPLICAS.
+        :raises ApiError: NOT_ENOUGH_REPLICAS.
         """
         count = 1 if self.followers is None else len(self.followers.isr)
         if count < self.config.min_insync_replicas:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, self._too_few(count))
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, self._too_few(count))
 
     def when_acknowledged(self, info: AppendInfo, acks: int) -> Waiter | None:
         """Return the wait that precedes the acknowledgement of batches that were just appended.
@@ -502,7 +502,7 @@ class LeaderReplica:
             return records
         if len(records) > limit:
             message = f"{len(records)} bytes of batches, max.message.bytes is {limit}"
-            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
         return recompress(records, compression, max(RECOMPRESSED_BYTES_MAX, limit))
 
     # --- the high watermark ---
@@ -531,13 +531,13 @@ class LeaderReplica:
         start = log_of_partition.log_start_offset
         self._trimmed.settle(start if followers is None else followers.least_log_start(start))
 
-    def _lacks_replicas(self, acks: int) -> KafkaError | None:
+    def _lacks_replicas(self, acks: int) -> ApiError | None:
         """Return the error of an acknowledgement of records below the high watermark, or None."""
         followers = self.followers
         if acks != Acks.ALL or followers is None or followers.can_acknowledge(self.config.min_insync_replicas):
             return None
         message = f"{self._too_few(len(followers.isr))}; the message is in the log"
-        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
+        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
 
     def _too_few(self, count: int) -> str:
         replicas = "replica" if count == 1 else "replicas"

@@ -19,7 +19,7 @@ from barnabas.clock import Clock
 from barnabas.coordination import offsets, registry
 from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import CommittedOffset
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, MalformedMessageError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, MalformedMessageError
 from barnabas.groups.hashing import partition_of
 from barnabas.groups.records import OffsetRecord
 from barnabas.groups.stored import Committed
@@ -58,7 +58,7 @@ async def move_offsets(
     await groups.prepare()
     topic = topics.get(CONSUMER_OFFSETS)
     if topic is None:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no place for groups")
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no place for groups")
     led = topic.led
     logs = [GroupLog(led[number], lambda _change: None, clock, TIMEOUT_S) for number in sorted(led)]
     moved = 0

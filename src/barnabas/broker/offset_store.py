@@ -17,7 +17,7 @@ from barnabas.broker.group_shell import GroupShell
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.offsets import expired, of_deleted
 from barnabas.groups.records import Change, GroupRecord, OffsetRecord
 from barnabas.groups.results import GroupState
@@ -52,8 +52,8 @@ class OffsetStore:
         """Store these offsets, of partitions that exist.
 
         :returns: ends when they are stored, with those that are not, because their topic was deleted meanwhile; or
-            with a KafkaError that says what the client is to be told.
-        :raises KafkaError: the group is not here, or too much waits for the disk.
+            with a ApiError that says what the client is to be told.
+        :raises ApiError: the group is not here, or too much waits for the disk.
         """
         shard = self._groups.find(group_id)
         now_ms = self._clock.time_ms()
@@ -73,7 +73,7 @@ class OffsetStore:
                 stored.set_result(self._forget_gone(shard, changes))
             else:
                 code = coordinator_error(error, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-                stored.set_exception(KafkaError(code, f"offsets of group {group_id!r} are not stored: {error}"))
+                stored.set_exception(ApiError(code, f"offsets of group {group_id!r} are not stored: {error}"))
 
         shard.log.write(changes, done)
         return stored
@@ -81,11 +81,11 @@ class OffsetStore:
     def committed(self, group_id: str) -> CommittedOffsets:
         """Return the offsets of a group, as they are and will be.
 
-        :raises KafkaError: the group is not here.
+        :raises ApiError: the group is not here.
         """
         error = self._groups.error_of(group_id)
         if error:
-            raise KafkaError(error, f"group {group_id!r} cannot be had from this broker now")
+            raise ApiError(error, f"group {group_id!r} cannot be had from this broker now")
         if not self._groups.coordinates(group_id):
             return CommittedOffsets(self._topics, {})
         return CommittedOffsets(self._topics, self._groups.find(group_id).offsets.of(group_id))
@@ -97,7 +97,7 @@ class OffsetStore:
     def group_ids(self) -> list[str]:
         """Return the ids of all groups that have committed offsets.
 
-        :raises KafkaError: some are not loaded yet.
+        :raises ApiError: some are not loaded yet.
         """
         return [group_id for shard in self._groups.loaded_shards() for group_id in shard.offsets]
 
@@ -106,7 +106,7 @@ class OffsetStore:
     async def delete(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
         """Forget a group's offsets in some partitions.
 
-        :raises KafkaError: they could not be.
+        :raises ApiError: they could not be.
         """
         if not partitions or not self._groups.coordinates(group_id):
             return
@@ -119,7 +119,7 @@ class OffsetStore:
 
         :param is_known: that members of it were known until now. That they are not any more is stored, too, when this
             returns.
-        :raises KafkaError: they could not be.
+        :raises ApiError: they could not be.
         """
         if not self._groups.coordinates(group_id):
             return False
@@ -134,7 +134,7 @@ class OffsetStore:
         """Forget every group's offsets in topics that were deleted.
 
         :param names: their names, for offsets that tell no id.
-        :raises KafkaError: some could not be.
+        :raises ApiError: some could not be.
         """
         shards = self._groups.loaded_shards()
         await self._forget_in_all(shards, lambda _shard, _group_id, offsets: of_deleted(offsets, topic_ids, names))
@@ -143,7 +143,7 @@ class OffsetStore:
         """Forget what is old, and groups that have neither members nor offsets, in all partitions that are loaded;
         return how many offsets.
 
-        :raises KafkaError: some could not be forgotten.
+        :raises ApiError: some could not be forgotten.
         """
         now_ms = self._clock.expiry_ms()
         if now_ms is None:
@@ -220,12 +220,12 @@ class OffsetStore:
         if last:
             try:
                 shard.log.write([change._replace(committed=None) for change in last], _warn)
-            except KafkaError as error:
+            except ApiError as error:
                 _warn(error)
         return {change.where for change in gone}
 
     async def _write(self, shard: GroupShard, changes: Sequence[Change]) -> None:
-        """:raises KafkaError: what the client is to be told."""
+        """:raises ApiError: what the client is to be told."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: BarnabasError | None) -> None:
@@ -234,7 +234,7 @@ class OffsetStore:
             if error is None:
                 stored.set_result(None)
             else:
-                stored.set_exception(KafkaError(coordinator_error(error), f"not stored: {error}"))
+                stored.set_exception(ApiError(coordinator_error(error), f"not stored: {error}"))
 
         shard.log.write(changes, done)
         await stored

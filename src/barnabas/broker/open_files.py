@@ -12,7 +12,7 @@ import resource
 import sys
 from collections.abc import Callable
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 
 OTHER_FILES = 64
 """Kept for the tree, the listener, the event loop, and files that are open for a moment only."""
@@ -63,7 +63,7 @@ class OpenFiles:
     def check_room(self, count: int) -> None:
         """Check that so many more logs can be had.
 
-        :raises KafkaError: POLICY_VIOLATION.
+        :raises ApiError: POLICY_VIOLATION.
         """
         there = self.count_logs()
         if there + count > self.logs_max:
@@ -71,7 +71,7 @@ class OpenFiles:
                 f"{count} more partitions need as many open files; this broker has {there} and can have {self.logs_max}"
                 f" (ulimit -n is {self._files_max})"
             )
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+            raise ApiError(ErrorCode.POLICY_VIOLATION, message)
 
     def tell(self) -> None:
         """Say in the log how the files are shared out; warn where there are too few."""

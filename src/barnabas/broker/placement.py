@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from barnabas.broker.picture import Picture
 from barnabas.coordination.values import ReplicaSet, TopicAssignment
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.replication.assignment import assign_added, assign_replicas, check_assignment
 from barnabas.replication.reassignment import cancelled, check_target, reassigned
 
@@ -21,10 +21,10 @@ Assignment = Sequence[Sequence[int]] | None
 def check_partition_count(count: int) -> None:
     """Check that a topic can have so many partitions.
 
-    :raises KafkaError: POLICY_VIOLATION.
+    :raises ApiError: POLICY_VIOLATION.
     """
     if count > PARTITIONS_MAX:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{count} partitions; a topic can have {PARTITIONS_MAX}")
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"{count} partitions; a topic can have {PARTITIONS_MAX}")
 
 
 def new_replicas(
@@ -37,7 +37,7 @@ def new_replicas(
     """Return the replicas of each partition of a new topic.
 
     :param random_below: returns a random number from 0 to its argument, exclusive.
-    :raises KafkaError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
+    :raises ApiError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
     """
     if assignment is not None:
         check_assignment(dict(enumerate(assignment)), picture.brokers)
@@ -53,7 +53,7 @@ def added_replicas(
     """Return the replicas of each partition that a topic gets in addition.
 
     :param existing: those of the partitions that it has.
-    :raises KafkaError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
+    :raises ApiError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
     """
     if assignment is not None:
         wanted = dict(enumerate(assignment, start=len(existing)))
@@ -68,14 +68,14 @@ def reassigned_partitions(
     wanted: Mapping[int, Sequence[int] | None],
     live: AbstractSet[int],
     may_change_factor: bool,
-) -> tuple[dict[int, ReplicaSet], dict[int, KafkaError]]:
+) -> tuple[dict[int, ReplicaSet], dict[int, ApiError]]:
     """Return the replicas of the partitions of a topic that can move as it is wanted, and of the others why not.
 
     :param found: the topic as it is.
     :param wanted: by partition, the brokers that are to hold it; None: it stays where it was.
     """
     changed: dict[int, ReplicaSet] = {}
-    refused: dict[int, KafkaError] = {}
+    refused: dict[int, ApiError] = {}
     for number, target in wanted.items():
         if not 0 <= number < len(found.replicas):
             refused[number] = unknown_partition(name, number)
@@ -87,17 +87,17 @@ def reassigned_partitions(
             else:
                 check_target(before, target, live, may_change_factor=may_change_factor)
                 after = reassigned(before, target)
-        except KafkaError as error:
-            refused[number] = KafkaError(error.code, error.reason, f"{name}-{number}")
+        except ApiError as error:
+            refused[number] = ApiError(error.code, error.reason, f"{name}-{number}")
             continue
         if after != before:
             changed[number] = after
     return changed, refused
 
 
-def unknown_partition(name: str, number: int) -> KafkaError:
+def unknown_partition(name: str, number: int) -> ApiError:
     """Return the error that there is no such partition."""
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}")
+    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}")
 
 
 def _racks(picture: Picture) -> dict[int, str | None]:

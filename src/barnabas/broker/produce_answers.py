@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from barnabas.broker.acknowledgements import Waiter
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -176,6 +176,6 @@ async def respond_together(
     return [each.refusal(error) for each in appended]
 
 
-def _timed_out(timeout_ms: int) -> KafkaError:
+def _timed_out(timeout_ms: int) -> ApiError:
     message = f"not flushed and replicated within {timeout_ms} ms; it may be later"
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
+    return ApiError(ErrorCode.REQUEST_TIMED_OUT, message)

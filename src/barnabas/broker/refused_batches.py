@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.topic_names import TOPIC_NAME_CHARACTERS_MAX
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.records.header import BATCH_HEADER_SIZE, SEQUENCE_MAX, BatchHeader, Buffer, read_header
 
 REFUSED_FOR_NOW = frozenset(
@@ -53,9 +53,9 @@ class _Behind(NamedTuple):
     """Why that one was refused: not the exception, whose traceback keeps all that was sent with it."""
 
     @property
-    def error(self) -> KafkaError:
+    def error(self) -> ApiError:
         """What to tell of it."""
-        return KafkaError(self.code, self.message)
+        return ApiError(self.code, self.message)
 
 
 class RefusedBatches:

@@ -18,7 +18,7 @@ from barnabas.broker.acknowledgements import Acknowledgements
 from barnabas.broker.append_line import AppendLine
 from barnabas.broker.disk_work import DiskQueue, DiskWork
 from barnabas.broker.flusher import Flusher
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.log_lines import about
 from barnabas.storage.log_reader import NO_BATCHES, ReadResult
 from barnabas.storage.replacement import SegmentReplacedError
@@ -89,7 +89,7 @@ class ReplicaStorage:
         """Flushes by the topic's flush policy; None without a policy."""
         self.flushed = Acknowledgements()
         """The waits for flushes."""
-        self.refusal: KafkaError | None = None
+        self.refusal: ApiError | None = None
         """The error of all requests since the role has ended."""
         self.is_deleted = False
         self._on_flushed = on_flushed
@@ -121,7 +121,7 @@ class ReplicaStorage:
         """Whether the topic was deleted, or the role has ended."""
         return self.is_deleted or self.refusal is not None
 
-    def resign(self, error: KafkaError) -> None:
+    def resign(self, error: ApiError) -> None:
         """Refuse all requests with this error from now on. `end` must follow."""
         self._stop_flushes()
         self.refusal = error
@@ -139,9 +139,9 @@ class ReplicaStorage:
         self.reads_changed()
 
     @property
-    def deletion_error(self) -> KafkaError:
+    def deletion_error(self) -> ApiError:
         """The error of the waits that the deletion of the topic ends."""
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted")
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted")
 
     def _stop_flushes(self) -> None:
         if self.flusher:
@@ -150,13 +150,13 @@ class ReplicaStorage:
     def check_epoch(self, epoch: int) -> None:
         """Compare a client's leader epoch with the replica's (KIP-320); -1 stands for an unknown epoch.
 
-        :raises KafkaError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
+        :raises ApiError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
         """
         if epoch < 0 or epoch == self.leader_epoch:
             return
         older = epoch < self.leader_epoch
         code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
-        raise KafkaError(code, f"{self.topic_partition} is at leader epoch {self.leader_epoch}, not {epoch}")
+        raise ApiError(code, f"{self.topic_partition} is at leader epoch {self.leader_epoch}, not {epoch}")
 
     # --- readers that wait ---
 
@@ -181,7 +181,7 @@ class ReplicaStorage:
     # --- work that excludes appends ---
 
     def run_in_line(
-        self, step: Callable[[], Awaitable[T]], instead: Callable[[KafkaError], T] | None = None
+        self, step: Callable[[], Awaitable[T]], instead: Callable[[ApiError], T] | None = None
     ) -> asyncio.Future[T]:
         """Run work that excludes appends, after the work that is in line.
 
@@ -189,7 +189,7 @@ class ReplicaStorage:
         """
         return self.line.run(lambda: self._unless_ended(step, instead))
 
-    async def _unless_ended(self, step: Callable[[], Awaitable[T]], instead: Callable[[KafkaError], T] | None) -> T:
+    async def _unless_ended(self, step: Callable[[], Awaitable[T]], instead: Callable[[ApiError], T] | None) -> T:
         if self.refusal is None:
             return await step()
         if instead is None:
@@ -274,7 +274,7 @@ class ReplicaStorage:
         """Return whole batches from the first that ends at or after `offset`, below the high watermark.
 
         :param committed: read below the last stable offset instead.
-        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
         offsets = self.log.offsets
         end = offsets.last_stable_offset if committed else offsets.high_watermark
@@ -286,7 +286,7 @@ class ReplicaStorage:
         """Return whole batches from the first that ends at or after `offset`, below `end_offset`; see `Log.read`.
 
         :returns: no batches where a thread has to rebuild an index first; `on_reads_changed` follows.
-        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
         try:
             return self.log.read(offset, max_bytes, end_offset, min_one_batch)

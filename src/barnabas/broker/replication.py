@@ -21,7 +21,7 @@ from barnabas.broker.surroundings import Surroundings
 from barnabas.broker.throttles import FollowerThrottle, LeaderThrottle, Throttles
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Node, TopicPartition
 from barnabas.net.dialer import Connection
 
@@ -99,7 +99,7 @@ class Replication:
     async def _connect(self, broker_id: int) -> Connection:
         address = self._address_of(broker_id)
         if address is None:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "it is not known where it serves other brokers")
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "it is not known where it serves other brokers")
         return await self._dial(address.host, address.port)
 
     def _on_role_ended(self, replica: Replica) -> None:
@@ -115,4 +115,4 @@ class Replication:
         known = self._topics.picture.brokers.get(broker_id)
         if known is None or known.epoch != broker_epoch:
             message = f"the broker epoch is not the one with which broker {broker_id} is registered"
-            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, message)
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, message)

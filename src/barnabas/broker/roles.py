@@ -18,7 +18,7 @@ from barnabas.broker.settings.topic_config import TopicConfig
 from barnabas.clock import Clock
 from barnabas.coordination.registry import PartitionInfo
 from barnabas.coordination.values import NO_LEADER
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage.log import Log
@@ -146,6 +146,6 @@ def _adopt(partition: LeaderReplica, followers: RemoteReplicas, info: PartitionI
         partition.ask_for_isr_change()
 
 
-def _has_ended(replica: Replica, why: str) -> KafkaError:
+def _has_ended(replica: Replica, why: str) -> ApiError:
     """Return the error of all requests to a role that has ended."""
-    return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}")
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}")

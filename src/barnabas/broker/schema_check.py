@@ -11,9 +11,9 @@ import functools
 from typing import TYPE_CHECKING
 
 from barnabas.errors import (
+    ApiError,
     CorruptBatchError,
     ErrorCode,
-    KafkaError,
     RetriableError,
     SchemaRegistryError,
     SerializationError,
@@ -45,12 +45,12 @@ def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> N
 
     :param url: where the registry is.
     :param batch_bytes_max: the size that a batch may have when decompressed, if that is more than usual.
-    :raises KafkaError: INVALID_RECORD: a value has none; REQUEST_TIMED_OUT: the registry does not answer;
+    :raises ApiError: INVALID_RECORD: a value has none; REQUEST_TIMED_OUT: the registry does not answer;
         INVALID_CONFIG: no registry is known.
     """
     if not url:
         message = f"topic {topic!r} takes values with schemas only, and no registry is known: set schema.registry.url"
-        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+        raise ApiError(ErrorCode.INVALID_CONFIG, message)
     ids: dict[int, list[int]] = {}
     for number, value in enumerate(_values(batch, max(KEYED_BYTES_MAX, batch_bytes_max))):
         if value is None:
@@ -76,7 +76,7 @@ def _values(batch: Buffer, bytes_max: int) -> list[bytes | None]:
             header = read_header(view)._replace(base_offset=0)
             _, lists = records_of(view, 0, header, Decompressor(bytes_max))
     except CorruptBatchError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+        raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
     return lists.values
 
 
@@ -84,6 +84,6 @@ def _is_version(url: str, subject: str, schema_id: int) -> bool:
     try:
         return _registry(url).is_version_of(subject, schema_id)
     except RetriableError as error:
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"schemas cannot be checked now: {error}") from error
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"schemas cannot be checked now: {error}") from error
     except SchemaRegistryError as error:
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"schemas cannot be checked: {error}") from error
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"schemas cannot be checked: {error}") from error

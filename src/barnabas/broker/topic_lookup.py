@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.replica import Replica
 from barnabas.coordination.registry import PartitionInfo
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 
 
@@ -54,11 +54,11 @@ class TopicLookup:
     def name_of(self, topic_id: bytes) -> str:
         """Return the name of the topic with this id.
 
-        :raises KafkaError: UNKNOWN_TOPIC_ID.
+        :raises ApiError: UNKNOWN_TOPIC_ID.
         """
         topic = self._by_id.get(topic_id)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
         return topic.name
 
     def all(self) -> Iterable[Topic]:
@@ -73,26 +73,26 @@ class TopicLookup:
     def replica(self, name: str, number: int) -> Replica:
         """Return this broker's replica of a partition.
 
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where others hold it.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where others hold it.
         """
         topic = self._by_name.get(name)
         if topic is None or not 0 <= number < len(topic.partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}")
         replica = topic.hosted.get(number)
         if replica is None:
             message = f"{name}-{number} is on brokers {list(topic.partitions[number].replicas)}, not on this one"
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
         return replica
 
     def partition(self, name: str, number: int) -> LeaderReplica:
         """Return a partition that this broker leads.
 
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where another broker leads, or none.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where another broker leads, or none.
         """
         replica = self.replica(name, number)
         if not isinstance(replica, LeaderReplica):
             message = f"{name}-{number} is led by broker {replica.leader}"
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
         return replica
 
     def hosted(self) -> list[Replica]:

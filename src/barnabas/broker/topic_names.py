@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 
 TOPIC_NAME_CHARACTERS_MAX = 249
 """The longest name whose partition folders still fit a file name, as in Kafka."""
@@ -15,7 +15,7 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 def check_topic_name(name: str) -> None:
     """Check that a topic may have this name.
 
-    :raises KafkaError: INVALID_TOPIC_EXCEPTION, with what is wrong with it.
+    :raises ApiError: INVALID_TOPIC_EXCEPTION, with what is wrong with it.
     """
     if not name:
         problem = "it is empty"
@@ -27,4 +27,4 @@ def check_topic_name(name: str) -> None:
         problem = "it may have letters, digits, '.', '_' and '-' only"
     else:
         return
-    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r}: {problem}")
+    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r}: {problem}")

@@ -43,7 +43,7 @@ from barnabas.coordination.reassignments import End
 from barnabas.coordination.registry import TopicInfo
 from barnabas.coordination.tree import NodeExistsError, NoNodeError, Tree
 from barnabas.coordination.values import ReplicaSet, TopicAssignment
-from barnabas.errors import BarnabasError, CoordinationError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, CoordinationError, ErrorCode
 from barnabas.log_lines import about
 from barnabas.model import TopicPartition
 from barnabas.storage.data_folders import AnyLogs
@@ -112,14 +112,14 @@ class Topics(HostedTopics):
     ) -> list[tuple[int, ...]]:
         """Check that this topic could be made; return where its replicas would be.
 
-        :raises KafkaError: why it could not.
+        :raises ApiError: why it could not.
         :raises StorageError: the disk is full.
         """
         check_topic_name(name)
         if name in self._by_name:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
         if partition_count < 1:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 partition or more, not {partition_count}")
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 partition or more, not {partition_count}")
         check_partition_count(partition_count)
         config_in_force(self._config, name, settings, replication_factor)
         placed = new_replicas(self.picture, partition_count, replication_factor, assignment, self._chance.random_below)
@@ -145,7 +145,7 @@ class Topics(HostedTopics):
         """Make a topic.
 
         :param assignment: the brokers of each partition's replicas; None: they are spread over all brokers.
-        :raises KafkaError: it exists, its name or a setting is wrong, a folder of another topic is in its way.
+        :raises ApiError: it exists, its name or a setting is wrong, a folder of another topic is in its way.
         :raises StorageError: the disk refused its folders; what this call made is gone again.
         :raises CoordinationError: the tree did not store the topic durably; what this call made is gone again.
         """
@@ -159,7 +159,7 @@ class Topics(HostedTopics):
                 create = registry.create_topic
                 info = await self._in_tree_thread(create, self._tree, name, topic_id, placed, kept, live)
             except NodeExistsError:
-                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists") from None
+                raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists") from None
             self.picture.put_topic(info)
             try:
                 await self._in_tree_thread(self._tree.flush)
@@ -203,15 +203,15 @@ class Topics(HostedTopics):
     def check_growth(self, name: str, partition_count: int) -> int:
         """Check that a topic could grow to so many partitions; return how many that adds.
 
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS where it would not grow.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS where it would not grow.
         """
         topic = self._by_name.get(name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         count = len(topic.partitions)
         if partition_count <= count:
             message = f"topic {name} has {count} partitions; it can grow to more, not to {partition_count}"
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
         check_partition_count(partition_count)
         return partition_count - count
 
@@ -220,7 +220,7 @@ class Topics(HostedTopics):
         """Add partitions to a topic, with as many replicas as it has.
 
         :param assignment: the brokers of each new partition's replicas; None: they are spread over all brokers.
-        :raises KafkaError: the topic does not exist, or would not grow.
+        :raises ApiError: the topic does not exist, or would not grow.
         :raises StorageError: the disk refused their folders.
         :raises CoordinationError: the tree refused; what it has is not known, and the same can be asked for again.
         """
@@ -247,7 +247,7 @@ class Topics(HostedTopics):
             there = await self._in_tree_thread(grow, self._tree, name, placed, count, live, topic.id)
             if there != partition_count:
                 message = f"topic {name} has {there} partitions in the tree; it can grow to more"
-                raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+                raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
         except BarnabasError:
             self.hosting.delete(new)
             raise
@@ -255,7 +255,7 @@ class Topics(HostedTopics):
     @_to_its_end
     async def reassign(
         self, name: str, wanted: Mapping[int, Sequence[int] | None], *, may_change_factor: bool = True
-    ) -> dict[int, KafkaError]:
+    ) -> dict[int, ApiError]:
         """Have partitions of a topic move to other brokers; what takes time goes on when this returns.
 
         :param wanted: for each partition the brokers that are to hold it, the preferred leader first; None: it stays
@@ -268,9 +268,9 @@ class Topics(HostedTopics):
             topic = self._by_name.get(name)
             if topic is None:
                 # One for all: a request may name very many.
-                error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+                error = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
                 return dict.fromkeys(wanted, error)
-            live, refused = set(self.picture.brokers), dict[int, KafkaError]()
+            live, refused = set(self.picture.brokers), dict[int, ApiError]()
 
             def change(found: TopicAssignment) -> dict[int, ReplicaSet]:
                 changed, refusals = reassigned_partitions(name, found, wanted, live, may_change_factor)
@@ -304,7 +304,7 @@ class Topics(HostedTopics):
 
         :param change: given the topic's own settings, returns the new ones; what it raises is passed on. Where
             somebody else changes them meanwhile it is called again. It is called on any thread.
-        :raises KafkaError: the topic does not exist, or a setting is wrong.
+        :raises ApiError: the topic does not exist, or a setting is wrong.
         """
 
         async def configure(topic: Topic) -> None:
@@ -335,7 +335,7 @@ class Topics(HostedTopics):
         """Change a topic as this broker knows it; where another one was made under its name, that one.
 
         :param change: what it raises is passed on, but for `NoNodeError`: the topic is not there any more.
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
         """
         for _ in range(ATTEMPTS):
             topic = self._by_name.get(name)
@@ -346,7 +346,7 @@ class Topics(HostedTopics):
             except NoNodeError:
                 # Another broker has deleted it, of which this one has not heard yet.
                 await self._reread_topics([name])
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
 
     async def end_changes(self) -> None:
         """Return when the changes that have begun are made."""
@@ -371,14 +371,14 @@ class Topics(HostedTopics):
         """Delete a topic with all that is in it, and every group's offsets in it.
 
         :param topic_id: of the topic that is meant; None: whichever has the name.
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
         :raises StorageError: the disk refused for some of its folders; the topic is gone, and they go with the
             next start or with a new topic of that name.
         """
 
         async def delete(topic: Topic) -> Topic:
             if topic_id not in {None, topic.id}:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
             holders = {broker for each in topic.partitions for broker in each.replicas} | set(self.picture.brokers)
             if not await self.deletions.delete(topic.id, name, holders):
                 raise NoNodeError(paths.topic(name))

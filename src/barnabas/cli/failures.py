@@ -9,11 +9,11 @@ import click
 
 from barnabas.cli.terminal_text import written_out
 from barnabas.errors import (
+    ApiError,
     BarnabasError,
     ConfigurationError,
     DisconnectedError,
     ErrorCode,
-    KafkaError,
     TimedOutError,
 )
 from barnabas.exit_codes import EXIT_FAILED, EXIT_WRONG_SETTINGS
@@ -47,14 +47,14 @@ def exit_code_of(error: BarnabasError | OSError) -> int:
 def explain(error: BarnabasError | OSError) -> str:
     """Return the line for an error, without the program's name.
 
-    >>> explain(KafkaError(ErrorCode.INVALID_PARTITIONS, subject="topic 'clicks'"))
+    >>> explain(ApiError(ErrorCode.INVALID_PARTITIONS, subject="topic 'clicks'"))
     "topic 'clicks': invalid partitions; a topic has at least one partition, and never shrinks"
     """
     return written_out(_explain(error))
 
 
 def _explain(error: BarnabasError | OSError) -> str:
-    if isinstance(error, KafkaError):
+    if isinstance(error, ApiError):
         return _explain_code(error)
     if isinstance(error, OSError) and error.strerror is not None:
         reason = error.strerror[:1].lower() + error.strerror[1:]
@@ -65,7 +65,7 @@ def _explain(error: BarnabasError | OSError) -> str:
     return text
 
 
-def _explain_code(error: KafkaError) -> str:
+def _explain_code(error: ApiError) -> str:
     """Return what the error says; where it gives no reason, what is wrong by its code and what to do."""
     if error.reason:
         return error.message

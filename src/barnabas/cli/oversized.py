@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.cli.tailing import Piece
-from barnabas.errors import BarnabasError, KafkaError
+from barnabas.errors import ApiError, BarnabasError
 from barnabas.model import Header
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def record_bytes_max(
     taken = limit
     try:
         setting = admin.describe_config(topic).get("max.message.bytes")
-    except KafkaError:
+    except ApiError:
         setting = None  # a user may be allowed to write to a topic, and not to read its settings
     if setting is not None and setting.value is not None:
         taken = min(limit, int(setting.value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 
 if TYPE_CHECKING:
     from barnabas import Admin
@@ -17,7 +17,7 @@ DAY_MS = 86_400_000
 def create_topic_for_old_records(admin: Admin, topic: str, partitions: int, report: Callable[[str], None]) -> None:
     """Create a topic that keeps records however old their timestamps are.
 
-    :raises KafkaError: the topic exists, or cannot be created.
+    :raises ApiError: the topic exists, or cannot be created.
     """
     admin.create_topic(topic, partitions, config={"retention.ms": KEEP_ALL})
     report(
@@ -40,7 +40,7 @@ class RetentionCheck:
         """Return the check for a topic; None where its retention deletes nothing by timestamps of producers."""
         try:
             settings = admin.describe_config(topic)
-        except KafkaError:
+        except ApiError:
             return None  # a user may be allowed to write to a topic, and not to read its settings
         values = {name: setting.value or "" for name, setting in settings.items()}
         retention = values.get("retention.ms", KEEP_ALL)

@@ -28,7 +28,7 @@ from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.tailing import FollowedPath, Piece
 from barnabas.cli.terminal_text import written_out
 from barnabas.clock import SYSTEM_CLOCK, Clock, GuardedClock
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import Header
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ class Shipper:
         """
         errors = [delivery.exception() for delivery in deliveries]
         for failed in errors:
-            if failed is not None and not (isinstance(failed, KafkaError) and failed.code in TOO_LARGE):
+            if failed is not None and not (isinstance(failed, ApiError) and failed.code in TOO_LARGE):
                 raise failed
         lines = self._lines_of(piece)
         refused = {at if places is None else places[at] for at, failed in enumerate(errors) if failed is not None}
@@ -393,7 +393,7 @@ def _topic_id(admin: Admin, topic: str, partitions: int, times: LineTimes | None
                 admin.create_topic(topic, partitions)
             else:
                 create_topic_for_old_records(admin, topic, partitions, _report)
-        except KafkaError as error:
+        except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
     (found,) = admin.describe_topics([topic])

@@ -22,7 +22,7 @@ from barnabas.cli.options import (
 from barnabas.cli.tables import Row, show_json, show_table
 from barnabas.cli.terminal_text import counted
 from barnabas.cli.topic_reassign import reassign
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def create(
     with connect(bootstrap) as admin:
         try:
             admin.create_topic(name, partitions, replication_factor, parse_pairs(configs))
-        except KafkaError as error:
+        except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             if not if_not_exists:

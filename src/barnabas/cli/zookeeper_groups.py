@@ -13,7 +13,7 @@ from barnabas.coordination import consumer_groups
 from barnabas.coordination.offsets import read_offsets
 from barnabas.coordination.paths import TOPICS
 from barnabas.coordination.tree import Tree, TreeUnavailableError
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -150,4 +150,4 @@ class ZooKeeperGroups:
 
     def _require_no_members(self, group: str) -> None:
         if consumer_groups.consumers_of(self._tree, group):
-            raise KafkaError.about(ErrorCode.NON_EMPTY_GROUP, f"group {group!r}", " has members; stop them first")
+            raise ApiError.about(ErrorCode.NON_EMPTY_GROUP, f"group {group!r}", " has members; stop them first")

@@ -18,11 +18,11 @@ from barnabas.client.metadata import ClusterView, TopicView
 from barnabas.client.topic_interest import Sending, TopicInterest
 from barnabas.clock import Clock
 from barnabas.errors import (
+    ApiError,
     BarnabasError,
     ClosedError,
     DisconnectedError,
     ErrorCode,
-    KafkaError,
     RetriableError,
     TimedOutError,
     reason_of,
@@ -173,11 +173,11 @@ class Cluster:
     async def channel_to(self, node_id: int, purpose: str = "") -> Channel:
         """Return a connection to a broker by its id.
 
-        :raises KafkaError: BROKER_NOT_AVAILABLE: the metadata has no such broker (any more).
+        :raises ApiError: BROKER_NOT_AVAILABLE: the metadata has no such broker (any more).
         """
         node = self.view.brokers.get(node_id)
         if node is None:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not among the live ones")
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not among the live ones")
         return await self.connect((node.host, node.port), purpose)
 
     def open_channel(self, node_id: int, purpose: str = "") -> Channel | None:
@@ -398,7 +398,7 @@ class Cluster:
         """Return a topic with its partitions, waiting for its creation if need be.
 
         :param auto_creates: whether asking may create the topic.
-        :raises KafkaError: the topic cannot be had.
+        :raises ApiError: the topic cannot be had.
         :raises TimedOutError: it was not there in time.
         """
 
@@ -409,7 +409,7 @@ class Cluster:
             if view is None or view.error is not ErrorCode.NONE or not view.partitions:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if view is None else view.error
                 code = code if code is not ErrorCode.NONE else ErrorCode.LEADER_NOT_AVAILABLE
-                raise KafkaError.about(code, f"topic {name!r}", self._advice(code))
+                raise ApiError.about(code, f"topic {name!r}", self._advice(code))
             return view
 
         self.use_topics([name])
@@ -433,7 +433,7 @@ class Cluster:
     async def coordinator(self, group: str) -> Node:
         """Return the broker that coordinates `group`; one try.
 
-        :raises KafkaError: COORDINATOR_NOT_AVAILABLE and others.
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE and others.
         """
         node = self._coordinators.get(group)
         if node is not None:
@@ -446,7 +446,7 @@ class Cluster:
         )
         if response.error_code:
             subject = "" if response.error_message else f"coordinator of group {group!r}"
-            raise KafkaError(response.error_code, response.error_message or "", subject)
+            raise ApiError(response.error_code, response.error_message or "", subject)
         node = self._coordinators[group] = Node(response.node_id, response.host, response.port)
         return node
 
@@ -506,7 +506,7 @@ class Cluster:
                 failure: BarnabasError = error
             except BarnabasError as error:
                 failure = error
-            unknown = isinstance(failure, KafkaError) and failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            unknown = isinstance(failure, ApiError) and failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if not failure.retriable or (unknown and self.clock.monotonic() - started_s >= unknown_topic_s):
                 raise failure
             await self._recover(failure, group, deadline_s)
@@ -523,11 +523,11 @@ class Cluster:
 
     async def _recover(self, failure: BarnabasError, group: str, deadline_s: float) -> None:
         """Look up again what `failure` says has moved, before the next try."""
-        if isinstance(failure, KafkaError) and failure.code in STALE_COORDINATOR and group:
+        if isinstance(failure, ApiError) and failure.code in STALE_COORDINATOR and group:
             self.forget_coordinator(group)
             self._doubt()
         stale = isinstance(failure, (DisconnectedError, TimedOutError)) or (
-            isinstance(failure, KafkaError) and failure.code in STALE_METADATA
+            isinstance(failure, ApiError) and failure.code in STALE_METADATA
         )
         if not stale:
             return

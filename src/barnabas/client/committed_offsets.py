@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from barnabas.client.answers import left_out
 from barnabas.client.cluster import OFFSET_COMMIT_VERSION_MAX, Cluster
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.model import NO_OFFSET, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -52,7 +52,7 @@ async def committed_offsets(
             group, request, version_max=OFFSET_FETCH_VERSION_MAX
         )
         if response.error_code:
-            raise KafkaError(response.error_code, subject=f"committed offsets of group {group!r}")
+            raise ApiError(response.error_code, subject=f"committed offsets of group {group!r}")
         found = {}
         missing = set(wanted)
         for topic in response.topics:
@@ -60,7 +60,7 @@ async def committed_offsets(
                 tp = TopicPartition(topic.name, each.partition_index)
                 missing.discard(tp)
                 if each.error_code:
-                    raise KafkaError(each.error_code, subject=f"committed offset of {tp} in group {group!r}")
+                    raise ApiError(each.error_code, subject=f"committed offset of {tp} in group {group!r}")
                 if each.committed_offset != NO_OFFSET:
                     found[tp] = OffsetAndMetadata(
                         each.committed_offset, each.metadata or "", each.committed_leader_epoch
@@ -85,7 +85,7 @@ async def commit_offsets(
 ) -> None:
     """Commit offsets for a group, with the member's generation, or without one where nobody is a member.
 
-    :raises KafkaError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS: the partitions may have
+    :raises ApiError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS: the partitions may have
         gone to others; OFFSET_METADATA_TOO_LARGE and others.
     :raises TimedOutError: the coordinator did not answer in time.
     """
@@ -118,7 +118,7 @@ async def commit_offsets(
                 tp = TopicPartition(topic.name, each.partition_index)
                 missing.discard(tp)
                 if each.error_code:
-                    raise KafkaError(each.error_code, subject=f"commit of {tp} in {group!r}")
+                    raise ApiError(each.error_code, subject=f"commit of {tp} in {group!r}")
         if missing:
             raise left_out(f"commit of {min(missing)} in {group!r}")
 

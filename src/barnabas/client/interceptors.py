@@ -84,7 +84,7 @@ class SendBatch(ABC):
         :raises ValueError: the number of records differs.
         :raises TypeError: an element is not a valid record.
         :raises ConfigurationError: a record names another topic, or a partition that does not exist.
-        :raises KafkaError: MESSAGE_TOO_LARGE.
+        :raises ApiError: MESSAGE_TOO_LARGE.
         """
 
     def with_headers(self, *headers: Header) -> SendBatch:

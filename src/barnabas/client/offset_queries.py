@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from barnabas.client.answers import left_out
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
-from barnabas.errors import DisconnectedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.model import NO_OFFSET, OffsetAndTimestamp, TopicPartition
 from barnabas.protocol.messages.list_offsets import (
     EARLIEST_TIMESTAMP,
@@ -38,7 +38,7 @@ async def list_offsets(
     """Return for each partition the first offset whose timestamp is at least the one given, or None.
 
     :param timestamps_ms: wall time in ms, or EARLIEST_TIMESTAMP or LATEST_TIMESTAMP.
-    :raises KafkaError: a partition that does not exist, and others.
+    :raises ApiError: a partition that does not exist, and others.
     :raises TimedOutError: the leaders did not answer in time.
     """
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
@@ -46,7 +46,7 @@ async def list_offsets(
     async def attempt() -> None:
         wanted = {tp: at_ms for tp, at_ms in timestamps_ms.items() if tp not in found}
         answers = await ask_leaders(cluster, wanted, _ask_leader)
-        failure: KafkaError | None = None
+        failure: ApiError | None = None
         for response in answers:
             failure = _take(response, timestamps_ms, found) or failure
         if failure is not None:
@@ -71,7 +71,7 @@ async def ask_leaders(
 ) -> list[ResponseT]:
     """Ask the leader of each partition, each leader once: `ask(cluster, node_id, its part of numbers)`; one try.
 
-    :raises KafkaError: a partition does not exist, or has no leader now.
+    :raises ApiError: a partition does not exist, or has no leader now.
     """
     cluster.use_topics({tp.topic for tp in numbers})
     if any(cluster.view.leader(tp) is None for tp in numbers):
@@ -90,15 +90,15 @@ def _leader(cluster: Cluster, tp: TopicPartition) -> int:
     if topic is None or not topic.partitions:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
         missing = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise KafkaError(
+        raise ApiError(
             code or ErrorCode.LEADER_NOT_AVAILABLE,
             f"topic {tp.topic!r} {'does not exist' if missing else 'is not ready'}",
         )
     if not 0 <= tp.partition < len(topic.partitions):
-        raise KafkaError(
+        raise ApiError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp}: the topic has partitions 0 to {len(topic.partitions) - 1}"
         )
-    raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
+    raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader")
 
 
 async def _ask_leader(cluster: Cluster, node_id: int, part: Mapping[TopicPartition, int]) -> ListOffsetsResponse:
@@ -118,7 +118,7 @@ async def epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> 
 
     A partition that is answered with an error which will not pass is left out; one try.
 
-    :raises KafkaError: a leader is not known, or has changed.
+    :raises ApiError: a leader is not known, or has changed.
     :raises DisconnectedError: a leader is gone; the metadata is refreshed before the next try.
     :raises UnsupportedVersionError: a broker has no such question.
     """
@@ -132,7 +132,7 @@ async def epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> 
         for topic in response.topics:
             for each in topic.partitions:
                 tp = TopicPartition(topic.topic, each.partition)
-                error = KafkaError(each.error_code, subject=f"leader epoch {epochs.get(tp)} of {tp}")
+                error = ApiError(each.error_code, subject=f"leader epoch {epochs.get(tp)} of {tp}")
                 if each.error_code and error.retriable:
                     cluster.want_refresh(is_stale=True)
                     raise error
@@ -168,13 +168,13 @@ def _take(
     response: ListOffsetsResponse,
     wanted: Mapping[TopicPartition, int],
     found: dict[TopicPartition, OffsetAndTimestamp | None],
-) -> KafkaError | None:
+) -> ApiError | None:
     failure = None
     for topic in response.topics:
         for each in topic.partitions:
             tp = TopicPartition(topic.name, each.partition_index)
             if each.error_code:
-                failure = KafkaError(each.error_code, subject=f"offsets of {tp}")
+                failure = ApiError(each.error_code, subject=f"offsets of {tp}")
             elif tp in wanted:
                 known = each.offset != NO_OFFSET
                 found[tp] = OffsetAndTimestamp(each.offset, each.timestamp) if known else None

@@ -21,7 +21,7 @@ from barnabas.client.dialing import dial_with
 from barnabas.client.loop_thread import LoopThread
 from barnabas.client.setting_types import Bootstrap, ClientSettings
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, CorruptBatchError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.net.pacing import Pacing
 from barnabas.protocol.messages.fetch import (
@@ -68,7 +68,7 @@ class RangeReader:
     :param fetch_max_bytes: the size of a response; a larger single batch comes all the same.
     :param settings: see `barnabas.client.config.ClientConfig`; those of a source it has itself.
 
-    Iterating raises KafkaError, OFFSET_OUT_OF_RANGE where retention was faster, and TimedOutError where nothing of the
+    Iterating raises ApiError, OFFSET_OUT_OF_RANGE where retention was faster, and TimedOutError where nothing of the
     range has come within `default_api_timeout_ms`: the leader does not answer, or has nothing for now, or its log ends
     before the range does, which the message says; asked again, the reader tries again. It raises ClosedError when it
     was closed before the end of the range.
@@ -156,8 +156,8 @@ class RangeReader:
         if leader is None:
             known = self._cluster.view.partition_count(self._tp.topic)
             if known is None or self._tp.partition >= known:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._tp} does not exist")
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self._tp} has no leader")
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._tp} does not exist")
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self._tp} has no leader")
         size = self._fetch_bytes(offset)
         part = FetchPartition(partition=self._tp.partition, fetch_offset=offset, partition_max_bytes=size)
         request = FetchRequest(
@@ -193,9 +193,9 @@ class RangeReader:
                 if (topic.topic, each.partition_index) != self._tp:
                     continue
                 if each.error_code:
-                    raise KafkaError(each.error_code, subject=f"{self._tp} at offset {offset}")
+                    raise ApiError(each.error_code, subject=f"{self._tp} at offset {offset}")
                 return each
-        raise KafkaError(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{self._tp}: an empty answer")
+        raise ApiError(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{self._tp}: an empty answer")
 
     def close(self) -> None:
         """End what is under way, and the connection where it is the reader's own. May be called again."""

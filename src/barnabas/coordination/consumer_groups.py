@@ -26,7 +26,7 @@ from barnabas.coordination.tree import (
     ancestors_of,
 )
 from barnabas.coordination.values import decode_consumer, encode_offset
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 
 ATTEMPTS = 10
@@ -78,7 +78,7 @@ def _topics(path: str, node: NodeData) -> tuple[str, ...]:
 def set_offsets(tree: Tree, group: str, offsets: committed.Offsets, now_ms: int) -> None:
     """Commit offsets for a group that has no consumers; some thousands go in several steps, the check in the last.
 
-    :raises KafkaError: NON_EMPTY_GROUP: it has; UNKNOWN_TOPIC_OR_PARTITION.
+    :raises ApiError: NON_EMPTY_GROUP: it has; UNKNOWN_TOPIC_OR_PARTITION.
     """
     if not offsets:
         return
@@ -94,24 +94,24 @@ def set_offsets(tree: Tree, group: str, offsets: committed.Offsets, now_ms: int)
         if refused.path not in topics:
             raise
         subject = f"topic {topics[refused.path]!r}"
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, subject=subject) from refused
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, subject=subject) from refused
 
 
 def delete_group(tree: Tree, group: str) -> None:
     """Forget a group without consumers, and what it has committed in the tree.
 
-    :raises KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+    :raises ApiError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
     """
     path = paths.group(group)
     if tree.exists(path) is None:
-        raise KafkaError.about(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}", " does not exist")
+        raise ApiError.about(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group!r}", " does not exist")
     _delete(tree, group, lambda found: [*found, path])
 
 
 def delete_offsets(tree: Tree, group: str, partitions: Collection[TopicPartition]) -> None:
     """Forget what a group without consumers has committed in some partitions; nothing where it has not.
 
-    :raises KafkaError: NON_EMPTY_GROUP.
+    :raises ApiError: NON_EMPTY_GROUP.
     """
     wanted = {paths.group_offset(group, tp) for tp in partitions}
     _delete(tree, group, lambda found: [path for path in found if path in wanted])
@@ -136,5 +136,5 @@ def _delete(tree: Tree, group: str, choose: Callable[[list[str]], list[str]]) ->
             return
 
 
-def _has_members(group: str) -> KafkaError:
-    return KafkaError.about(ErrorCode.NON_EMPTY_GROUP, f"group {group!r}", " has members; stop them first")
+def _has_members(group: str) -> ApiError:
+    return ApiError.about(ErrorCode.NON_EMPTY_GROUP, f"group {group!r}", " has members; stop them first")

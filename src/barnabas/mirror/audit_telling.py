@@ -12,7 +12,7 @@ from barnabas.client.audit.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
 from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
-from barnabas.errors import ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, ErrorCode, TimedOutError
 from barnabas.mirror.account import PartitionAccount, TopicAccount
 from barnabas.mirror.side import Side
 from barnabas.model import TopicPartition
@@ -128,7 +128,7 @@ class AuditTelling:
                 cluster, AUDIT_TOPIC, partitions=1, replication_factor=None, config=AUDIT_TOPIC_CONFIG,
                 timeout_ms=TIMEOUT_MS,
             )  # fmt: skip
-        except KafkaError as error:
+        except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         await cluster.topic(AUDIT_TOPIC, timeout_s=TIMEOUT_MS / 1000)

@@ -8,7 +8,7 @@ from typing import Any
 
 from barnabas.client.admin.groups import list_groups
 from barnabas.client.committed_offsets import commit_offsets, committed_offsets
-from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, DisconnectedError, ErrorCode
 from barnabas.mirror.events import Told
 from barnabas.mirror.group_moves import Conflict, Metadata, Move, decide, metadata_to_follow
 from barnabas.mirror.ledger import GroupMark
@@ -142,7 +142,7 @@ class GroupFollowing:
         await self._ledger.write(before)
         try:
             await self._commit_to(side, group, offsets)
-        except KafkaError as error:
+        except ApiError as error:
             if error.code not in HAS_MEMBERS:
                 raise
             works = f"it has members in the {side.name}, and has committed in the other cluster too"
@@ -155,7 +155,7 @@ class GroupFollowing:
     async def _commit_to(self, side: Side, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         try:
             await commit_offsets(side.cluster, group, offsets)
-        except KafkaError as error:
+        except ApiError as error:
             if error.code is not ErrorCode.OFFSET_METADATA_TOO_LARGE:
                 raise
             reason = f"the {side.name} refuses metadata that long (offset.metadata.max.bytes); offsets go on without it"

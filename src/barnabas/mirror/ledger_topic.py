@@ -12,7 +12,7 @@ from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.errors import ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, ErrorCode, TimedOutError
 from barnabas.mirror.ledger import (
     LEDGER_TOPIC,
     BadEntryError,
@@ -80,7 +80,7 @@ class LedgerTopic:
                 config={"cleanup.policy": "compact"},
                 timeout_ms=CREATE_TIMEOUT_MS,
             )
-        except KafkaError as error:
+        except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         await self._side.cluster.topic(LEDGER_TOPIC, timeout_s=CREATE_TIMEOUT_MS / 1000)
@@ -95,7 +95,7 @@ class LedgerTopic:
             (view,) = await self._side.cluster.describe([LEDGER_TOPIC])  # not all topics: there may be thousands
             is_there = bool(view.partitions)
             if not is_there and view.error.retriable and view.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise KafkaError.about(view.error, f"{LEDGER_TOPIC} of the {self._side.name}")
+                raise ApiError.about(view.error, f"{LEDGER_TOPIC} of the {self._side.name}")
             if not is_there or view.topic_id != self._topic_id:
                 self._entries.clear()  # it was deleted, and may have been made again
                 await self._stop_reading()

@@ -14,7 +14,7 @@ from barnabas.client.config import AdminConfig, make_config
 from barnabas.client.dialing import dial_with
 from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ends_at_leader, list_offsets
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import BarnabasError, ConfigurationError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode
 from barnabas.mirror.link import Term
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -85,7 +85,7 @@ class Side:
     async def begin_term(self, where: TopicPartition) -> Term:
         """Return the present term of a partition, with a new connection if there is none.
 
-        :raises KafkaError: LEADER_NOT_AVAILABLE.
+        :raises ApiError: LEADER_NOT_AVAILABLE.
         """
         leader = self.cluster.view.leader(where)
         if leader is None:
@@ -93,18 +93,18 @@ class Side:
         channel = await self.cluster.channel_to(leader, self.purpose)
         return Term(leader, self.cluster.view.leader_epoch(where), channel)
 
-    def _no_leader(self, where: TopicPartition) -> KafkaError:
+    def _no_leader(self, where: TopicPartition) -> ApiError:
         self.cluster.want_refresh()
-        return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
+        return ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
 
     async def check_topic(self, topic: str, topic_id: bytes) -> None:
         """Check that a topic still has an id; in clusters without ids every topic passes.
 
-        :raises KafkaError: UNKNOWN_TOPIC_ID: it was deleted, and may have been made again.
+        :raises ApiError: UNKNOWN_TOPIC_ID: it was deleted, and may have been made again.
         """
         (view,) = await self.cluster.describe([topic])
         if topic_id not in (ZERO_UUID, view.topic_id):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, subject=f"topic {topic!r} of the {self.name}")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, subject=f"topic {topic!r} of the {self.name}")
 
     async def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where logs end now; what a leader does not tell is left out; one try."""
@@ -125,7 +125,7 @@ class Side:
 
         :param end: where the log ended when it was asked. A new leader may not show all of that yet (KIP-207): what it
             does not show is not gone.
-        :raises KafkaError: OFFSET_NOT_AVAILABLE: the log is shown up to an earlier offset only.
+        :raises ApiError: OFFSET_NOT_AVAILABLE: the log is shown up to an earlier offset only.
         """
         leader = self.cluster.view.leader(where)
         if leader is None:
@@ -143,9 +143,9 @@ class Side:
         for topic in response.responses:
             for each in topic.partitions:
                 if each.error_code:
-                    raise KafkaError(each.error_code, subject=f"{where} at offset {offset}")
+                    raise ApiError(each.error_code, subject=f"{where} at offset {offset}")
                 if each.high_watermark < end:
                     shown = f"{where} is shown up to offset {each.high_watermark}, and ended at {end} before"
-                    raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, shown)
+                    raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, shown)
                 return memoryview(each.records or b"")
         raise left_out(f"{where} at offset {offset}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from barnabas.client.admin.topic_changes import add_partitions, create_topic
 from barnabas.client.metadata import TopicView
-from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BarnabasError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.mirror.claims import Create, Go, MakeClaim, Refused, Standing
 from barnabas.mirror.errors import CircleError, MirrorError
 from barnabas.mirror.events import Told
@@ -160,7 +160,7 @@ class TopicFollowing:
             self._told.left_out(topic.name, str(error))
             self._leave(topic.name)
             return
-        except (MirrorError, KafkaError) as error:
+        except (MirrorError, ApiError) as error:
             if error.retriable:
                 raise
             self._leave(topic.name)
@@ -249,12 +249,12 @@ class TopicFollowing:
         try:
             try:
                 await self._create_with(name, len(topic.partitions), settings)
-            except KafkaError as error:
+            except ApiError as error:
                 if not settings or error.code not in SETTING_REFUSED:
                     raise
                 settings = {}
                 await self._create_with(name, len(topic.partitions), settings)
-        except KafkaError as error:
+        except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             settings = {}

@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 
 from barnabas.addresses import host_port
 from barnabas.errors import (
+    ApiError,
     BarnabasError,
     DisconnectedError,
     ErrorCode,
     Failure,
-    KafkaError,
     MalformedMessageError,
     TimedOutError,
     UnsupportedVersionError,
@@ -103,6 +103,8 @@ async def dial(
                 connection.close()
                 raise
             return connection
+    except DisconnectedError:
+        raise
     except TimeoutError:
         raise TimedOutError(f"{host_port(host, port)} did not answer within {connect_timeout_s:g} s") from None
     except OSError as error:
@@ -329,7 +331,7 @@ class Connection:
     async def negotiate(self, software_version: str, timeout_s: float) -> None:
         """Ask which versions the broker serves; called once, by `dial`.
 
-        :raises KafkaError: the broker refuses to tell.
+        :raises ApiError: the broker refuses to tell.
         """
         request = ApiVersionsRequest(client_software_name="barnabas", client_software_version=software_version)
         newest = message_of(ApiVersionsRequest).versions.stop - 1
@@ -337,7 +339,7 @@ class Connection:
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             response = await self.send(ApiVersionsRequest(), version=0, timeout_s=timeout_s)
         if response.error_code:
-            raise KafkaError(response.error_code, f"{self.address} does not tell what it serves")
+            raise ApiError(response.error_code, f"{self.address} does not tell what it serves")
         self._versions = {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys}
         self._newest.clear()
 

@@ -50,7 +50,7 @@ def run_consume(stage: Stage, order: ConsumeOrder) -> Report:
 
     :raises RunFailedError: there is nothing to read.
     :raises ConfigurationError: there are more consumers than partitions.
-    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
     """
     ends = ends_of(stage.admin, order.topic)
     counts = _counts(stage, order, ends)

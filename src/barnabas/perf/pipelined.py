@@ -73,7 +73,7 @@ class PipelineJob:
 def produce_pipelined(job: PipelineJob, meter: Meter, control: Control) -> Measured:
     """Produce until the records are stored or the meter or the control says that it is enough.
 
-    :raises KafkaError: a request was refused.
+    :raises ApiError: a request was refused.
     :raises DisconnectedError: a connection was lost.
     :raises TimedOutError: a broker did not answer in time.
     """

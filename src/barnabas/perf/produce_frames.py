@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 
-from barnabas.errors import KafkaError, MalformedMessageError
+from barnabas.errors import ApiError, MalformedMessageError
 from barnabas.net.framing import FrameReader
 from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
 from barnabas.protocol.messages.produce import (
@@ -74,7 +74,7 @@ class AnswerReader:
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the connection and count the answers in them.
 
-        :raises KafkaError: a request was refused.
+        :raises ApiError: a request was refused.
         :raises MalformedMessageError: the bytes are not the answers that are due.
         """
         frames = self._reader.feed(data)
@@ -94,5 +94,5 @@ class AnswerReader:
         for topic in response.responses:
             for each in topic.partition_responses:
                 if each.error_code:
-                    raise KafkaError(each.error_code, each.error_message or "", subject=f"{topic.name}-{each.index}")
+                    raise ApiError(each.error_code, each.error_message or "", subject=f"{topic.name}-{each.index}")
         raise MalformedMessageError("an answer to another request than was sent")

@@ -21,7 +21,7 @@ from barnabas.client.dialing import dial_with
 from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.records import Record as ReadRecord
 from barnabas.registry.errors import RegistryError
@@ -78,7 +78,7 @@ class SchemaTopic:
     async def start(self) -> None:
         """Make the topic if there is none, and read all that is in it.
 
-        :raises KafkaError: it cannot be made.
+        :raises ApiError: it cannot be made.
         :raises TimedOutError: no broker answers.
         """
         await self.cluster.refresh()
@@ -92,7 +92,7 @@ class SchemaTopic:
                 config={"cleanup.policy": "compact"},
                 timeout_ms=30_000,
             )
-        except KafkaError as error:
+        except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         self._consumer.assign([self._tp])

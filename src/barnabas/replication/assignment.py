@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, zip_longest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 
 
 def assign_replicas(
@@ -28,7 +28,7 @@ def assign_replicas(
     :param start: which broker, counted in the order in which they are taken, leads partition 0: random for a new topic.
     :param shift: at which distance the followers of partition 0 begin: random for a new topic.
     :param first_partition: the number of the first one. Partitions get the same in one call and in several.
-    :raises KafkaError: INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
+    :raises ApiError: INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
 
     >>> assign_replicas({1: None, 2: None, 3: None}, 4, 2, start=0, shift=0)
     [(1, 2), (2, 3), (3, 1), (1, 3)]
@@ -51,7 +51,7 @@ def assign_added(
     The round goes on where it began, at the leader of partition 0.
 
     :param existing: of the partitions that the topic has, at least one.
-    :raises KafkaError: as `assign_replicas`.
+    :raises ApiError: as `assign_replicas`.
     """
     order = _alternating(_racks(brokers))
     preferred, replication_factor = existing[0][0], len(existing[0])
@@ -69,7 +69,7 @@ def check_assignment(
 
     :param first_partition: the number that the first of them has to have.
     :param replication_factor: that of partitions which there are already.
-    :raises KafkaError: INVALID_REPLICA_ASSIGNMENT.
+    :raises ApiError: INVALID_REPLICA_ASSIGNMENT.
     """
     for expected, number in enumerate(sorted(assignment), first_partition):
         replicas = assignment[number]
@@ -87,12 +87,12 @@ def check_assignment(
 
 def _check_counts(partition_count: int, replication_factor: int, broker_count: int) -> None:
     if partition_count <= 0:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
     if replication_factor <= 0:
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
     if replication_factor > broker_count:
         message = f"Replication factor: {replication_factor} larger than available brokers: {broker_count}."
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
 def _racks(brokers: Mapping[int, str | None]) -> dict[int, str]:
@@ -128,5 +128,5 @@ def _replicas(
     return tuple(replicas)
 
 
-def _refused(reason: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+def _refused(reason: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import NO_LEADER_EPOCH
 from barnabas.protocol.messages.fetch import (
     INITIAL_EPOCH,
@@ -270,16 +270,16 @@ class FetchState(Generic[R]):
     def on_response(self, response: FetchResponse) -> list[tuple[Followed[R], PartitionData]]:
         """Take the answer to the request that has waited longest; return what it says of partitions.
 
-        :raises KafkaError: the leader refuses the request as a whole; the next one begins a new session.
+        :raises ApiError: the leader refuses the request as a whole; the next one begins a new session.
         """
         number = self._numbers.popleft()
         if response.error_code:
-            raise KafkaError(response.error_code, "a fetch from the leader was refused")
+            raise ApiError(response.error_code, "a fetch from the leader was refused")
         if self._session_id == NO_SESSION:
             self._session_id = response.session_id
             self._session_epoch = next_session_epoch(INITIAL_EPOCH)
         if response.session_id != self._session_id or self._session_id == NO_SESSION:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer is for no fetch session, or for another one")
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer is for no fetch session, or for another one")
         news = []
         self._brought_bytes = 0
         for topic in response.responses:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import NO_OFFSET
 
 NO_BROKER_EPOCH = -1
@@ -57,13 +57,13 @@ class _Follower:
     def check_broker_epoch(self, broker_epoch: int) -> None:
         """Refuse a fetch from before the follower's latest start; forget earlier fetches if this is the first after it.
 
-        :raises KafkaError: STALE_BROKER_EPOCH.
+        :raises ApiError: STALE_BROKER_EPOCH.
         """
         if broker_epoch in (self.broker_epoch, NO_BROKER_EPOCH):
             return
         if broker_epoch in self.earlier_broker_epochs:
             message = "the broker epoch is of an earlier registration; the broker has registered again"
-            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, message)
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, message)
         self.earlier_broker_epochs = self.ended_broker_epochs
         self.broker_epoch = broker_epoch
         self.fetched_s = _NEVER_S
@@ -158,16 +158,16 @@ class RemoteReplicas:
         disk: it is out of sync at once, whatever it had a moment ago.
 
         :param log_end_offset: of the leader.
-        :raises KafkaError: UNKNOWN_LEADER_EPOCH (no replica; perhaps it is about to be one), OFFSET_OUT_OF_RANGE,
+        :raises ApiError: UNKNOWN_LEADER_EPOCH (no replica; perhaps it is about to be one), OFFSET_OUT_OF_RANGE,
             STALE_BROKER_EPOCH.
         """
         known = self._followers.get(follower)
         if known is None:
             message = f"broker {follower} is not a replica in leader epoch {self.leader_epoch}"
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, message)
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, message)
         if not 0 <= fetch_offset <= log_end_offset:
             message = f"a follower fetches from {fetch_offset}, the log ends at {log_end_offset}"
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         known.check_broker_epoch(broker_epoch)
         is_caught_up = known.on_fetch(fetch_offset, log_end_offset, now_s)
         if follower not in self._maximal_isr:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from barnabas.coordination.values import PartitionState, ReplicaSet
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 
 
 def reassigned(before: ReplicaSet, target: Sequence[int]) -> ReplicaSet:
@@ -37,13 +37,13 @@ def reassigned(before: ReplicaSet, target: Sequence[int]) -> ReplicaSet:
 def cancelled(before: ReplicaSet) -> ReplicaSet:
     """Return the replicas of a partition that is to stay where it was.
 
-    :raises KafkaError: NO_REASSIGNMENT_IN_PROGRESS.
+    :raises ApiError: NO_REASSIGNMENT_IN_PROGRESS.
 
     >>> cancelled(ReplicaSet((3, 4, 1, 2), adding=(4,), removing=(1, 2)))
     ReplicaSet(replicas=(3, 1, 2, 4), adding=(4,), removing=(4,))
     """
     if not before.is_moving:
-        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not on its way to other brokers")
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not on its way to other brokers")
     return reassigned(before, before.origin)
 
 
@@ -54,18 +54,18 @@ def check_target(
 
     :param live: the brokers that are there; one that holds a replica already need not be.
     :param may_change_factor: whether it may have more or fewer replicas than before (KIP-860).
-    :raises KafkaError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
+    :raises ApiError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
     """
     if not target:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "it must have one replica at least")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "it must have one replica at least")
     if len(set(target)) != len(target):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{list(target)} names a broker twice")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{list(target)} names a broker twice")
     unknown = sorted(set(target) - live - set(before.replicas))
     if unknown:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"brokers {unknown} are not there")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"brokers {unknown} are not there")
     if not may_change_factor and len(target) != len(before.target):
         message = f"it has {len(before.target)} replicas, and was to have {len(target)}"
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
 def is_complete(replicas: ReplicaSet, isr: Sequence[int], min_insync_replicas: int) -> bool:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 
 Partition = TypeVar("Partition")
 """What names a partition."""
@@ -29,7 +29,7 @@ def spread(
     :param brokers: those that may hold them, each with its rack.
     :param others: the replicas of each other partition, which do not move, and count.
     :param replication_factor: how many replicas each is to have; None: as many as it has.
-    :raises KafkaError: INVALID_REPLICATION_FACTOR: there are too few brokers.
+    :raises ApiError: INVALID_REPLICATION_FACTOR: there are too few brokers.
 
     >>> spread({"a": (1, 2), "b": (2, 3), "c": (3, 1)}, {1: None, 2: None, 4: None})
     {'b': (2, 4), 'c': (4, 1)}
@@ -41,7 +41,7 @@ def spread(
         count = len(before) if replication_factor is None else replication_factor
         if not 0 < count <= len(brokers):
             message = f"{count} replicas, and there are {len(brokers)} brokers that may hold them"
-            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+            raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
         after = _placed(before, count, brokers, counts, leads)
         if after != tuple(before):
             changed[partition] = after

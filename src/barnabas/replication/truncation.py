@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.leader_epochs import LeaderEpochs
@@ -49,7 +49,7 @@ def diverging_epoch(
     :param epochs: the leader's, as is `log_end_offset`.
     :param last_fetched_epoch: of the record before `fetch_offset` in the follower's log; -1 if it has none.
     :returns: the latest epoch of the leader's up to that one, and the offset where it ends.
-    :raises KafkaError: OFFSET_OUT_OF_RANGE, the leader knows neither this epoch nor an earlier one.
+    :raises ApiError: OFFSET_OUT_OF_RANGE, the leader knows neither this epoch nor an earlier one.
 
     >>> leader = LeaderEpochs([EpochStart(0, 0), EpochStart(3, 100)])
     >>> diverging_epoch(leader, log_end_offset=250, fetch_offset=120, last_fetched_epoch=2)
@@ -60,7 +60,7 @@ def diverging_epoch(
     end = epochs.end_offset_for(last_fetched_epoch, log_end_offset)
     if end.start_offset == NO_OFFSET:
         message = f"nothing is known of leader epoch {last_fetched_epoch}, nor of any before it"
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
     return end if end.epoch < last_fetched_epoch or end.start_offset < fetch_offset else None
 
 

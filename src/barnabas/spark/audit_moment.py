@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from barnabas.client.admin.admin import Admin
 from barnabas.client.audit.event_sender import AUDIT_TOPIC
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.spark.table_audit import TableAudit
 
@@ -51,7 +51,7 @@ def moment_of(bootstrap: str, topic: str, look: Callable[[], TableAudit]) -> Mom
     """Return a moment.
 
     :param look: looks at the table as it is now.
-    :raises KafkaError: nobody has ever told anything.
+    :raises ApiError: nobody has ever told anything.
     """
     with Admin(bootstrap) as admin:
         side, told_to = seen_between(look, lambda: _ends(admin, AUDIT_TOPIC))
@@ -72,7 +72,7 @@ def seen_between(
 def source_moment(bootstrap: str, topic: str) -> SourceMoment:
     """Return it of a source; to be asked for after what was told in the target.
 
-    :raises KafkaError: there is no such topic, or nobody has told anything.
+    :raises ApiError: there is no such topic, or nobody has told anything.
     """
     with Admin(bootstrap) as admin:
         topic_id = admin.describe_topics([topic])[0].id
@@ -92,7 +92,7 @@ def _behind(admin: Admin, topic: str, side: TableAudit) -> dict[int, int]:
     """Return how many offsets the log has behind what is loaded: none where the topic is gone, or is another one."""
     try:
         found = admin.describe_topics([topic])[0]
-    except KafkaError as error:
+    except ApiError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
         return {}

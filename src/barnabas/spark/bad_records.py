@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas import Producer
-from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.model import Header
 from barnabas.spark.dead_letter_files import DeadLetterFiles
 
@@ -182,7 +182,7 @@ class BadRecordBin:
                 timestamps_ms=[row["sent_ms"] for row in rows],
                 headers=[_headers(row) for row in rows],
             ).result(SEND_TIMEOUT_S)
-        except KafkaError as error:
+        except ApiError as error:
             if error.code not in _OF_ONE_RECORD:
                 raise
             for row in rows:
@@ -194,7 +194,7 @@ class BadRecordBin:
         try:
             sent = producer.send(topic, row["value"], key=row["key"], timestamp_ms=row["sent_ms"], headers=headers)
             sent.result(SEND_TIMEOUT_S)
-        except KafkaError as error:
+        except ApiError as error:
             if error.code not in _OF_ONE_RECORD:
                 raise
             own = [header for header in headers if header[0].startswith(OWN_HEADERS)]

@@ -47,7 +47,7 @@ class OffsetLookup(Protocol):
 def count_partitions(selection: Selection, topics: Sequence[TopicDescription]) -> dict[str, int]:
     """Return the number of partitions of each topic, but for those that the brokers cannot describe now.
 
-    :raises KafkaError: the selection names one of these, or its pattern does.
+    :raises ApiError: the selection names one of these, or its pattern does.
     """
     require(topic for topic in topics if _names(selection, topic.name))
     return {topic.name: len(topic.partitions) for topic in topics if not topic.error}

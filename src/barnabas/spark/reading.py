@@ -11,7 +11,7 @@ import pyarrow as pa
 from barnabas.client.admin import Admin
 from barnabas.client.config import AdminConfig, ClientConfig, ConsumerConfig, make_config
 from barnabas.client.range_reader import RangeReader, RangeSource
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.records.arrow import ArrowReader
 from barnabas.records.header import Buffer
@@ -45,7 +45,7 @@ def read_range(
 
     :param on_batches: called with the batches of an answer, before its records are yielded.
     :param connections: for ranges that are read one after the other; None: the range has its own.
-    :raises KafkaError: OFFSET_OUT_OF_RANGE where the log has no longer what is asked for, and others.
+    :raises ApiError: OFFSET_OUT_OF_RANGE where the log has no longer what is asked for, and others.
     :raises DataLossError: the log ends before the range does, and has done so for `default.api.timeout.ms`: a leader
         that is new may be short of its end for a moment, a topic that was made again is for ever.
     :raises BarnabasError: no broker can be reached, or what it sent is damaged.
@@ -120,7 +120,7 @@ def read_what_is_left(
         except DataLossError as error:
             log.warning("%s", error)
             return
-        except KafkaError as error:
+        except ApiError as error:
             start_offset = _start_after(error, left, bootstrap, settings)
             log.warning("%s: offsets %d to %d are gone", wanted, left.start_offset, start_offset - 1)
         left = dataclasses.replace(left, start_offset=start_offset)
@@ -141,10 +141,10 @@ def _refuse_if_cut_off(wanted: OffsetRange, next_offset: int, bootstrap: str, se
         )
 
 
-def _start_after(error: KafkaError, left: OffsetRange, bootstrap: str, settings: Settings) -> int:
+def _start_after(error: ApiError, left: OffsetRange, bootstrap: str, settings: Settings) -> int:
     """Return where what is left of a range begins, after its end where there is nothing.
 
-    :raises KafkaError: `error` itself, which is about something else.
+    :raises ApiError: `error` itself, which is about something else.
     """
     gone = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     if error.code in gone:
@@ -155,7 +155,7 @@ def _start_after(error: KafkaError, left: OffsetRange, bootstrap: str, settings:
     with open_admin(bootstrap, settings) as admin:
         try:
             first = admin.beginning_offsets([tp])[tp]
-        except KafkaError as missing:
+        except ApiError as missing:
             if missing.code not in gone:
                 raise
             return left.end_offset

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from barnabas.client.admin import Admin
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.spark.offsets import count_partitions, resolve_ranges, select_partitions
 from barnabas.spark.options import Assign, Selection, SourceOptions, Subscribe
@@ -92,7 +92,7 @@ class StreamLogs:
         for attempt in range(TRIES):
             try:
                 return ask(self._connect())
-            except KafkaError as error:
+            except ApiError as error:
                 if not error.retriable or attempt == TRIES - 1:
                     raise
                 self._looked_s = None
@@ -114,7 +114,7 @@ def _existing(selection: Selection, admin: Admin) -> list[TopicPartition]:
 
 def is_hopeless(error: BarnabasError) -> bool:
     """Whether a commit that failed like this will never succeed, so that the query should not begin."""
-    return isinstance(error, KafkaError) and error.code in (
+    return isinstance(error, ApiError) and error.code in (
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.INVALID_GROUP_ID,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,

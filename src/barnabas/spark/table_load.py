@@ -34,7 +34,7 @@ from barnabas.audit.watermark import AUDIT
 from barnabas.client.admin import Admin
 from barnabas.client.admin.topics import require
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.formats.column_names import column_names
 from barnabas.formats.column_types import merge_fields, settled, stored_type
 from barnabas.formats.event_time import RECORD, EventTime
@@ -529,7 +529,7 @@ def _prepare_dead_letter(admin: Admin, topic: str) -> None:
     if topic not in admin.list_topics():
         try:
             admin.create_topic(topic, config={"retention.ms": "-1"})
-        except KafkaError as error:
+        except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.audit.account import Account
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.formats.column_types import Fields, merge_fields
 from barnabas.formats.decoding import KeepValues, ValueDecoder
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
@@ -253,7 +253,7 @@ def infer_ranges(wanted: Sequence[OffsetRange], reading: Reading, shape: TableSh
 
 
 def _failed(wanted: OffsetRange, error: BarnabasError | OSError) -> Failed:
-    if isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+    if isinstance(error, ApiError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
         return Failed("data loss", f"{wanted}: deleted from the log while it was read: {error}")
     if isinstance(error, DataLossError):
         return Failed("data loss", str(error))

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 
 from barnabas.client.admin import Admin
 from barnabas.client.range_reader import RangeReader
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records.arrow import ArrowReader
 from barnabas.sql.errors import UnknownTopicError
@@ -150,7 +150,7 @@ class Topics:
                         start_offset = columns.read(buffer, *tp, min_offset=start_offset, max_offset=wanted.end_offset)
                         yield columns.finish()
                     start_offset = wanted.end_offset
-            except KafkaError as error:
+            except ApiError as error:
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
                 first = self._admin.beginning_offsets([tp])[tp]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, CorruptBatchError, ErrorCode
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.records import (
     BatchHeader,
@@ -50,7 +50,7 @@ KEYED_BYTES_MAX = 16 * 1024 * 1024
 """How much a batch may hold when decompressed, where its records must have keys."""
 
 
-class RecordRefusedError(KafkaError):
+class RecordRefusedError(ApiError):
     """A batch is refused for some of its records, all for the same reason.
 
     :param numbers: of the records in the batch; where they are very many, of the first ones.
@@ -88,7 +88,7 @@ def checked_batch(view: memoryview, config: LogConfig) -> BatchHeader:
     once costs per batch.
 
     :raises CorruptBatchError: the batch is damaged.
-    :raises KafkaError: INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE.
+    :raises ApiError: INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE.
     """
     header = _checked_header(view, config)
     if config.is_compacted:
@@ -101,22 +101,22 @@ def _checked_header(view: memoryview, config: LogConfig) -> BatchHeader:
         return BatchHeader._make(fields)
     size = len(view)
     if size > _MAGIC_POSITION and view[_MAGIC_POSITION] < MAGIC:
-        raise KafkaError(
+        raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"message format {view[_MAGIC_POSITION]}; only record batches (format {MAGIC}) are taken",
         )
     if size > config.segment_bytes:
-        raise KafkaError(
+        raise ApiError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"{size} bytes of batches at once, segment.bytes is {config.segment_bytes}",
         )
     if not size:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request without record batches")
+        raise ApiError(ErrorCode.INVALID_RECORD, "a produce request without record batches")
     header = read_header(view)
     check_structure(header, 0)
     end = header.batch_length + LENGTH_OVERHEAD
     if end > config.max_message_bytes:
-        raise KafkaError(
+        raise ApiError(
             ErrorCode.MESSAGE_TOO_LARGE, f"batch of {end} bytes, max.message.bytes is {config.max_message_bytes}"
         )
     if end > size or crc32c(view[CRC_START:end]) != header.crc:
@@ -125,19 +125,19 @@ def _checked_header(view: memoryview, config: LogConfig) -> BatchHeader:
     _check_body(view[BATCH_HEADER_SIZE:end], header)
     if end != size:
         message = f"{size - end} bytes behind the batch; a request brings one batch for each partition"
-        raise KafkaError(ErrorCode.INVALID_RECORD, message)
+        raise ApiError(ErrorCode.INVALID_RECORD, message)
     return header
 
 
 def _check_keys(view: memoryview, config: LogConfig) -> None:
     """Check that each record has a key, and that a cleaner will understand what it finds.
 
-    :raises KafkaError: INVALID_RECORD.
+    :raises ApiError: INVALID_RECORD.
     """
     try:
         numbers = records_without_key(view, max(KEYED_BYTES_MAX, config.max_message_bytes))
     except CorruptBatchError as error:
-        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+        raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
     if numbers:
         raise RecordRefusedError(
             numbers, "a record without a key; the topic is compacted (cleanup.policy), which keeps the last of each key"
@@ -180,16 +180,16 @@ def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, le
 
 def _check_header(header: BatchHeader) -> None:
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
-        raise KafkaError(
+        raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"batch of {header.record_count} records with {header.last_offset_delta + 1} offsets",
         )
     if header.attributes & ~PRODUCERS_ATTRIBUTES:
-        raise KafkaError(ErrorCode.INVALID_RECORD, _what_is_wrong_with(header.attributes))
+        raise ApiError(ErrorCode.INVALID_RECORD, _what_is_wrong_with(header.attributes))
     if header.producer_id != NO_PRODUCER_ID and (
         header.producer_id < 0 or header.base_sequence < 0 or header.producer_epoch < 0
     ):
-        raise KafkaError(
+        raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"batch of producer {header.producer_id} with epoch {header.producer_epoch}"
             f" and sequence {header.base_sequence}",
@@ -214,7 +214,7 @@ def _check_body(body: memoryview, header: BatchHeader) -> None:
     else:
         is_whole = count_records(body, header.record_count)
     if not is_whole:
-        raise KafkaError(
+        raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"the header counts {header.record_count} records, and the body has others or cannot hold so many",
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
@@ -194,7 +194,7 @@ class AppendGroup:
             if self.config.has_timestamp_bounds:
                 check_timestamps(header, self.config, self._now_ms)
             if self.next_offset > OFFSET_MAX:
-                raise KafkaError(ErrorCode.INVALID_RECORD, "the log has no offsets left")
+                raise ApiError(ErrorCode.INVALID_RECORD, "the log has no offsets left")
         except BarnabasError as error:
             self.outcomes.append(error)
             return True

@@ -22,7 +22,7 @@ def append_as_follower(log: Log, records: Buffer, leader_epoch: int) -> AppendIn
     :param records: of one fetch answer, whole batches only.
     :param leader_epoch: of the leader that they come from.
     :raises CorruptBatchError: a batch is damaged, or does not come after the one before; nothing was appended.
-    :raises KafkaError: FENCED_LEADER_EPOCH; nothing was appended.
+    :raises ApiError: FENCED_LEADER_EPOCH; nothing was appended.
     :raises StorageError: the disk refused; nothing was appended.
     """
     view = memoryview(records)

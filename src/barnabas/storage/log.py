@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from barnabas.clock import Clock
-from barnabas.errors import ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.checkpoints import StoredOffsets
@@ -90,13 +90,13 @@ class Log(WritableLog):
         Nobody can read them when this returns. Sealed segments that hold nothing else are let go; `remove_old_files`
         removes their files, after the new start was stored. Where all records go, `roll` first.
 
-        :raises KafkaError: OFFSET_OUT_OF_RANGE: negative, or above the high watermark.
+        :raises ApiError: OFFSET_OUT_OF_RANGE: negative, or above the high watermark.
         :raises StorageError: the log is offline.
         """
         self._health.check()
         if not 0 <= offset <= self.high_watermark:
             message = f"{self.partition}: delete before offset {offset}, the high watermark is {self.high_watermark}"
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if offset > self.log_start_offset:
             self._begin_with(offset)
         return self.log_start_offset

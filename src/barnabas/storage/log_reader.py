@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import FileRegion, TopicPartition
 from barnabas.records.scan import RELATIVE_OFFSET_MAX
 from barnabas.storage.filesystem import DataFile
@@ -108,7 +108,7 @@ class LogReader:
         :param max_bytes: size limit of the batches; with `min_one_batch` the first batch may exceed it.
         :param max_offset: batches that reach this offset are left out; the high watermark, for consumers.
         :returns: no batches where there are none, or while the log is truncated.
-        :raises KafkaError: OFFSET_OUT_OF_RANGE: the offset is not between the local log start and the log end.
+        :raises ApiError: OFFSET_OUT_OF_RANGE: the offset is not between the local log start and the log end.
         :raises IndexDamagedError: an index of a sealed segment must be rebuilt first.
         :raises CorruptBatchError: the batches are damaged.
         :raises StorageError: the disk refused.
@@ -149,7 +149,7 @@ class LogReader:
     async def read_remote(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> ReadResult:
         """Do as `read` does, with an offset between the log start and the local log start.
 
-        :raises KafkaError: OFFSET_OUT_OF_RANGE.
+        :raises ApiError: OFFSET_OUT_OF_RANGE.
         :raises StorageError: the segment cannot be read.
         """
         self._health.check()
@@ -202,7 +202,7 @@ class LogReader:
         gap = empty_batch(offset, min(end - 1, offset + RELATIVE_OFFSET_MAX), max(epoch, 0))
         return gap if min_one_batch or len(gap) <= max_bytes else NO_BATCHES
 
-    def _out_of_range(self, offset: int, offsets: LogOffsets) -> KafkaError:
+    def _out_of_range(self, offset: int, offsets: LogOffsets) -> ApiError:
         start, end = offsets.local_log_start_offset, offsets.log_end_offset
         message = f"{self._partition}: offset {offset}, the log has {start} to {end}"
-        return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        return ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)

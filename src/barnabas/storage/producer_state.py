@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import NO_PRODUCER_ID, PLAUSIBLE_PRODUCER_IDS
 from barnabas.records.header import SEQUENCE_MAX, BatchHeader
 from barnabas.records.scan import BATCHES_KEPT
@@ -87,7 +87,7 @@ class ProducerStates:
 
         :param now_ms: the broker's time.
         :returns: the batch as it stands in the log already, if this one is a retry; else None.
-        :raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; NOT_LEADER_OR_FOLLOWER where it is to
+        :raises ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; NOT_LEADER_OR_FOLLOWER where it is to
             be sent again, with all before it that is not acknowledged.
         """
         entry = self._entry(header.producer_id)
@@ -95,7 +95,7 @@ class ProducerStates:
             self._check_stranger(header, now_ms)
             return None
         if header.producer_epoch < entry.epoch:
-            raise KafkaError(
+            raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {header.producer_id} has epoch {header.producer_epoch}, epoch {entry.epoch} is known",
             )
@@ -107,7 +107,7 @@ class ProducerStates:
                     return batch
             expected = _following(entry.batches[-1].last_sequence)
         if header.base_sequence != expected:
-            raise KafkaError(
+            raise ApiError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} sent sequence {header.base_sequence}, {expected} is next",
             )
@@ -193,7 +193,7 @@ class ProducerStates:
             if now_ms - self._strangers.pop(oldest) < STRANGER_EXPIRATION_MS:
                 return
         self._strangers[stranger] = now_ms
-        raise KafkaError(
+        raise ApiError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"nothing is known of producer {header.producer_id}, which sent sequence {header.base_sequence}: send "
             "again all that was not acknowledged, in order",

@@ -6,7 +6,7 @@ ahead of the clock; an old record behind a newer one is not noticed.
 
 from __future__ import annotations
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import NO_TIMESTAMP, TimestampType
 from barnabas.records.header import BatchHeader
 from barnabas.storage.log_config import LogConfig
@@ -18,7 +18,7 @@ def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> Non
     Where the broker's clock stamps the batches (`message.timestamp.type`), the producer's do not matter. A batch
     without timestamps is taken.
 
-    :raises KafkaError: INVALID_TIMESTAMP.
+    :raises ApiError: INVALID_TIMESTAMP.
     """
     if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
         return
@@ -28,10 +28,10 @@ def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> Non
             f"timestamp {greatest_ms} is {greatest_ms - now_ms} ms ahead of the broker's clock;"
             f" message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}"
         )
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, message)
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
     if first_ms != NO_TIMESTAMP and now_ms - first_ms > config.message_timestamp_before_max_ms:
         message = (
             f"timestamp {first_ms} is {now_ms - first_ms} ms behind the broker's clock;"
             f" message.timestamp.before.max.ms is {config.message_timestamp_before_max_ms}"
         )
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, message)
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)

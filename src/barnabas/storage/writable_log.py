@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records.header import Buffer
 from barnabas.records.scan import StampedBatch
@@ -211,7 +211,7 @@ class WritableLog:
         the page cache when this returns; `flush` makes them durable.
 
         :raises CorruptBatchError: a batch is damaged; nothing was appended.
-        :raises KafkaError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_PRODUCER_EPOCH,
+        :raises ApiError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_PRODUCER_EPOCH,
             OUT_OF_ORDER_SEQUENCE_NUMBER, FENCED_LEADER_EPOCH; nothing was appended.
         :raises StorageError: the disk refused; nothing may be acknowledged.
         """
@@ -342,7 +342,7 @@ class WritableLog:
             return error
         if leader_epoch < (latest := self.leader_epochs.latest):
             message = f"{self.partition}: leader epoch {leader_epoch}, {latest} is known"
-            return KafkaError(ErrorCode.FENCED_LEADER_EPOCH, message)
+            return ApiError(ErrorCode.FENCED_LEADER_EPOCH, message)
         return None
 
     def _begin_group(self, leader_epoch: int) -> AppendGroup:

@@ -15,7 +15,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.model import OffsetAndMetadata
 from tests.interop.clients.neutral import (
     FETCH_WAIT_MS,
@@ -170,12 +170,12 @@ class AiokafkaAdmin:
         response = self._run(self._admin.create_topics([topic]))
         for _, code, message in response.topic_errors:
             if code:
-                raise KafkaError(code, message or "")
+                raise ApiError(code, message or "")
 
     def delete_topic(self, name: str) -> None:
         for _, code in self._run(self._admin.delete_topics([name])).topic_error_codes:
             if code:
-                raise KafkaError(code)
+                raise ApiError(code)
 
     def partition_counts(self) -> dict[str, int]:
         return {topic["topic"]: len(topic["partitions"]) for topic in self._run(self._admin.describe_topics())}
@@ -248,4 +248,4 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except aiokafka.errors.BrokerResponseError as error:
-        raise KafkaError(error.errno, str(error)) from error
+        raise ApiError(error.errno, str(error)) from error

@@ -10,7 +10,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.model import OffsetAndMetadata
 from tests.interop.clients.neutral import (
     FETCH_WAIT_MS,
@@ -104,7 +104,7 @@ class ConfluentConsumer:
         messages = [first, *self._consumer.consume(RECORDS_PER_POLL, 0)]
         for message in messages:
             if message.error():
-                raise KafkaError(message.error().code(), message.error().str())
+                raise ApiError(message.error().code(), message.error().str())
         return [_received(message) for message in messages]
 
     def assigned(self) -> set[int]:
@@ -124,7 +124,7 @@ class ConfluentConsumer:
             )
         for each in committed:
             if each.error:
-                raise KafkaError(each.error.code(), each.error.str())
+                raise ApiError(each.error.code(), each.error.str())
 
     def committed(self, partition: int) -> OffsetAndMetadata | None:
         (found,) = self._consumer.committed([self._at(partition)], TIMEOUT_S)
@@ -197,7 +197,7 @@ def _group_settings(membership: Membership) -> dict[str, Any]:
 def _settle(outcome: Future[Place]) -> Any:
     def on_delivery(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
         if error:
-            outcome.set_exception(KafkaError(error.code(), error.str()))
+            outcome.set_exception(ApiError(error.code(), error.str()))
         else:
             outcome.set_result(Place(message.partition(), message.offset()))
 
@@ -214,4 +214,4 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except confluent_kafka.KafkaException as error:
-        raise KafkaError(error.args[0].code(), error.args[0].str()) from error
+        raise ApiError(error.args[0].code(), error.args[0].str()) from error

@@ -14,7 +14,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.model import OffsetAndMetadata
 from tests.interop.clients.neutral import (
     FETCH_WAIT_MS,
@@ -211,4 +211,4 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except kafka.errors.BrokerResponseError as error:
-        raise KafkaError(error.errno, str(error)) from error
+        raise ApiError(error.errno, str(error)) from error

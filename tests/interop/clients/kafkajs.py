@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.model import OffsetAndMetadata
 from tests.interop.clients.neutral import (
     FETCH_WAIT_MS,
@@ -89,7 +89,7 @@ class Driver:
     def call(self, name: str, **arguments: Any) -> Any:
         """Call one of the driver's functions.
 
-        :raises KafkaError: the broker refused; RuntimeError: kafkajs failed by itself.
+        :raises ApiError: the broker refused; RuntimeError: kafkajs failed by itself.
         """
         assert self._process.stdin
         assert self._process.stdout
@@ -102,7 +102,7 @@ class Driver:
             return answer["value"]
         if answer["error"]["code"] is None:
             raise RuntimeError(answer["error"]["message"])
-        raise KafkaError(answer["error"]["code"], answer["error"]["message"])
+        raise ApiError(answer["error"]["code"], answer["error"]["message"])
 
     def close(self) -> None:
         """Disconnect the client and end the process."""

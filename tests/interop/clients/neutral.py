@@ -1,7 +1,7 @@
 """One face for every client that the tests use, so that each test is written once and run with all of them.
 
 An adapter per client stands beside this file. Adapters translate, they do not soften: no retries, no defaults
-that hide what a broker answers. What a broker refuses comes out as `KafkaError` with the code it sent.
+that hide what a broker answers. What a broker refuses comes out as `ApiError` with the code it sent.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Producer(Protocol):
     def produce(self, topic: str, events: Sequence[Event], partition: int | None = None) -> list[Place]:
         """Send all, wait for all, and return where they are; with acks=0 that is not known.
 
-        :raises KafkaError: the broker refused one.
+        :raises ApiError: the broker refused one.
         """
         ...
 
@@ -99,7 +99,7 @@ class Consumer(Protocol):
 class Admin(Protocol):
     """Looks after topics.
 
-    :raises KafkaError: from each method, what the broker refused.
+    :raises ApiError: from each method, what the broker refused.
     """
 
     def create_topic(

@@ -14,7 +14,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Acks, TopicPartition
 from barnabas.protocol.frames import decode_response
 from barnabas.protocol.messages.produce import (
@@ -125,7 +125,7 @@ def test_errors_are_told_to_each(tmp_path: Path) -> None:
         bench.replicas.adopt((1, 2))
         answering = asyncio.ensure_future(answers(bench.produce(bench.same_request(1))))
         await asyncio.sleep(0)
-        bench.led.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads"))
+        bench.led.resign(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads"))
         assert [each.error_code for each in await answering] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
     run(lambda: Bench(tmp_path / "clicks-0", min_insync_replicas="2"), scenario)

@@ -22,7 +22,7 @@ from barnabas.broker.produce_runs import PIECE_ENTRIES_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.turns import Turns
-from barnabas.errors import ErrorCode, KafkaError, MalformedMessageError
+from barnabas.errors import ApiError, ErrorCode, MalformedMessageError
 from barnabas.net.server_connection import FrameReply
 from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.declare import message_of
@@ -305,7 +305,7 @@ def test_pieces_that_wait_for_the_disk_are_answered_together(run: Run) -> None:
 def test_without_acknowledgements_all_pieces_are_appended_and_an_error_ends_the_connection(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
         await bench.broker.topics.create("clicks", PARTITIONS, {})
-        with pytest.raises(KafkaError) as raised:
+        with pytest.raises(ApiError) as raised:
             await bench.call(many_partitions(0), 9)
         assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for number in range(PARTITIONS):

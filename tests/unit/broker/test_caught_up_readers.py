@@ -12,7 +12,7 @@ import pytest
 from barnabas.broker.fetch_sessions import CAUGHT_UP_MAX, CaughtUp, FetchKey
 from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import IsolationLevel
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from barnabas.protocol.types import ZERO_UUID
@@ -135,7 +135,7 @@ def test_a_partition_that_is_not_led_here_any_more_is_told(run: Any) -> None:
         not_led = (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
         partitions = [caller.broker.topics.partition("clicks", number) for number in range(2)]
         partitions[0].fence()
-        partitions[1].resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another one leads"))
+        partitions[1].resign(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another one leads"))
         assert told(await reader.fetch({})) == {0: not_led, 1: not_led}
         partitions[0].unfence()
         assert told(await reader.fetch({}))[1] == not_led

@@ -19,7 +19,7 @@ from barnabas.coordination.changes import Change, StateChange
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Watch
 from barnabas.coordination.values import BrokerRegistration, LiveBroker, PartitionState
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.records import BatchBuilder
 from tests.replica_listeners import FETCH_AWAITED, RecordedAppends
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run
@@ -171,7 +171,7 @@ def test_what_waits_while_a_partition_is_handed_on_is_not_appended_by_the_old_le
                 await asyncio.sleep(0)
             (outcome,) = await waiting[0]
         leaving.cancel()
-        assert isinstance(outcome, KafkaError)
+        assert isinstance(outcome, ApiError)
         assert outcome.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert partition.log.log_end_offset == 0
 

@@ -14,7 +14,7 @@ from barnabas.clock import ManualClock
 from barnabas.coordination import deletion_notes, registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import TreeUnavailableError
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from tests.noted import note
 
@@ -52,7 +52,7 @@ class World:
 
     async def _forget_offsets(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
         if self.why_not:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, self.why_not)
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, self.why_not)
         self.forgotten.append((set(topic_ids), set(names)))
 
     def set_strays_aside(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.group_shell import FENCED_LOOK_S, GRACE_S
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
@@ -38,7 +38,7 @@ def test_fenced_coordinator_sends_clients_to_look_again(tmp_path: Path) -> None:
         shard.partition.fence()
         not_here, nowhere = ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await answers(caller, member_id) == [not_here, not_here, nowhere, nowhere]
-        with pytest.raises(KafkaError):
+        with pytest.raises(ApiError):
             caller.broker.offsets.committed("g")
         shard.partition.unfence()
         assert await answers(caller, member_id) == [ErrorCode.NONE] * 4

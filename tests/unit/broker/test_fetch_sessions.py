@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from barnabas.broker.fetch_sessions import EVICTION_S, FetchKey, FetchPlan, FetchSessions
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.fetch import (
     INT32_MAX,
     FetchPartition,
@@ -113,7 +113,7 @@ def test_an_unknown_session_and_a_wrong_epoch_are_refused() -> None:
         (session + 1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
         (session, 2, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
     ):
-        with pytest.raises(KafkaError) as caught:
+        with pytest.raises(ApiError) as caught:
             at_once(cache.plan(request(session_id, epoch, {}), 0.0))
         assert caught.value.code is code
     assert offsets(at_once(cache.plan(request(session, 1, {}), 0.0))) == {0: 0}, (
@@ -145,7 +145,7 @@ def test_a_full_cache_gives_the_room_of_a_session_that_is_not_used() -> None:
     assert at_once(at_once(cache.plan(request(0, 0, {0: 0}), 1.0)).respond([data(0)])).session_id == 0, "no room yet"
     at_once(cache.plan(request(old, 1, {}), EVICTION_S))
     assert at_once(at_once(cache.plan(request(0, 0, {0: 0}), EVICTION_S)).respond([data(0)])).session_id > 0
-    with pytest.raises(KafkaError):
+    with pytest.raises(ApiError):
         at_once(cache.plan(request(used, 1, {}), EVICTION_S))
     assert offsets(at_once(cache.plan(request(old, 2, {}), EVICTION_S))) == {0: 0}
 
@@ -155,7 +155,7 @@ def test_topics_are_named_by_id_or_by_name_within_a_session() -> None:
     session = at_once(at_once(cache.plan(request(0, 0, {0: 0}), 0.0)).respond([data(0)])).session_id
     by_id = request(session, 1, {1: 0})
     by_id.topics[0].topic, by_id.topics[0].topic_id = "", bytes(range(16))
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         at_once(cache.plan(by_id, 0.0))
     assert caught.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
@@ -166,7 +166,7 @@ def test_sessions_that_follow_too_much_in_all_are_not_opened_and_do_not_grow(mon
     session = at_once(at_once(cache.plan(request(0, 0, {0: 0, 1: 0}), 0.0)).respond([data(0), data(1)])).session_id
     assert at_once(at_once(cache.plan(request(0, 0, {0: 0, 1: 0}), 0.0)).respond([data(0), data(1)])).session_id == 0
     assert offsets(at_once(cache.plan(request(session, 1, {2: 0}), 0.0))) == {0: 0, 1: 0, 2: 0}
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         at_once(cache.plan(request(session, 2, {3: 0}), 0.0))
     assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(cache) == 0
@@ -180,6 +180,6 @@ def test_session_keeps_no_name_that_is_too_long_for_a_topic() -> None:
     assert (plan.session, len(plan.wanted), len(cache)) == (None, 1, 0)
     opened = at_once(at_once(cache.plan(request(0, 0, {0: 0}), 0.0)).respond([data(0)]))
     long_name.session_id, long_name.session_epoch = opened.session_id, 1
-    with pytest.raises(KafkaError) as refused:
+    with pytest.raises(ApiError) as refused:
         at_once(cache.plan(long_name, 1.0))
     assert (refused.value.code, len(cache)) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)

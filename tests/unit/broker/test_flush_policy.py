@@ -17,7 +17,7 @@ from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
-from barnabas.errors import KafkaError, StorageError
+from barnabas.errors import ApiError, StorageError
 from barnabas.model import Acks, TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.storage import Log, LogConfig, OsFileSystem
@@ -292,7 +292,7 @@ def test_deleted_topic_keeps_nobody_waiting(run: Run) -> None:
         await bench.flush_begins()
         bench.partition.mark_deleted()
         assert acknowledgement is not None
-        with pytest.raises(KafkaError, match="clicks-0 was deleted"):
+        with pytest.raises(ApiError, match="clicks-0 was deleted"):
             await acknowledgement
 
     run(scenario)

@@ -14,7 +14,7 @@ from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
-from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, CorruptBatchError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, stamp
 from barnabas.storage import Log, LogConfig, OsFileSystem
@@ -24,7 +24,7 @@ from tests.replica_listeners import RecordedReads
 
 CLICKS = TopicPartition("clicks", 0)
 TIMEOUT_S = 60
-RESIGNED = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch")
+RESIGNED = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch")
 
 
 class GatedFiles(OsFileSystem):
@@ -209,14 +209,14 @@ def test_a_role_ends_when_nothing_is_under_way_and_takes_nothing_more(tmp_path: 
         assert await asyncio.to_thread(bench.disk.waiting.wait, TIMEOUT_S)
         bench.follower.resign(RESIGNED)
         ending = asyncio.create_task(bench.follower.end())
-        with pytest.raises(KafkaError, match="another epoch"):
+        with pytest.raises(ApiError, match="another epoch"):
             bench.follower.append(batch(3), 0, 0)
         await asyncio.sleep(0)
         assert not ending.done()
         bench.disk.gate.set()
         await ending
         await under_way
-        with pytest.raises(KafkaError, match="another epoch"):
+        with pytest.raises(ApiError, match="another epoch"):
             await behind
         bench.follower = bench.follow(1)
         await bench.append(3, epoch=1)
@@ -238,7 +238,7 @@ def test_a_role_under_a_flush_policy_ends_though_an_append_was_under_way(tmp_pat
         bench.follower.resign(RESIGNED)
         bench.disk.gate.set()
         await bench.follower.end()  # nobody flushes any longer what the append would wait for
-        with pytest.raises(KafkaError, match="another epoch"):
+        with pytest.raises(ApiError, match="another epoch"):
             await under_way
         assert bench.log.log_end_offset == 3
 
@@ -334,7 +334,7 @@ def test_leader_is_told_of_records_when_they_are_flushed_as_the_topic_asks(tmp_p
         waiting = bench.follower.append(batch(3), 0, 0)
         assert waiting is not None
         bench.follower.resign(RESIGNED)
-        with pytest.raises(KafkaError, match="another epoch"):
+        with pytest.raises(ApiError, match="another epoch"):
             await waiting
         await bench.follower.end()
 
@@ -348,7 +348,7 @@ def test_flush_that_the_role_before_did_not_come_to_is_made_by_the_next_one(tmp_
         given_up = bench.follower.append(batch(1), 0, 0)
         assert given_up is not None
         bench.follower.resign(RESIGNED)
-        with pytest.raises(KafkaError, match="another epoch"):
+        with pytest.raises(ApiError, match="another epoch"):
             await given_up
         await bench.follower.end()
         assert bench.log.recovery_point == 0

@@ -21,7 +21,7 @@ from barnabas.broker.throttles import LeaderThrottle
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Acks, TopicPartition
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -77,7 +77,7 @@ class Bench:
 
     def name_of(self, topic_id: bytes) -> str:
         if topic_id != TOPIC_ID:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
         return "clicks"
 
     def partition(self, _name: str, number: int) -> LeaderReplica:
@@ -90,7 +90,7 @@ class Bench:
 
     def check_broker(self, broker_id: int, broker_epoch: int) -> None:
         if (broker_id, broker_epoch) != (2, self.broker_epoch):
-            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, "another run")
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, "another run")
 
     def begin(self, request: FetchRequest, version: int = 18) -> FetchResponse | Awaitable[Any]:
         """Send a request; return the answer, or what it waits for."""
@@ -339,7 +339,7 @@ def test_errors_are_told_partition_by_partition(tmp_path: Path) -> None:
         bench.lead(0, replicas=(1, 3))
         (first, second) = bench.fetch((0, 0), (1, 0))
         assert (first.error_code, second.error_code) == (ErrorCode.UNKNOWN_LEADER_EPOCH, 0)
-        bench.led[1].resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
+        bench.led[1].resign(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
         led = bench.lead(1, epoch=5)
         (data,) = bench.fetch(forget=(0,))
         assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -512,7 +512,7 @@ def test_end_of_a_role_is_told_of_what_is_held_back(tmp_path: Path) -> None:
         append_now(bench.led[0], batch())
         assert brought(bench.fetch((0, 0))) == []
         polling = bench.poll()
-        bench.led[0].resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
+        bench.led[0].resign(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
         (data,) = await polling
         assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 

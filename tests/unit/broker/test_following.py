@@ -25,7 +25,7 @@ from barnabas.broker.throttles import FollowerThrottle
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
-from barnabas.errors import ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import Acks, Node, TopicPartition
 from barnabas.net.dialer import dial
 from barnabas.net.limits import Limits
@@ -65,7 +65,7 @@ class LeadersEnd:
 
     def check_broker(self, _broker_id: int, broker_epoch: int) -> None:
         if broker_epoch != self.broker_epoch:
-            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, "another run")
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, "another run")
 
     def lead(self, number: int = 0, epoch: int = 0, **settings: str) -> LeaderReplica:
         log = self.logs.create(TopicPartition(TOPIC, number), None, TOPIC_ID)
@@ -119,7 +119,7 @@ class FollowersEnd:
 
     async def leave(self, follower: FollowerReplica) -> None:
         self.manager.unfollow(follower)
-        follower.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
+        follower.resign(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
         await follower.end()
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ def test_logs_that_part_are_made_one_by_their_epochs(tmp_path: Path) -> None:
         await following.leave(follower)
         # What no other has: of the follower in epoch 1, when it led; of the leader in epoch 2, since then.
         following.log().append(batch(b"lost", count=7), 1)
-        led.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
+        led.resign(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch"))
         await led.end()
         led = leading.lead(epoch=2)
         await append(led, batch(b"kept", count=2))

@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.broker.hosting import MADE_AT_ONCE, Hosting, make_all
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage import LogConfig, LogManager, OsFileSystem
 from barnabas.storage.filesystem import DataFile
@@ -128,10 +128,10 @@ def test_replica_is_made_once(home: Home) -> None:
 
 def test_folder_of_another_topic_is_in_the_way_and_stays(home: Home) -> None:
     home.make().append(batch(), 0)
-    with pytest.raises(KafkaError, match="clicks-0 is there, of a topic that is not known") as caught:
+    with pytest.raises(ApiError, match="clicks-0 is there, of a topic that is not known") as caught:
         home.make(topic_id=SECOND)
     assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
-    with pytest.raises(KafkaError):
+    with pytest.raises(ApiError):
         home.hosting.check_free(CLICKS)
     home.hosting.check_free(VIEWS)
     assert home.make().log_end_offset == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.internal_topics import CONSUMER_OFFSETS
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups.hashing import partition_of
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -75,7 +75,7 @@ def test_that_another_broker_has_just_made_it_is_nothing_to_tell(
 ) -> None:
     async def scenario(caller: Caller) -> None:
         async def refuse(_name: str) -> None:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "it is in the tree")
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, "it is in the tree")
 
         monkeypatch.setattr(caller.broker.topics, "create_with_defaults", refuse)
         assert await find(caller, "a") == [ErrorCode.COORDINATOR_NOT_AVAILABLE]

@@ -15,7 +15,7 @@ from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Acks, TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.replication.in_sync import RemoteReplicas
@@ -32,7 +32,7 @@ from tests.replica_listeners import (
 )
 
 CLICKS = TopicPartition("clicks", 0)
-RESIGNED = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads")
+RESIGNED = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads")
 
 
 def batch(count: int = 1) -> bytes:
@@ -128,7 +128,7 @@ def test_leader_that_is_alone_in_sync_acknowledges_at_once_unless_more_are_asked
         assert bench.log.high_watermark == 1
         config = topic_config(BrokerConfig(), {"min.insync.replicas": "2"})
         bench.partition.configure(config)
-        with pytest.raises(KafkaError) as raised:
+        with pytest.raises(ApiError) as raised:
             bench.partition.check_replicas()
         assert raised.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
 
@@ -152,7 +152,7 @@ def test_isr_that_shrinks_while_a_message_waits(tmp_path: Path) -> None:
         bench.replicas.adopt((1,))
         bench.partition.isr_changed()
         error = waiting.exception()
-        assert isinstance(error, KafkaError)
+        assert isinstance(error, ApiError)
         assert error.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         assert bench.log.high_watermark == 2
 
@@ -221,10 +221,10 @@ def test_quiet_follower_counts_as_caught_up_until_its_last_fetch(tmp_path: Path)
 
 def test_who_is_no_follower_is_told_so(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
-        with pytest.raises(KafkaError, match="not a replica"):
+        with pytest.raises(ApiError, match="not a replica"):
             bench.fetch(7, 0)
         alone = LeaderReplica(CLICKS, bench.log, 5, bench.partition.config)
-        with pytest.raises(KafkaError, match="no follower"):
+        with pytest.raises(ApiError, match="no follower"):
             alone.on_follower_fetch(2, -1, 0, 0.0)
 
     run(lambda: Bench(tmp_path / "clicks-0"), scenario)
@@ -249,7 +249,7 @@ def test_who_leads_no_longer_ends_all_that_waits_and_takes_nothing(tmp_path: Pat
         assert waiting is not None
         assert waiting.exception() is RESIGNED
         assert bench.partition.append_all([batch(), batch()]) == [RESIGNED, RESIGNED]
-        with pytest.raises(KafkaError, match="another broker leads"):
+        with pytest.raises(ApiError, match="another broker leads"):
             bench.partition.check_epoch(4)
         assert (bench.reads.events[-1], bench.appends.events[-1]) == (READS_CHANGED, LEADERSHIP_LOST)
         assert bench.log.log_end_offset == 2
@@ -282,9 +282,9 @@ def test_who_may_not_lead_any_more_refuses_until_it_is_certain(tmp_path: Path) -
         outcomes = bench.partition.append_all([batch()])
         assert isinstance(outcomes, list)
         (refusal,) = outcomes
-        assert isinstance(refusal, KafkaError)
+        assert isinstance(refusal, ApiError)
         assert refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        with pytest.raises(KafkaError, match="in doubt"):
+        with pytest.raises(ApiError, match="in doubt"):
             bench.partition.check_epoch(-1)
         assert not waiting.done()
         bench.partition.unfence()
@@ -333,7 +333,7 @@ def test_deletion_waits_for_no_replica_that_is_out_of_sync_and_no_longer_than_th
         waiting = bench.partition.when_deleted(2)
         assert waiting is not None
         bench.partition.resign(RESIGNED)
-        with pytest.raises(KafkaError):
+        with pytest.raises(ApiError):
             await waiting
 
     run(lambda: Bench(tmp_path), scenario)

@@ -18,7 +18,7 @@ from barnabas.broker.offset_move import WRITTEN_AT_ONCE
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination import offsets, paths
 from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.errors import CoordinationError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, CoordinationError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from tests.unit.broker.calling import Caller, run_with_broker
 
@@ -66,7 +66,7 @@ async def settled(caller: Caller) -> None:
 def is_settled(caller: Caller) -> bool:
     try:
         caller.broker.offsets.group_ids()
-    except KafkaError:
+    except ApiError:
         return False
     return caller.broker.groups.has_place
 
@@ -112,7 +112,7 @@ def test_groups_are_not_served_before_their_offsets_have_moved(folder: Path, mon
 
     async def scenario(caller: Caller) -> None:
         await caller.broker.groups.prepare()
-        with pytest.raises(KafkaError) as caught:
+        with pytest.raises(ApiError) as caught:
             caller.broker.offsets.commit("team/5", {CLICKS: OffsetAndMetadata(100)})
         assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 

@@ -18,7 +18,7 @@ from barnabas.broker.main import _raise_open_files_limit
 from barnabas.broker.open_files import OTHER_FILES, OpenFiles
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.storage import Log, LogConfig, OsFileSystem
@@ -60,7 +60,7 @@ def test_logs_and_connections_never_spend_more_than_there_is(files_max: int, con
 def test_partitions_that_would_spend_the_files_are_refused() -> None:
     files = budget(1_024, logs=600)
     files.check_room(files.logs_max - 600)
-    with pytest.raises(KafkaError, match=r"ulimit -n is 1024") as caught:
+    with pytest.raises(ApiError, match=r"ulimit -n is 1024") as caught:
         files.check_room(files.logs_max - 599)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
 

@@ -9,7 +9,7 @@ import pytest
 from barnabas.broker.picture import Picture
 from barnabas.broker.placement import PARTITIONS_MAX, added_replicas, check_partition_count, new_replicas
 from barnabas.coordination.values import BrokerRegistration, LiveBroker
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 
 
 def picture_of(racks: dict[int, str]) -> Picture:
@@ -28,7 +28,7 @@ def never(_limit: int) -> int:
 
 
 def refusal(function: Callable[..., object], *arguments: object) -> ErrorCode:
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         function(*arguments)
     return caught.value.code
 
@@ -100,5 +100,5 @@ def test_added_partitions_that_an_administrator_places_have_as_many_replicas_as_
 
 
 def test_refusal_of_an_added_partition_names_it_by_its_number() -> None:
-    with pytest.raises(KafkaError, match=r"partition 5\b"):
+    with pytest.raises(ApiError, match=r"partition 5\b"):
         added_replicas(THREE, [(1, 2)] * 5, 1, [[1, 4]])

@@ -15,7 +15,7 @@ from barnabas.broker.handlers.produce import produce as produce_api
 from barnabas.broker.pipeline.scheduler import ConnectionRequests
 from barnabas.broker.produce_runs import ACKNOWLEDGED_MAX, REQUESTS_MAX
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.errors import ErrorCode, KafkaError, MalformedMessageError
+from barnabas.errors import ApiError, ErrorCode, MalformedMessageError
 from barnabas.model import NO_OFFSET
 from barnabas.net.server_connection import Answer
 from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
@@ -238,7 +238,7 @@ def test_acks_0_that_fails_ends_the_connection_and_spares_its_neighbours(run: Ru
         assert first.frame_count == 1
         assert first.answer
         del bench.frames[0]
-        with pytest.raises(KafkaError, match="clicks-0, sent with acks=0"):
+        with pytest.raises(ApiError, match="clicks-0, sent with acks=0"):
             bench.requests.carry_out(bench.frames)
         assert bench.end() == 3
 

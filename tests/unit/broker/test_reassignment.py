@@ -14,7 +14,7 @@ from barnabas.coordination import paths, reassignments, registry
 from barnabas.coordination.reassignments import End
 from barnabas.coordination.tree import NodeError, Operation, TooLargeError, TreeUnavailableError
 from barnabas.coordination.values import PartitionState, ReplicaSet
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Acks, TopicPartition
 from barnabas.replication.in_sync import RemoteReplicas
 from tests.log_steps import append_now
@@ -106,7 +106,7 @@ def test_what_a_replica_asked_for_before_it_went_is_refused_once_it_is_back(run:
             await go_on(cluster)
         assert isinstance(two.topics.replica(*CLICKS), FollowerReplica)
         assert two.topics.replica(*CLICKS).log.log_end_offset == 0
-        with pytest.raises(KafkaError, match="FENCED_LEADER_EPOCH"):
+        with pytest.raises(ApiError, match="FENCED_LEADER_EPOCH"):
             one.topics.partition(*CLICKS).check_epoch(epoch)
 
     run(scenario)

@@ -12,7 +12,7 @@ import pytest
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.refused_batches import PLACES_MAX, RefusedBatches
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -26,8 +26,8 @@ from barnabas.storage.append_group import Outcome
 from tests.unit.broker.calling import Caller, run_with_broker
 
 PRODUCER = 7
-REFUSED = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not yet")
-OUT_OF_ORDER = KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "what was before it?")
+REFUSED = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not yet")
+OUT_OF_ORDER = ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "what was before it?")
 VERSION = 9
 RECORDS = 2
 """Of each batch."""
@@ -202,7 +202,7 @@ def test_sequences_begin_again_behind_the_last_one() -> None:
 def test_only_what_may_pass_is_told_of_others() -> None:
     refused = RefusedBatches()
     for code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_PRODUCER_EPOCH):
-        refused.note(("clicks", 0), batch(0), KafkaError(code, "for ever"))
+        refused.note(("clicks", 0), batch(0), ApiError(code, "for ever"))
         assert not refused.refusals(("clicks", 0), [batch(1)])
         assert refused.note(("clicks", 0), batch(1), OUT_OF_ORDER) is OUT_OF_ORDER
 
@@ -229,11 +229,11 @@ def test_nothing_is_kept_of_what_was_refused_but_its_number() -> None:
 
     def refuse() -> None:
         held = memoryview(records)  # the traceback keeps this frame, and what it has
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"not yet, {len(held)} bytes")
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"not yet, {len(held)} bytes")
 
     try:
         refuse()
-    except KafkaError as error:
+    except ApiError as error:
         refused.note(("clicks", 0), records, error)
     gc.collect()
     records.clear()  # raises BufferError while anybody looks into it

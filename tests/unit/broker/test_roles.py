@@ -20,7 +20,7 @@ from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
 from barnabas.coordination.registry import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER, PartitionState
-from barnabas.errors import ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import Acks, TopicPartition
 from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
 from tests.replica_listeners import RecordedReads
@@ -182,7 +182,7 @@ def test_sole_replica_with_a_flush_policy_shows_what_is_flushed(stage: Stage) ->
         await replica.storage.flush()
         again = await stage.next(replica, alone(1))
         assert again.log.high_watermark == 6
-        again.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
+        again.resign(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
 
     run(scenario())
 
@@ -196,7 +196,7 @@ def test_sole_replica_with_a_flush_policy_flushes_what_it_was_left_with(stage: S
         replica.watch(reads)
         await reads.next()
         assert replica.log.high_watermark == replica.log.recovery_point == 6
-        replica.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
+        replica.resign(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
         await replica.end()
 
     run(scenario())
@@ -211,7 +211,7 @@ def test_log_that_is_offline_keeps_what_was_stored(stage: Stage) -> None:
         with pytest.raises(StorageError, match="offline"):
             await replica.storage.flush()
         assert replica.log.high_watermark == 3
-        replica.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
+        replica.resign(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
         await replica.end()
 
     run(scenario())
@@ -249,10 +249,10 @@ def test_role_that_has_ended_says_who_leads_now(stage: Stage) -> None:
         old = stage.first(state(OWN, 2))
         waiting = old.when_acknowledged(old.log.append(batch(), 2), -1)
         await stage.next(old, state(OTHER, 3))
-        with pytest.raises(KafkaError, match="leader epoch 2 has ended; broker 2 leads now") as caught:
+        with pytest.raises(ApiError, match="leader epoch 2 has ended; broker 2 leads now") as caught:
             await waiting
         assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        with pytest.raises(KafkaError, match="broker 2 leads now"):
+        with pytest.raises(ApiError, match="broker 2 leads now"):
             old.check_epoch(-1)
 
     run(scenario())
@@ -270,7 +270,7 @@ def test_who_waits_for_what_is_in_the_log_waits_on_where_the_leader_stays(stage:
         # This one was being written when the epoch ended.
         waiting.append(old.when_acknowledged(appended[2], Acks.ALL))
         assert not any(each.done() for each in waiting)
-        with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+        with pytest.raises(ApiError, match="NOT_LEADER_OR_FOLLOWER"):
             old.check_epoch(-1)
         new.on_follower_fetch(OTHER, -1, 1, 0.0)
         assert [each.done() for each in waiting] == [True, False, False]
@@ -280,7 +280,7 @@ def test_who_waits_for_what_is_in_the_log_waits_on_where_the_leader_stays(stage:
         await stage.next(newest, state(OTHER, 6))
         assert waiting[0].result() is waiting[1].result() is None
         for late in (waiting[2], old.when_acknowledged(appended[2], Acks.ALL)):
-            with pytest.raises(KafkaError, match="broker 2 leads now"):
+            with pytest.raises(ApiError, match="broker 2 leads now"):
                 await late
 
     run(scenario())
@@ -296,7 +296,7 @@ def test_who_waits_is_refused_where_another_life_begins_before_the_next_role(sta
         assert isinstance(new, FollowerReplica)
         for each in (waiting, old.when_acknowledged(appended, Acks.ALL)):
             assert each.done()
-            with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+            with pytest.raises(ApiError, match="NOT_LEADER_OR_FOLLOWER"):
                 await each
 
     run(scenario())
@@ -353,7 +353,7 @@ def test_flush_that_was_waited_for_is_made_in_the_next_epoch(stage: Stage, other
         new = await stage.next(old, state(OWN, 3, OWN, replicas=(OWN, *others)))
         assert await asyncio.gather(*waiting) == [None, None]
         assert new.log.recovery_point == 2
-        new.resign(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
+        new.resign(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "over"))
         await new.end()
 
     run(scenario())

@@ -19,7 +19,7 @@ from barnabas.broker.settings.resources import ResourceType
 from barnabas.coordination import configs, deletion_notes, paths, registry
 from barnabas.coordination.tree import TreeUnavailableError
 from barnabas.coordination.values import Deletion, encode_partition_state
-from barnabas.errors import CoordinationError, ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, CoordinationError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.incremental_alter_configs import (
     SET,
@@ -69,7 +69,7 @@ def test_growth_that_the_tree_refused_can_be_asked_for_again(bench: Bench) -> No
 def test_growth_that_is_in_the_tree_already_is_not_done_twice(bench: Bench) -> None:
     bench.create()
     registry.grow_topic(bench.tree, "clicks", [[CONFIG.broker_id]] * 2, 1)
-    with pytest.raises(KafkaError, match="3 partitions in the tree") as caught:
+    with pytest.raises(ApiError, match="3 partitions in the tree") as caught:
         bench.grow(2)
     assert caught.value.code is ErrorCode.INVALID_PARTITIONS
     bench.grow(3)
@@ -156,7 +156,7 @@ def test_topic_whose_nodes_are_damaged_is_put_aside_and_the_others_are_served(
     assert [topic.name for topic in bench.topics.all()] == ["views"]
     assert [each.getMessage() for each in caplog.records if "topic clicks is not served" in each.getMessage()]
     assert not [each for each in caplog.records if "belongs to no topic" in each.getMessage()]
-    with pytest.raises(KafkaError):
+    with pytest.raises(ApiError):
         bench.create()
     assert bench.folders("clicks*") == ["clicks-0", "clicks-1"]
     bench.tree.set(node, sound)
@@ -241,7 +241,7 @@ def test_folder_that_the_tree_does_not_know_is_never_touched(bench: Bench, has_m
         (bench.folder / "clicks-0" / "partition.metadata").unlink()
     bench.restart()
     for partition_count in (1, 3):
-        with pytest.raises(KafkaError, match="clicks-0 is there, of a topic that is not known") as caught:
+        with pytest.raises(ApiError, match="clicks-0 is there, of a topic that is not known") as caught:
             bench.create(partition_count)
         assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert bench.folders("clicks*") == ["clicks-0"]

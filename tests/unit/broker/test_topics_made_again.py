@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.coordination import deletion_notes, registry
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from tests.unit.broker.topics_bench import CONFIG, Bench
 
 
@@ -48,7 +48,7 @@ def test_topic_made_again_unheard_is_deleted_with_its_own_id_noted(bench: Bench)
 def test_topic_made_again_unheard_is_not_deleted_for_the_id_of_the_former_one(bench: Bench) -> None:
     bench.create()
     former = delete_unheard(bench, make_again=True)
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         asyncio.run(bench.topics.delete("clicks", former))
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID
     assert bench.partitions_in_tree() == 2
@@ -57,7 +57,7 @@ def test_topic_made_again_unheard_is_not_deleted_for_the_id_of_the_former_one(be
 def test_topic_made_again_unheard_grows_and_is_configured_by_what_it_is(bench: Bench) -> None:
     bench.create(max_message_bytes="777")
     delete_unheard(bench, make_again=True)
-    with pytest.raises(KafkaError, match="has 2 partitions"):
+    with pytest.raises(ApiError, match="has 2 partitions"):
         bench.grow(2)
     bench.restart()
     bench.grow(3)
@@ -74,7 +74,7 @@ def test_topic_deleted_unheard_is_not_known(bench: Bench, change: str) -> None:
     bench.create()
     delete_unheard(bench, make_again=False)
     arguments = {"delete": (), "grow": (3,), "configure": (dict,)}[change]
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         asyncio.run(getattr(bench.topics, change)("clicks", *arguments))
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert bench.partitions_in_tree() == 0

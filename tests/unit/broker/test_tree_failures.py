@@ -16,7 +16,7 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.picture import Picture
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.turns import Turns
-from barnabas.errors import CoordinationError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, CoordinationError, ErrorCode
 from barnabas.protocol.codec import encode_bytes
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
@@ -39,7 +39,7 @@ async def nobody_to_ask(*_arguments: object) -> None:
 
 
 def refuse(*_arguments: object) -> None:
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the disk is full")
+    raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the disk is full")
 
 
 PARTS = SimpleNamespace(

@@ -20,7 +20,7 @@ from barnabas.coordination import registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Operation, OperationResult
 from barnabas.coordination.values import BrokerRegistration, LiveBroker
-from barnabas.errors import CoordinationError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, CoordinationError, ErrorCode
 from barnabas.records import BatchBuilder
 from barnabas.storage import LogManager, OsFileSystem
 from tests.log_steps import append
@@ -99,7 +99,7 @@ class Bench:
 
     async def _forget(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
         if self.cannot_forget:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "wait")
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "wait")
         self.forgotten.append((set(topic_ids), set(names)))
 
     def restart(self) -> None:

@@ -15,7 +15,7 @@ from barnabas.client.admin.configs import ConfigSetting, ConfigSource, ConfigSyn
 from barnabas.client.admin.groups import GroupDescription, GroupListing, MemberDescription
 from barnabas.client.admin.reassignments import Reassignment
 from barnabas.client.admin.topics import PartitionDescription, TopicDescription
-from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BarnabasError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.model import (
     Node,
     OffsetAndMetadata,
@@ -165,13 +165,13 @@ class FakeAdmin(FakeClient):
         config: Mapping[str, str] | None = None,
     ) -> None:
         if name in self.cluster.topics():
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, subject=f"topic {name!r}")
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, subject=f"topic {name!r}")
         self.cluster.create(name, partitions)
         self.cluster.settings[name] = dict(config or {})
 
     def add_partitions(self, name: str, total: int) -> None:
         if total <= len([tp for tp in self.cluster.partitions if tp.topic == name]):
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, subject=f"topic {name!r}")
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, subject=f"topic {name!r}")
         for partition in range(total):
             self.cluster.partitions.setdefault(TopicPartition(name, partition), [])
 
@@ -203,10 +203,10 @@ class FakeAdmin(FakeClient):
         to_unset: Iterable[str] = (),
     ) -> None:
         if broker is not None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "only topics' settings can be changed")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "only topics' settings can be changed")
         for name in () if all_brokers else to_set or {}:
             if name not in (SETTINGS | THROTTLED if group is None else GROUP_SETTINGS):
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no setting {name!r}")
+                raise ApiError(ErrorCode.INVALID_CONFIG, f"there is no setting {name!r}")
         whose = "brokers" if all_brokers else (topic or "") if group is None else f"group {group}"
         own = self.cluster.settings.setdefault(whose, {})
         own.update(to_set or {})
@@ -317,7 +317,7 @@ class FakeAdmin(FakeClient):
 
     def delete_group(self, group: str) -> None:
         if self.cluster.members.get(group):
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group!r} has members; stop them first")
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"group {group!r} has members; stop them first")
         del self.cluster.committed[group]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.cli.failures import _ADVICE, explain, unknown_setting, unknown_topic
-from barnabas.errors import BarnabasError, ConfigurationError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BarnabasError, ConfigurationError, DisconnectedError, ErrorCode, TimedOutError
 
 
 @pytest.mark.parametrize(
@@ -14,8 +14,8 @@ from barnabas.errors import BarnabasError, ConfigurationError, DisconnectedError
         (DisconnectedError("no broker at localhost:1: refused"), ["localhost:1", "barnabas up"]),
         (TimedOutError("no answer\nfrom x:1"), ["no answer from x:1", "barnabas up"]),
         (ConfigurationError("port is 1.5"), ["port is 1.5"]),
-        (KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, subject="topic 'a'"), ["topic 'a'", "already exists"]),
-        (KafkaError(ErrorCode.NOT_COORDINATOR), ["not coordinator"]),
+        (ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, subject="topic 'a'"), ["topic 'a'", "already exists"]),
+        (ApiError(ErrorCode.NOT_COORDINATOR), ["not coordinator"]),
         (FileNotFoundError(2, "No such file or directory", "x.log"), ["x.log: no such file or directory"]),
     ],
 )
@@ -48,7 +48,7 @@ def test_unknown_topic_names_those_spelled_alike() -> None:
     ],
 )
 def test_what_is_wrong_is_said_once(code: ErrorCode, reason: str, subject: str, line: str) -> None:
-    assert explain(KafkaError(code, reason, subject)).removesuffix("; " + _ADVICE.get(code, "")) == line
+    assert explain(ApiError(code, reason, subject)).removesuffix("; " + _ADVICE.get(code, "")) == line
 
 
 def test_error_of_the_system_is_in_words() -> None:
@@ -62,4 +62,4 @@ def test_far_fetched_names_are_not_offered() -> None:
 
 
 def test_control_characters_in_what_a_broker_says_do_not_reach_a_terminal() -> None:
-    assert explain(KafkaError(ErrorCode.INVALID_CONFIG, "no\x1b[2J\nsetting")).endswith(r"no\x1b[2J\nsetting")
+    assert explain(ApiError(ErrorCode.INVALID_CONFIG, "no\x1b[2J\nsetting")).endswith(r"no\x1b[2J\nsetting")

@@ -7,7 +7,7 @@ import pytest
 from barnabas.cli import moves
 from barnabas.cli.move_throttle import FOLLOWERS, LEADERS, RATES
 from barnabas.client.admin.reassignments import Reassignment
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Node, TopicPartition
 
 CLICKS = TopicPartition("clicks", 0)
@@ -51,7 +51,7 @@ def test_rate_and_replicas_are_set_and_taken_back(placed, run) -> None:
 
 def test_what_is_refused_is_not_throttled(placed, run) -> None:
     def refuse() -> None:
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no")
 
     placed.on_reassign = refuse
     assert run(*SLOWLY).code == 1

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 
 CLICKS = TopicPartition("clicks", 0)
@@ -91,7 +91,7 @@ def test_one_key_for_all(cluster, run, stdin) -> None:
 
 def test_lost_acknowledgement_is_an_error(cluster, run, stdin) -> None:
     cluster.create("clicks")
-    cluster.produce_error = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, subject="clicks-0")
+    cluster.produce_error = ApiError(ErrorCode.MESSAGE_TOO_LARGE, subject="clicks-0")
     stdin(b"big\n")
     outcome = run("produce", "clicks")
     assert outcome.code == 1

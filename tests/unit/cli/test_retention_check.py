@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.cli.retention_check import RetentionCheck
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Brokers:
 
     def describe_config(self, _topic: str) -> dict[str, Setting]:
         if not self._settings:
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "logs")
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "logs")
         return self._settings
 
 

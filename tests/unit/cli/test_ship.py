@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.cli.timestamps import show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_next_run_ships_only_what_is_new(cluster, ship, tmp_path) -> None:
 
 def test_what_was_not_acknowledged_is_shipped_again(cluster, ship, tmp_path) -> None:
     (tmp_path / "app.log").write_text("1\n2\n")
-    cluster.produce_error = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "logs-0")
+    cluster.produce_error = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "logs-0")
     assert ship().code == 1
     cluster.produce_error = None
     assert ship().code == 0
@@ -140,7 +140,7 @@ def test_oversized_line_ends_ship_on_request_behind_the_lines_before_it(cluster,
 
 def test_record_that_the_broker_finds_too_large_is_named(cluster, ship, tmp_path) -> None:
     (tmp_path / "app.log").write_text("first\nlast\n")
-    cluster.produce_error = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "logs-0")
+    cluster.produce_error = ApiError(ErrorCode.MESSAGE_TOO_LARGE, "logs-0")
     outcome = ship()
     assert outcome.code == 1
     assert "app.log: lines 1 to 2, bytes 0 to 11" in outcome.err

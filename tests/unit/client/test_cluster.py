@@ -13,7 +13,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.config import ClientConfig
 from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
-from barnabas.errors import ClosedError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, ClosedError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -213,10 +213,10 @@ def test_a_topic_that_does_not_come_is_reported_with_advice():
 
 def test_errors_that_pass_are_tried_again_and_others_are_not():
     async def test(cluster, brokers):
-        brokers.errors = [DisconnectedError("x"), KafkaError(ErrorCode.REQUEST_TIMED_OUT)]
+        brokers.errors = [DisconnectedError("x"), ApiError(ErrorCode.REQUEST_TIMED_OUT)]
         assert await cluster.retrying(cluster.refresh, what="no metadata")
-        brokers.errors = [KafkaError(ErrorCode.INVALID_REQUEST, "y")]
-        with pytest.raises(KafkaError, match="y"):
+        brokers.errors = [ApiError(ErrorCode.INVALID_REQUEST, "y")]
+        with pytest.raises(ApiError, match="y"):
             await cluster.retrying(cluster.refresh, what="no metadata")
 
     run(test)
@@ -295,7 +295,7 @@ def test_an_answer_that_leaves_a_partition_out_is_an_error():
         cluster = Cluster(
             ClientConfig(bootstrap_servers=(("a", 1),)), dial=brokers.dial, clock=SYSTEM_CLOCK, random=lambda: 0.5
         )
-        with pytest.raises(KafkaError, match="an answer without it"):
+        with pytest.raises(ApiError, match="an answer without it"):
             await list_offsets(cluster, {TopicPartition("t", 0): LATEST_TIMESTAMP})
 
     asyncio.run(main())

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.client import range_reader
 from barnabas.client.range_reader import OFFSET_BYTES_GUESS, RangeReader, RangeSource
-from barnabas.errors import ClosedError, CorruptBatchError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, ClosedError, CorruptBatchError, ErrorCode, TimedOutError
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from barnabas.protocol.messages.metadata import (
     MetadataResponse,
@@ -213,7 +213,7 @@ def test_after_an_error_the_reader_tries_again_and_each_error_is_a_fresh_one(rea
     reader = reading(FakeBroker(refused, refused, batch(0), batch(1)))
     errors = []
     for _ in range(2):
-        with pytest.raises(KafkaError, match="offset 0") as caught:
+        with pytest.raises(ApiError, match="offset 0") as caught:
             next(reader)
         errors.append(caught.value)
     assert errors[0] is not errors[1]
@@ -299,7 +299,7 @@ def test_a_broker_that_answers_at_once_and_with_nothing_is_asked_rarely(monkeypa
     monkeypatch.setattr(range_reader, "SYSTEM_CLOCK", HostClock(loop, rate=1.0, ahead_ms=0))
     monkeypatch.setattr(range_reader, "dial_with", lambda config: broker.dial)
     with RangeReader("a:1", "t", 0, 0, 2, default_api_timeout_ms=20_000) as reader:
-        with pytest.raises((TimedOutError, KafkaError)):
+        with pytest.raises((TimedOutError, ApiError)):
             next(reader)
         assert broker.fetches < 60, "the pauses grow"
     loop.close()

@@ -9,7 +9,7 @@ from barnabas.coordination.consumer_groups import ConsumerOfGroup
 from barnabas.coordination.consumers import ConsumerRegistry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.offsets import read_offsets
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 TP = TopicPartition("t", 1)
@@ -41,7 +41,7 @@ def test_consumers_have_what_they_own(tree, consumer):
 
 
 def refuses(code, call, *arguments):
-    with pytest.raises(KafkaError) as refused:
+    with pytest.raises(ApiError) as refused:
         call(*arguments)
     assert refused.value.code is code
 

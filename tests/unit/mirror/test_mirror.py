@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.errors import BarnabasError, ConfigurationError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BarnabasError, ConfigurationError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.mirror import account, mirror
 from barnabas.mirror.account import PartitionAccount, TopicAccount
 from barnabas.mirror.link import TRIES_TOLD, Link, Term
@@ -181,7 +181,7 @@ def test_mirror_waits_for_a_cluster_that_is_away_when_it_starts(monkeypatch: pyt
     failures: dict[str, list[BarnabasError]] = {
         "source": [DisconnectedError("nobody at a:1")] * 3,
         "target": [TimedOutError("no answer of b:1")],
-        "ledger": [KafkaError(ErrorCode.NOT_CONTROLLER)],
+        "ledger": [ApiError(ErrorCode.NOT_CONTROLLER)],
     }
 
     async def nothing(*_given: object) -> None:

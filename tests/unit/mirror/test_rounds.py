@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas.client.metadata import TopicView
-from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BarnabasError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.mirror import group_following
 from barnabas.mirror.events import Event, Told
 from barnabas.mirror.group_following import GroupFollowing
@@ -74,7 +74,7 @@ def test_group_that_cannot_be_followed_is_told_and_the_others_are_followed(monke
     ledger: Any = None
     events: list[Event] = []
     made = GroupFollowing(side, side, ledger, Choice([".*"]), {}, Told(events.append))
-    refused = KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "group a")
+    refused = ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "group a")
     fails: Fails = {"a": refused, "b": LATE}
     seen: list[str] = []
 
@@ -138,7 +138,7 @@ class Groups:
 
     async def _commit(self, cluster: str, _group: str, offsets: dict[Any, OffsetAndMetadata]) -> None:
         if any(len(each.metadata) > self.metadata_max for each in offsets.values()):
-            raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            raise ApiError(ErrorCode.OFFSET_METADATA_TOO_LARGE)
         self.committed[cluster] |= offsets
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.client.admin.configs import ConfigResource, ConfigSetting, ConfigSource, ConfigSynonym, ConfigType
 from barnabas.clock import ManualClock
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError
 from barnabas.mirror import settings_following
 from barnabas.mirror.events import Event, Told
 from barnabas.mirror.ledger import TopicSettings
@@ -20,7 +20,7 @@ from barnabas.mirror.settings_following import REFUSED_AGAIN_S, SettingsFollowin
 from barnabas.mirror.topic_settings import SettingsChoice
 
 DEFAULTS = {"retention.ms": "604800000", "cleanup.policy": "delete", "max.message.bytes": "1048588"}
-INVALID = KafkaError(ErrorCode.INVALID_CONFIG, "unknown")
+INVALID = ApiError(ErrorCode.INVALID_CONFIG, "unknown")
 
 
 class Ledger:
@@ -174,7 +174,7 @@ def test_mirror_that_ends_in_the_middle_of_a_change_knows_its_own_value_again(wo
 
 
 def test_settings_that_nobody_may_see_keep_no_records_from_following(world: World) -> None:
-    world.hidden = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic t")
+    world.hidden = ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic t")
     assert world.follow(), "it may be compacted"
     assert [each["event"] for each in world.events] == ["not followed"]
     world.hidden = TimedOutError("no answer")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.mirror.side import Side
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchResponse
@@ -37,7 +37,7 @@ def fetch(high_watermark: int, records: bytes, end: int) -> bytes:
 
 
 def test_log_that_a_new_leader_does_not_show_yet_is_not_taken_for_one_that_is_gone() -> None:
-    with pytest.raises(KafkaError, match="up to offset 90, and ended at 100 before") as raised:
+    with pytest.raises(ApiError, match="up to offset 90, and ended at 100 before") as raised:
         fetch(90, b"", 100)
     assert raised.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError, MalformedMessageError
+from barnabas.errors import ApiError, ErrorCode, MalformedMessageError
 from barnabas.perf.produce_frames import AnswerReader, FramePattern
 from barnabas.protocol.frames import request_frame, response_frame
 from barnabas.protocol.messages.produce import (
@@ -55,7 +55,7 @@ def test_answers_are_counted_whatever_pieces_they_come_in(version: int, piece_by
 
 def test_refusal_is_an_error_that_names_the_partition_and_says_why() -> None:
     reader = AnswerReader(TOPIC, 8)
-    with pytest.raises(KafkaError, match="clicks-ż-5: too large") as raised:
+    with pytest.raises(ApiError, match="clicks-ż-5: too large") as raised:
         reader.feed(answer(8, 1) + answer(8, 2, ErrorCode.MESSAGE_TOO_LARGE, "too large"))
     assert raised.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
@@ -66,5 +66,5 @@ def test_answer_that_is_not_due_is_an_error() -> None:
 
 
 def test_what_is_no_answer_is_an_error() -> None:
-    with pytest.raises((MalformedMessageError, KafkaError)):
+    with pytest.raises((MalformedMessageError, ApiError)):
         AnswerReader(TOPIC, 7).feed(b"\0\0\0\x08" + b"\0\0\0\1" + b"\xff" * 4)

@@ -7,7 +7,7 @@ from typing import Any, Self
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.perf import producing
 from barnabas.perf.control import Control
 from barnabas.perf.meter import Meter
@@ -121,8 +121,8 @@ def test_run_that_is_told_to_stop_flushes(made: FakeProducer) -> None:
 
 
 def test_record_that_is_not_delivered_ends_the_run_with_the_reason(made: FakeProducer) -> None:
-    made.error = KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
-    with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+    made.error = ApiError(ErrorCode.MESSAGE_TOO_LARGE)
+    with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
         produce(job(SendMode.SEND, records=1_000_000), Meter(ManualClock()), Control())
     assert len(made.sent) == CALL_RECORDS_MAX
 

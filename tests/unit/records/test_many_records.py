@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from barnabas.errors import CorruptBatchError, KafkaError
+from barnabas.errors import ApiError, CorruptBatchError
 from barnabas.records import Compression, codec_pure, read_header, read_records
 from barnabas.records.arrow import ArrowReader
 from barnabas.records.codec_pure.limits import HEADERS_MAX
@@ -27,7 +27,7 @@ def batch_of(body: bytes, count: int) -> bytearray:
 
 def test_more_records_than_a_compressed_batch_may_have_are_neither_taken_nor_read() -> None:
     batch = batch_of(b"\x0c\0\0\0\1\1\0" * 100_000, COMPRESSED_RECORDS_MAX + 1)
-    with pytest.raises(KafkaError, match="cannot hold so many"):
+    with pytest.raises(ApiError, match="cannot hold so many"):
         checked_batch(memoryview(batch), LogConfig())
     with pytest.raises(CorruptBatchError, match="at most 4000000"):
         read_records(batch, "t", 0)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.replication.assignment import assign_added, assign_replicas, check_assignment
 
 FIVE = dict.fromkeys(range(5))
@@ -81,7 +81,7 @@ def test_added_partitions_of_a_topic_whose_first_leader_is_gone() -> None:
     ],
 )
 def test_counts_that_cannot_be_had_are_refused(partition_count, replication_factor, broker_count, code, message):
-    with pytest.raises(KafkaError, match=re.escape(message)) as caught:
+    with pytest.raises(ApiError, match=re.escape(message)) as caught:
         assign_replicas(dict.fromkeys(range(broker_count)), partition_count, replication_factor, 0, 0)
     assert caught.value.code is code
 
@@ -99,7 +99,7 @@ class TestManualAssignment:
         ],
     )
     def test_is_refused(self, assignment, message):
-        with pytest.raises(KafkaError, match=re.escape(message)) as caught:
+        with pytest.raises(ApiError, match=re.escape(message)) as caught:
             check_assignment(assignment, {1, 2, 3})
         assert caught.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
@@ -108,5 +108,5 @@ class TestManualAssignment:
 
     def test_of_added_partitions_goes_on_with_their_numbers_and_replication_factor(self):
         check_assignment({4: [2, 1], 3: [1, 3]}, {1, 2, 3}, first_partition=3, replication_factor=2)
-        with pytest.raises(KafkaError, match="partition 3 has 1 replicas, and others have 2"):
+        with pytest.raises(ApiError, match="partition 3 has 1 replicas, and others have 2"):
             check_assignment({3: [1]}, {1, 2, 3}, first_partition=3, replication_factor=2)

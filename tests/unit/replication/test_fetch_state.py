@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from barnabas.replication.fetch_state import (
     BULK_BYTES,
@@ -167,7 +167,7 @@ def test_session_begins_anew_after_an_error_or_another_connection() -> None:
     a, b = followed(A, 0), followed(B, 4)
     fetches = in_session(a, b)
     fetches.next_request(1, 9)
-    with pytest.raises(KafkaError) as raised:
+    with pytest.raises(ApiError) as raised:
         fetches.on_response(answer(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
     assert raised.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     fetches.pause(b)
@@ -180,11 +180,11 @@ def test_session_begins_anew_after_an_error_or_another_connection() -> None:
 def test_answer_for_another_session_is_no_answer_nor_is_one_without() -> None:
     fetches = in_session(followed())
     fetches.next_request(1, 9)
-    with pytest.raises(KafkaError):
+    with pytest.raises(ApiError):
         fetches.on_response(answer(session=SESSION + 1))
     fetches = state(followed())
     fetches.next_request(1, 9)
-    with pytest.raises(KafkaError):
+    with pytest.raises(ApiError):
         fetches.on_response(answer(session=0))
 
 

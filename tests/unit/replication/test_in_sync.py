@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.replication.in_sync import RemoteReplicas
 
 LAG_S = 10.0
@@ -247,7 +247,7 @@ class TestFollowerThatStartedAgain:
         for broker_epoch in (8, 5, 7):
             replicas.on_fetch(2, 0, 5, 0.1, broker_epoch=broker_epoch)
         for earlier in (8, 5):
-            with pytest.raises(KafkaError, match="has registered again") as caught:
+            with pytest.raises(ApiError, match="has registered again") as caught:
                 replicas.on_fetch(2, 5, 5, 0.2, broker_epoch=earlier)
             assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
         assert replicas.log_end_offset_of(2) == 0
@@ -257,7 +257,7 @@ class TestFollowerThatStartedAgain:
         replicas = leading()
         replicas.on_fetch(2, 5, 5, 0.1, broker_epoch=8)
         replicas.forget(2)
-        with pytest.raises(KafkaError, match="has registered again"):
+        with pytest.raises(ApiError, match="has registered again"):
             replicas.on_fetch(2, 5, 5, 0.2, broker_epoch=8)
         replicas.on_fetch(2, 3, 5, 0.2, broker_epoch=4)
         assert replicas.log_end_offset_of(2) == 3
@@ -294,13 +294,13 @@ class TestFollowerThatStartedAgain:
 class TestWhatAFollowerMayNotAsk:
     @pytest.mark.parametrize("offset", [-1, 6])
     def test_offset_outside_the_log(self, offset):
-        with pytest.raises(KafkaError) as caught:
+        with pytest.raises(ApiError) as caught:
             leading().on_fetch(2, offset, 5, 0.1)
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
     @pytest.mark.parametrize("broker_id", [1, 4])
     def test_broker_that_does_not_follow(self, broker_id):
-        with pytest.raises(KafkaError, match=f"broker {broker_id}") as caught:
+        with pytest.raises(ApiError, match=f"broker {broker_id}") as caught:
             leading().on_fetch(broker_id, 0, 5, 0.1)
         assert caught.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordination.values import PartitionState, ReplicaSet
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.replication.reassignment import cancelled, check_target, end_state, heir, is_complete, reassigned
 
 
@@ -34,7 +34,7 @@ def test_who_comes_back_to_where_it_was_moves_no_more_once_the_new_ones_are_gone
     back = cancelled(reassigned(ReplicaSet((1, 2)), (1, 3)))
     assert ReplicaSet(back.target) == ReplicaSet((1, 2))
     assert is_complete(back, (1, 2), 1)
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         cancelled(ReplicaSet((1, 2)))
     assert caught.value.code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
@@ -49,7 +49,7 @@ def test_who_comes_back_to_where_it_was_moves_no_more_once_the_new_ones_are_gone
     ],
 )
 def test_what_cannot_be_is_refused(target: tuple[int, ...], code: ErrorCode) -> None:
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         check_target(ReplicaSet((1, 3)), target, {1, 2, 4}, may_change_factor=False)
     assert caught.value.code is code
 
@@ -61,7 +61,7 @@ def test_replica_that_is_there_already_need_not_live() -> None:
 def test_number_of_replicas_is_that_of_the_move_under_way() -> None:
     moving = reassigned(ReplicaSet((1, 2)), (1, 2, 3))
     check_target(moving, (2, 3, 4), {1, 2, 3, 4}, may_change_factor=False)
-    with pytest.raises(KafkaError):
+    with pytest.raises(ApiError):
         check_target(moving, (2, 3), {1, 2, 3, 4}, may_change_factor=False)
 
 

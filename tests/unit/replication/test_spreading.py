@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.replication.assignment import assign_replicas
 from barnabas.replication.spreading import spread
 
@@ -45,5 +45,5 @@ def test_number_of_replicas_changes_where_it_is_asked_for() -> None:
     assert spread(placed, without_racks(1, 2, 3), replication_factor=3) == {"a": (1, 2, 3)}
     assert spread(placed, without_racks(1, 2, 3), replication_factor=1) == {"a": (1,)}
     assert spread(placed, without_racks(2, 3), replication_factor=1) == {"a": (2,)}
-    with pytest.raises(KafkaError):
+    with pytest.raises(ApiError):
         spread(placed, without_racks(1, 2), replication_factor=3)

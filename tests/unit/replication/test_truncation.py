@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.replication.truncation import Truncation, diverging_epoch, last_epoch, truncation_point
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.leader_epochs import LeaderEpochs
@@ -101,6 +101,6 @@ class TestWhatTheLeaderSays:
 
     @pytest.mark.parametrize("last_fetched_epoch", [4, -2])
     def test_epoch_that_is_not_known_is_refused(self, last_fetched_epoch):
-        with pytest.raises(KafkaError, match=f"epoch {last_fetched_epoch}") as caught:
+        with pytest.raises(ApiError, match=f"epoch {last_fetched_epoch}") as caught:
             diverging_epoch(self.LEADER, 40, 30, last_fetched_epoch)
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE

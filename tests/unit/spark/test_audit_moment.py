@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.audit.watermark import AuditState
 from barnabas.client.admin.admin import Admin
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.spark.audit_moment import _behind, seen_between
 from barnabas.spark.table_audit import TableAudit
@@ -38,7 +38,7 @@ class Log:
 
     def describe_topics(self, topics: list[str]) -> list[Any]:
         if not self.topic_id:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "none", subject=topics[0])
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "none", subject=topics[0])
         partitions = [SimpleNamespace(partition=0), SimpleNamespace(partition=1)]
         return [SimpleNamespace(id=self.topic_id, partitions=partitions)]
 

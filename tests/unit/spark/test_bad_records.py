@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark import bad_records
@@ -31,7 +31,7 @@ class FakeProducer:
     def send_many(self, topic: str, values: list[bytes], *, headers: list[Any], **_rest: object) -> Acknowledged:
         for value, pairs in zip(values, headers, strict=True):
             if len(value) > 10:
-                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, topic)
+                raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, topic)
             self.sent.append((value, dict(pairs)))
         return Acknowledged()
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from barnabas.client.admin.topics import PartitionDescription, TopicDescription
-from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.model import OffsetAndTimestamp, TopicPartition
 from barnabas.spark.errors import DataLossError
 from barnabas.spark.offsets import count_partitions, resolve_ranges, select_partitions
@@ -184,7 +184,7 @@ def test_topics_that_brokers_cannot_describe_matter_to_those_who_asked_for_them(
         Assign((TopicPartition("web-b", 0),)),
     ]
     for selection in ailing:
-        with pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE: topic 'web-b'"):
+        with pytest.raises(ApiError, match="LEADER_NOT_AVAILABLE: topic 'web-b'"):
             count_partitions(selection, topics)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.formats.field_aliases import NO_ALIASES
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
@@ -100,7 +100,7 @@ def test_the_fields_of_a_range_are_found() -> None:
 
 def test_offsets_deleted_while_they_are_read_are_data_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_args: object, **_options: object) -> Iterator[pa.RecordBatch]:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "t-2 at offset 0")
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, "t-2 at offset 0")
         yield ArrowReader().finish()
 
     monkeypatch.setattr(tasks, "read_range", gone)

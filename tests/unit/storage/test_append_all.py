@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.clock import ManualClock
-from barnabas.errors import BarnabasError, ClosedError, CorruptBatchError, ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, BarnabasError, ClosedError, CorruptBatchError, ErrorCode, StorageError
 from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import read_header
 from barnabas.records.scan import stamp_plain_batches
@@ -109,7 +109,7 @@ def test_a_bad_request_fails_alone(log: Log, make_batch: MakeBatch, read_all: An
     assert offsets(outcomes) == [0, None, 1, None, None, 2]
     assert [type(outcome) for outcome in outcomes if not isinstance(outcome, AppendInfo)] == [
         CorruptBatchError,
-        KafkaError,
+        ApiError,
         CorruptBatchError,
     ]
     assert [record.offset for record in read_all(log)] == [0, 1, 2, 3]
@@ -119,7 +119,7 @@ def test_a_request_of_several_batches_is_refused_as_by_kafka(log: Log, make_batc
     damaged = make_batch()
     damaged[-1] ^= 1
     outcomes = log.append_all([make_batch() + damaged, make_batch() + make_batch(), make_batch() + b"\0"], 0)
-    assert [type(outcome) for outcome in outcomes] == [KafkaError] * 3
+    assert [type(outcome) for outcome in outcomes] == [ApiError] * 3
     assert log.log_end_offset == 0
     assert read_all(log) == []
 
@@ -137,7 +137,7 @@ def test_sequences_are_judged_by_the_requests_before(log: Log, make_batch: MakeB
     outcomes = log.append_all([batch(0), batch(1, 2), batch(1, 2), batch(9), batch(3), batch(0)], 0)
     assert offsets(outcomes) == [0, 1, 1, None, 3, 0]
     assert [o.duplicate for o in outcomes if isinstance(o, AppendInfo)] == [False, False, True, False, True]
-    assert isinstance(outcomes[3], KafkaError)
+    assert isinstance(outcomes[3], ApiError)
     assert outcomes[3].code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert len(read_all(log)) == 4
     assert log.append(batch(3), 0).duplicate
@@ -187,7 +187,7 @@ def test_the_disk_is_full_in_the_middle(tmp_path: Path, disk: CountingFiles, mak
     disk.refused_from = 2
     outcomes = log.append_all([batch] * 4 + [b""] + [batch] * 6, 0)
     assert offsets(outcomes) == [0, 1, 2, 3, None, 4, 5, None, None, None, None]
-    assert isinstance(outcomes[4], KafkaError)
+    assert isinstance(outcomes[4], ApiError)
     assert all(isinstance(outcome, StorageError) for outcome in outcomes[7:])
     assert log.read(0, 1_000, 6).batches
     disk.refused_from = sys.maxsize
@@ -214,7 +214,7 @@ def test_a_repeat_behind_a_failed_roll_is_not_acknowledged_either(
     disk.refused_from = disk.writes + 1
     outcomes = log.append_all([*batches, batches[1]], 0)
     assert isinstance(outcomes[0], AppendInfo)
-    assert [type(outcome) for outcome in outcomes[1:]] == [StorageError, KafkaError, StorageError]
+    assert [type(outcome) for outcome in outcomes[1:]] == [StorageError, ApiError, StorageError]
     assert log.log_end_offset == outcomes[0].last_offset + 1
 
 
@@ -233,7 +233,7 @@ def test_a_flush_that_fails_during_the_write_fails_them_all(
 
     disk.in_write, disk.fsync = fail_to_flush, refuse  # type: ignore[method-assign]
     outcomes = log.append_all([make_batch(), b"", make_batch()], 0)
-    assert isinstance(outcomes[1], KafkaError)
+    assert isinstance(outcomes[1], ApiError)
     assert [type(outcomes[0]), type(outcomes[2])] == [StorageError, StorageError]
 
 
@@ -257,7 +257,7 @@ def test_a_log_that_is_closed_during_an_append_refuses_it_and_no_disk_is_blamed(
 def test_an_older_leader_appends_nothing(log: Log, disk: CountingFiles, make_batch: MakeBatch) -> None:
     log.append(make_batch(), 5)
     outcomes = log.append_all([make_batch(), make_batch()], 4)
-    assert [outcome.code for outcome in outcomes if isinstance(outcome, KafkaError)] == [
+    assert [outcome.code for outcome in outcomes if isinstance(outcome, ApiError)] == [
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.FENCED_LEADER_EPOCH,
     ]

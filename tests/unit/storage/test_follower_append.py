@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, CorruptBatchError, ErrorCode
 from barnabas.records import Record, read_header
 from barnabas.records.header import CONTROL_MASK, pack_header, stamp, write_crc
 from barnabas.storage import Log, LogConfig
@@ -76,7 +76,7 @@ def test_nothing_is_appended_where_one_of_several_batches_is_damaged(open_log: O
 def test_an_older_leader_is_refused(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
     append_as_follower(log, placed(make_batch(1), 0, 5), 5)
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         append_as_follower(log, placed(make_batch(1), 1, 4), 4)
     assert caught.value.code is ErrorCode.FENCED_LEADER_EPOCH
 

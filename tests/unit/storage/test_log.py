@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.errors import ClosedError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, ClosedError, ErrorCode
 from barnabas.records import Record, iter_headers, read_records
 from barnabas.storage import Log, OsFileSystem
 from barnabas.storage.checkpoints import EpochStart
@@ -78,7 +78,7 @@ def test_read_outside_of_the_log_is_refused(open_log: OpenLog, make_batch: MakeB
     log = open_log()
     log.append(make_batch(2), 0)
     for offset in (-1, 3):
-        with pytest.raises(KafkaError) as caught:
+        with pytest.raises(ApiError) as caught:
             log.read(offset, 100, 2)
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import OffsetAndTimestamp
 from barnabas.records import Record, read_records
 from barnabas.storage import Log
@@ -43,7 +43,7 @@ def test_deleted_records_cannot_be_read(open_log: OpenLog, make_batch: MakeBatch
     log.append(make_batch(10), 0)
     assert log.delete_records_before(4) == 4
     assert log.log_start_offset == 4
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         log.read(3, 1_000, 10)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     assert [record.offset for record in read_all(log)] == list(range(4, 10))
@@ -60,12 +60,12 @@ def test_start_of_the_log_never_goes_back(open_log: OpenLog, make_batch: MakeBat
 def test_only_exposed_records_can_be_deleted(offset: int, open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
     log.append(make_batch(10), 0)
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         log.delete_records_before(offset)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     log.hold_high_watermark()
     log.append(make_batch(10), 0)
-    with pytest.raises(KafkaError, match="the high watermark is 10"):
+    with pytest.raises(ApiError, match="the high watermark is 10"):
         log.delete_records_before(15)
 
 

@@ -9,7 +9,7 @@ from threading import Lock
 
 import pytest
 
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import FileRegion, TopicPartition
 from barnabas.records import iter_headers, stamp
 from barnabas.storage import Log, OsFileSystem
@@ -126,12 +126,12 @@ def test_remote_read_outside_of_the_remote_segments_is_refused(
     offset: int, tmp_path: Path, make_batch: MakeBatch
 ) -> None:
     reader = tiered(tmp_path, FakeRemoteSegments(b""), make_batch(END - LOCAL_START))
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         asyncio.run(reader.read_remote(offset, 500, END))
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_local_read_below_the_local_log_start_is_refused(tmp_path: Path, make_batch: MakeBatch) -> None:
     reader = tiered(tmp_path, FakeRemoteSegments(b""), make_batch(END - LOCAL_START))
-    with pytest.raises(KafkaError, match=f"offset 9, the log has {LOCAL_START} to {END}"):
+    with pytest.raises(ApiError, match=f"offset 9, the log has {LOCAL_START} to {END}"):
         reader.read(LOCAL_START - 1, 500, END)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, CorruptBatchError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression, Record
 from barnabas.records.header import BATCH_HEADER_SIZE, BatchHeader, iter_headers, pack_header, read_header, write_crc
@@ -68,7 +68,7 @@ def code_of(log: Log, records: bytes) -> ErrorCode | None:
     """Append, and return why that was refused."""
     try:
         log.append(records, 0)
-    except KafkaError as error:
+    except ApiError as error:
         return error.code
     except CorruptBatchError:
         return ErrorCode.CORRUPT_MESSAGE

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.records.header import read_header
 from barnabas.storage.producer_state import (
     STRANGER_EXPIRATION_MS,
@@ -47,7 +47,7 @@ def is_taken(make_batch: Callable[..., bytearray]) -> Callable[..., bool]:
 
     def ask(producer_id: int, now_ms: int = 0) -> bool:
         header = read_header(make_batch(producer_id=producer_id, producer_epoch=0, base_sequence=5))
-        with contextlib.suppress(KafkaError):
+        with contextlib.suppress(ApiError):
             states.check(header, now_ms)
             return True
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TimestampType
 from barnabas.records import BatchBuilder
 from barnabas.records.header import BatchHeader, read_header
@@ -36,7 +36,7 @@ def test_timestamps_within_the_bounds_are_taken(timestamps_ms: tuple[int, ...]) 
     ],
 )
 def test_timestamps_beyond_them_are_refused(timestamps_ms: tuple[int, ...], message: str) -> None:
-    with pytest.raises(KafkaError, match=message) as caught:
+    with pytest.raises(ApiError, match=message) as caught:
         check_timestamps(header(*timestamps_ms), BOUNDED, NOW_MS)
     assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
 

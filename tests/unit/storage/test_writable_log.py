@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, CorruptBatchError, ErrorCode
 from barnabas.model import OffsetAndTimestamp, TimestampType
 from barnabas.records import Record, read_header, read_records
 from barnabas.records.header import CONTROL_MASK, write_crc
@@ -29,7 +29,7 @@ def offsets_of(records: list[Record]) -> list[int]:
 
 def refused(code: ErrorCode, log: Log, batch: bytes | bytearray, leader_epoch: int = 0) -> None:
     end = log.log_end_offset
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         log.append(batch, leader_epoch)
     assert caught.value.code is code
     assert log.log_end_offset == end

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.errors import BufferFullError, ClosedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BufferFullError, ClosedError, ErrorCode, TimedOutError
 from barnabas.testing.history import Anomaly, Finding, History, Outcome, Report, Value, check, outcome_of, picture
 from barnabas.testing.history.report import text
 
@@ -339,11 +339,11 @@ def test_send_ends_once_and_within_the_history(written: Written) -> None:
 
 
 def test_only_refusals_say_that_nothing_is_in_the_log() -> None:
-    assert outcome_of(KafkaError(ErrorCode.MESSAGE_TOO_LARGE)) is Outcome.FAIL
+    assert outcome_of(ApiError(ErrorCode.MESSAGE_TOO_LARGE)) is Outcome.FAIL
     for error in (
-        KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS),
-        KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR),
+        ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ApiError(ErrorCode.NOT_ENOUGH_REPLICAS),
+        ApiError(ErrorCode.UNKNOWN_SERVER_ERROR),
         TimedOutError("no answer"),
         BufferFullError("full"),
     ):

@@ -15,7 +15,7 @@ from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -77,7 +77,7 @@ async def _reassign(topics: Topics, wanted: ReassignableTopic, may_change_factor
     times = Counter(each.partition_index for each in wanted.partitions)
     twice = {number for number, count in times.items() if count > 1}
     errors: dict[int, BarnabasError] = {
-        number: KafkaError(ErrorCode.INVALID_REQUEST, f"{wanted.name}-{number} stands in the request twice")
+        number: ApiError(ErrorCode.INVALID_REQUEST, f"{wanted.name}-{number} stands in the request twice")
         for number in twice
     }
     targets = {each.partition_index: each.replicas for each in wanted.partitions if each.partition_index not in twice}

@@ -14,7 +14,7 @@ from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -52,7 +52,7 @@ async def _grow(
     """Return why the topic cannot grow, or None when it has."""
     try:
         if is_repeated:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
         _check(topics, wanted)
         if not validate_only:
             assignment = None if wanted.assignments is None else [each.broker_ids for each in wanted.assignments]
@@ -69,4 +69,4 @@ def _check(topics: Topics, wanted: CreatePartitionsTopic) -> None:
         return
     if len(wanted.assignments) != added:
         message = f"{added} partitions are added, and {len(wanted.assignments)} assignments given"
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -18,7 +18,7 @@ from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -59,7 +59,7 @@ async def _create(
     own_settings = {**settings_of(wanted.name, settings.config), **{each.name: each.value for each in wanted.configs}}
     try:
         if is_repeated:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
         shape = _shape(topics, settings, wanted)
         if validate_only:
             topics.check_new(wanted.name, shape.partitions, own_settings, shape.replication_factor, shape.assignment)
@@ -97,7 +97,7 @@ class _Shape(NamedTuple):
 
 
 def _shape(topics: Topics, settings: DynamicSettings, wanted: CreatableTopic) -> _Shape:
-    """:raises KafkaError: what is asked for cannot be understood."""
+    """:raises ApiError: what is asked for cannot be understood."""
     if wanted.assignments:
         return _assigned(wanted)
     config, brokers = settings.config, len(topics.picture.brokers)
@@ -110,11 +110,11 @@ def _shape(topics: Topics, settings: DynamicSettings, wanted: CreatableTopic) ->
 
 def _assigned(wanted: CreatableTopic) -> _Shape:
     if wanted.num_partitions != USE_DEFAULT or wanted.replication_factor != USE_DEFAULT:
-        raise KafkaError(
+        raise ApiError(
             ErrorCode.INVALID_REQUEST, "with an assignment, partition count and replication factor must be -1"
         )
     by_number = {assignment.partition_index: list(assignment.broker_ids) for assignment in wanted.assignments}
     if sorted(by_number) != list(range(len(wanted.assignments))):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered 0, 1, 2 ... once each")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered 0, 1, 2 ... once each")
     assignment = [by_number[number] for number in range(len(by_number))]
     return _Shape(len(assignment), len(assignment[0]), assignment)

@@ -7,7 +7,7 @@ from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.turns import Turns
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
@@ -29,6 +29,6 @@ async def _delete(groups: GroupShell, offsets: OffsetStore, name: str) -> ErrorC
         return error
     try:
         had_offsets = await offsets.delete_group(name, is_known=not error)
-    except KafkaError as refused:
+    except ApiError as refused:
         return refused.code
     return ErrorCode.NONE if had_offsets else error

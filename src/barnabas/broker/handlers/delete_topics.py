@@ -9,7 +9,7 @@ from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -40,11 +40,11 @@ async def _delete(
     name, topic_id = wanted.name, wanted.topic_id
     try:
         if name is not None and topic_id != ZERO_UUID:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
         topic = topics.get(name) if name is not None else topics.by_id(topic_id)
         if topic is None:
             by_name = name is not None
-            raise KafkaError(
+            raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID,
                 f"there is no topic {name!r}" if by_name else "there is no topic with this id",
             )
@@ -52,7 +52,7 @@ async def _delete(
         if not settings.config.delete_topic_enable:
             has_code = version >= FIRST_VERSION_WITH_DELETION_DISABLED
             code = ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
-            raise KafkaError(code, "delete.topic.enable is false")
+            raise ApiError(code, "delete.topic.enable is false")
         check_not_internal(name, "cannot be deleted")
         await topics.delete(topic.name, topic.id if wanted.name is None else None)
     except BarnabasError as error:

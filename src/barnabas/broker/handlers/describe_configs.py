@@ -9,7 +9,7 @@ from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import ConfigSource, DescribedSetting, describe
 from barnabas.broker.topics import Topics
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -44,11 +44,11 @@ def _describe(
 ) -> DescribeConfigsResult:
     # Kafka takes an empty list of names and none for the same: all settings.
     wanted = set(resource.configuration_keys) if resource.configuration_keys else None
-    error: KafkaError | None = None
+    error: ApiError | None = None
     described: list[DescribedSetting] = []
     try:
         described = describe(topics, settings, resource.resource_type, resource.resource_name)
-    except KafkaError as caught:
+    except ApiError as caught:
         error = caught
     return DescribeConfigsResult(
         error_code=error_code(error),

@@ -16,7 +16,7 @@ from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.topics import Topics
 from barnabas.coordination.values import NO_LEADER
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -104,7 +104,7 @@ def _has_partition(topics: Topics, name: str, number: int) -> bool:
 def _why_unknown(name: str) -> ErrorCode:
     try:
         check_topic_name(name)
-    except KafkaError as error:
+    except ApiError as error:
         return error.code
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

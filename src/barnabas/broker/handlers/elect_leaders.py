@@ -10,7 +10,7 @@ from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.turns import Turns
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.elect_leaders import (
     PREFERRED_ELECTION,
@@ -37,7 +37,7 @@ async def elect_leaders(
         {
             where: error
             for where, error in outcomes.items()
-            if not (isinstance(error, KafkaError) and error.code is ErrorCode.ELECTION_NOT_NEEDED)
+            if not (isinstance(error, ApiError) and error.code is ErrorCode.ELECTION_NOT_NEEDED)
         },
     )
 
@@ -55,7 +55,7 @@ async def _asked(turns: Turns, request: ElectLeadersRequest) -> list[TopicPartit
     return list({where: None async for where in turns.each(asked)})
 
 
-async def _response(turns: Turns, outcomes: dict[TopicPartition, KafkaError | None]) -> ElectLeadersResponse:
+async def _response(turns: Turns, outcomes: dict[TopicPartition, ApiError | None]) -> ElectLeadersResponse:
     results: dict[str, list[PartitionResult]] = {}
     async for where, error in turns.each(sorted(outcomes.items(), key=lambda each: each[0])):
         told: BarnabasError | None = error

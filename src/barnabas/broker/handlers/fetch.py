@@ -33,7 +33,7 @@ from barnabas.broker.settings.static import RACK_AWARE_SELECTORS
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import NO_OFFSET, IsolationLevel
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
@@ -76,7 +76,7 @@ def fetch(
     """
     try:
         plan = yield from fetch_sessions.plan(request, clock.monotonic())
-    except KafkaError as error:
+    except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[])
     read = _Read(topics, settings, request, plan)
     yield from read.all()
@@ -267,12 +267,12 @@ class _Read:
     def _is_elsewhere(self, replica: Replica, offset: int, data: PartitionData) -> bool:
         """Whether the reader has to fetch from a replica in its rack; `data` then names that replica (KIP-392).
 
-        :raises KafkaError: OFFSET_NOT_AVAILABLE: this follower has not fetched the offset yet.
+        :raises ApiError: OFFSET_NOT_AVAILABLE: this follower has not fetched the offset yet.
         """
         if not isinstance(replica, LeaderReplica):
             if offset > replica.log.log_end_offset:
                 message = f"{replica.topic_partition}: this replica has offsets up to {replica.log.log_end_offset}"
-                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
+                raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
             return False
         if replica.followers is None or self._settings.config.replica_selector_class not in RACK_AWARE_SELECTORS:
             return False

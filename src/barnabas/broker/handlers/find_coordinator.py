@@ -20,7 +20,7 @@ from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, is_pause_due
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.turns import Turns
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.find_coordinator import (
     GROUP_KEY,
     SHARE_KEY,
@@ -50,7 +50,7 @@ def find_coordinator(
 async def _prepare_and_find(
     groups: GroupShell, identity: Identity, turns: Turns, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse:
-    with contextlib.suppress(KafkaError):  # then there is no coordinator, and the answer says so
+    with contextlib.suppress(ApiError):  # then there is no coordinator, and the answer says so
         await groups.prepare()
     return await turns.finish(_find(groups, identity, request, call))
 

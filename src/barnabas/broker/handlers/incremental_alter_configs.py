@@ -16,7 +16,7 @@ from barnabas.broker.settings.resources import Target, target_of
 from barnabas.broker.settings.rules import ConfigType, items_of
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.incremental_alter_configs import (
     APPEND,
     DELETE,
@@ -50,7 +50,7 @@ async def _alter(
         target = target_of(topics, settings, resource.resource_type, resource.resource_name)
         names = [config.name for config in resource.configs]
         if len(names) != len(set(names)):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting stands in the request twice")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a setting stands in the request twice")
         change = functools.partial(_changed, resource.configs, target)
         await target.change(change, validate_only=validate_only)
     except BarnabasError as error:
@@ -73,20 +73,20 @@ def _apply(settings: dict[str, str], change: IncrementallyAlterableConfig, targe
     if operation == DELETE:
         settings.pop(name, None)
     elif change.value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is to be set, and no value is given")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is to be set, and no value is given")
     elif operation == SET:
         settings[name] = change.value
     elif operation in {APPEND, SUBTRACT}:
         settings[name] = _change_list(settings, name, operation, change.value, target)
     else:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no operation {operation} on settings")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no operation {operation} on settings")
 
 
 def _change_list(settings: Mapping[str, str], name: str, operation: int, value: str, target: Target) -> str:
     """Return the value of a list with some items more, or less."""
     rule = target.rules.get(name)
     if rule is None or rule.kind is not ConfigType.LIST:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list; it can be set or deleted")
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is not a list; it can be set or deleted")
     items = [item for item in items_of(settings.get(name, target.inherited(name))) if item]
     changed = items_of(value)
     if operation == APPEND:

@@ -10,7 +10,7 @@ from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.turns import Turns
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups.results import GroupState
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -28,7 +28,7 @@ async def list_groups(
         return ListGroupsResponse(error_code=ErrorCode.NONE, groups=[])
     try:
         with_offsets = offsets.group_ids()
-    except KafkaError as error:
+    except ApiError as error:
         return ListGroupsResponse(error_code=error.code, groups=[])
     names = sorted({*groups.group_ids(), *with_offsets})
     listed = []

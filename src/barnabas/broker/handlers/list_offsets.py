@@ -19,7 +19,7 @@ from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, StorageError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, IsolationLevel, OffsetAndTimestamp
 from barnabas.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -75,7 +75,7 @@ async def _look_up(
 ) -> ListOffsetsPartitionResponse:
     try:
         if is_repeated:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic}-{wanted.partition_index} is asked for twice")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{topic}-{wanted.partition_index} is asked for twice")
         partition = topics.partition(topic, wanted.partition_index)
         partition.check_epoch(wanted.current_leader_epoch)
         found = await _offset_for(partition, wanted.timestamp, version, committed=committed)
@@ -98,7 +98,7 @@ async def _offset_for(partition: LeaderReplica, timestamp: int, version: int, *,
         raise StorageError(f"the log {partition.topic_partition} is offline")
     nothing = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
     if timestamp < 0 and version < FIRST_VERSION_WITH.get(timestamp, version + 1):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {timestamp}")
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {timestamp}")
     if timestamp == LATEST_TIMESTAMP:
         partition.check_end_is_known()
         offsets = log.offsets

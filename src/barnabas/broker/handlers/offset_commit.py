@@ -22,7 +22,7 @@ from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -69,7 +69,7 @@ def offset_commit(
 async def _prepare_and_finish(
     groups: GroupShell, turns: Turns, steps: Steps[OffsetCommitResponse | Reply]
 ) -> OffsetCommitResponse:
-    with contextlib.suppress(KafkaError):  # then nobody coordinates the group, and the answer says so
+    with contextlib.suppress(ApiError):  # then nobody coordinates the group, and the answer says so
         await groups.prepare()
     response = await turns.finish(steps)
     if isinstance(response, OffsetCommitResponse):
@@ -200,7 +200,7 @@ def _note(
         for where in stored.result():
             errors[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     else:
-        assert isinstance(error, KafkaError)
+        assert isinstance(error, ApiError)
         errors.update(dict.fromkeys(committed, error.code))
 
 

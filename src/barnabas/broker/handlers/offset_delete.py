@@ -12,7 +12,7 @@ from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.offset_delete import (
@@ -47,7 +47,7 @@ async def offset_delete(
     deleted = [where for where, error in errors.items() if not error]
     try:
         await offsets.delete(request.group_id, deleted)
-    except KafkaError as refused:
+    except ApiError as refused:
         return OffsetDeleteResponse(error_code=refused.code, topics=[])
     return _response(request, errors)
 

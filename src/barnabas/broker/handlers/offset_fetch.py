@@ -16,7 +16,7 @@ from barnabas.broker.pipeline.reply import Steps, is_pause_due
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import NO_OFFSET, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -68,7 +68,7 @@ async def offset_fetch(
 def _committed(offsets: OffsetStore, group_id: str) -> tuple[ErrorCode, Committed]:
     try:
         return ErrorCode.NONE, offsets.committed(group_id)
-    except KafkaError as error:
+    except ApiError as error:
         return error.code, {}
 
 

@@ -40,9 +40,9 @@ from barnabas.broker.produce_answers import (
 from barnabas.broker.produce_runs import ProduceRuns
 from barnabas.broker.refused_batches import RefusedBatches
 from barnabas.errors import (
+    ApiError,
     BarnabasError,
     ErrorCode,
-    KafkaError,
     UnsupportedVersionError,
 )
 from barnabas.model import NO_OFFSET, Acks
@@ -261,9 +261,9 @@ def _refusal(request: ProduceRequest, call: Call) -> BarnabasError | None:
     if call.version < FIRST_VERSION_WITH_BATCHES:
         return UnsupportedVersionError("message formats before record batches (Kafka 0.11) are not stored")
     if request.acks not in {Acks.NONE, Acks.LEADER, Acks.ALL}:
-        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}")
+        return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}")
     if request.transactional_id is not None:
-        return KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+        return ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     return None
 
 
@@ -369,4 +369,4 @@ def _check_all_appended(appends: _Appends) -> None:
         for outcome in append.outcomes:
             if isinstance(outcome, BarnabasError):
                 where = f"{topic if isinstance(topic, str) else topic.hex()}-{number}"
-                raise KafkaError(error_code(outcome), f"{where}, sent with acks=0: {error_message(outcome)}")
+                raise ApiError(error_code(outcome), f"{where}, sent with acks=0: {error_message(outcome)}")

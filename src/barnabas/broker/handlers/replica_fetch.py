@@ -24,7 +24,7 @@ from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.fetch import FINAL_EPOCH, INITIAL_EPOCH, FetchRequest, FetchResponse, ReplicaState
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ RESPONSE_BYTES_MAX = 57_671_680
 """The bytes of one response, whatever the request allows: the default of Kafka's `fetch.max.bytes`."""
 
 CheckBroker = Callable[[int, int], None]
-"""Raises a KafkaError, STALE_BROKER_EPOCH, unless a broker with this id and broker epoch is registered."""
+"""Raises a ApiError, STALE_BROKER_EPOCH, unless a broker with this id and broker epoch is registered."""
 
 
 @serves(FetchRequest, ends_with_client=True)
@@ -56,7 +56,7 @@ def replica_fetch(
     try:
         session = _session_of(follower_sessions, check_broker, request, call)
         yield from session.update(request, clock.monotonic())
-    except KafkaError as error:
+    except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[])
     change_count = session.change_count
     read = _new_read(session, topics, request)
@@ -110,10 +110,10 @@ def _session_of(
 ) -> FollowerSession:
     """Return the session that a request belongs to, or begins.
 
-    :raises KafkaError: there is no such session, or the follower is not registered.
+    :raises ApiError: there is no such session, or the follower is not registered.
     """
     if call.version < FIRST_VERSION or request.replica_state.replica_id < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "this listener serves fetches of followers with a broker epoch")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "this listener serves fetches of followers with a broker epoch")
     _check_broker(check_broker, request.replica_state, call.connection)
     if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
         return sessions.open(call.connection, request.replica_state.replica_id)
@@ -123,11 +123,11 @@ def _session_of(
 def _check_broker(check_broker: CheckBroker, claimed: ReplicaState, connection: ConnectionState) -> None:
     """Refuse a fetch that does not have the epoch of the registered broker.
 
-    :raises KafkaError: STALE_BROKER_EPOCH.
+    :raises ApiError: STALE_BROKER_EPOCH.
     """
     try:
         check_broker(claimed.replica_id, claimed.replica_epoch)
-    except KafkaError as error:
+    except ApiError as error:
         if not connection.has_refused_follower:
             connection.has_refused_follower = True
             log.warning(

@@ -23,7 +23,7 @@ from barnabas.broker.settings.unused import GROUP_SETTINGS
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination import configs, paths
 from barnabas.coordination.tree import Tree
-from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 
 ALL_BROKERS = ""
 """The name that stands for every broker, as in Kafka's requests."""
@@ -81,7 +81,7 @@ class DynamicSettings:
             for setting, value in found.items():
                 try:
                     _check_group_setting(setting, value)
-                except KafkaError as error:
+                except ApiError as error:
                     problems.append(error.reason)
                 else:
                     usable[setting] = value
@@ -92,7 +92,7 @@ class DynamicSettings:
     async def alter_broker(self, name: str, change: Change, *, validate_only: bool = False) -> None:
         """Change settings of this broker, or of all; they are in force when this returns.
 
-        :raises KafkaError: it is another broker, or a setting is wrong or cannot be changed now.
+        :raises ApiError: it is another broker, or a setting is wrong or cannot be changed now.
         """
         # Completed even if the client that asked for it is gone: done halfway, tree and memory would disagree.
         await asyncio.shield(asyncio.ensure_future(self._alter_broker(name, change, validate_only)))
@@ -112,7 +112,7 @@ class DynamicSettings:
                 try:
                     replaced(settings).config  # noqa: B018 - it raises where it cannot be
                 except ConfigurationError as error:
-                    raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+                    raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
                 return {each: value for each, value in settings.items() if not _is_not_kept(each)}
 
             if validate_only:
@@ -128,14 +128,14 @@ class DynamicSettings:
     async def alter_group(self, name: str, change: Change, *, validate_only: bool = False) -> None:
         """Change settings of a group, whether it has members or not.
 
-        :raises KafkaError: a setting is wrong.
+        :raises ApiError: a setting is wrong.
         """
         await asyncio.shield(asyncio.ensure_future(self._alter_group(name, change, validate_only)))
 
     async def _alter_group(self, name: str, change: Change, validate_only: bool) -> None:
         async with self._changing:
             if not name:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name; there are no settings of all groups")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "a group has a name; there are no settings of all groups")
             known = self.groups.get(name, {})
 
             def changed(settings: Mapping[str, str]) -> Mapping[str, str]:
@@ -176,10 +176,10 @@ class DynamicSettings:
     def check_broker(self, name: str) -> None:
         """Check that a name is this broker's, or stands for all.
 
-        :raises KafkaError: INVALID_REQUEST.
+        :raises ApiError: INVALID_REQUEST.
         """
         if name not in {ALL_BROKERS, self.own_name}:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {self.own_name}, not {name!r}")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {self.own_name}, not {name!r}")
 
 
 def _is_not_kept(name: str) -> bool:
@@ -206,8 +206,8 @@ def _check_group_setting(name: str, value: str) -> None:
     setting = GROUP_SETTINGS.get(name)
     if setting is None:
         message = f"there is no group setting {name!r}; there are {', '.join(GROUP_SETTINGS)}"
-        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+        raise ApiError(ErrorCode.INVALID_CONFIG, message)
     try:
         setting.rule.check(name, value)
     except ConfigurationError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None

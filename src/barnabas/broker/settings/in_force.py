@@ -22,7 +22,7 @@ from barnabas.broker.settings.static import SETTING_DOCUMENTATION, BrokerConfig
 from barnabas.broker.settings.throttle_table import THROTTLE_RULES
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS, check_supported
 from barnabas.broker.settings.unused import NO_EFFECT, UNUSED_BROKER_SETTINGS
-from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 
 _FIELDS = {field.name.replace("_", "."): field for field in dataclasses.fields(BrokerConfig)}
 CONNECTION_RULES = {"max.connections": small(1), "max.connections.per.ip": small(1)}
@@ -138,7 +138,7 @@ def describe_of_all(of_all: Mapping[str, str]) -> Iterator[DescribedSetting]:
 def check_dynamic(settings: Mapping[str, str]) -> None:
     """Check settings that are to be changed while the broker runs.
 
-    :raises KafkaError: INVALID_REQUEST where one can only be set before, INVALID_CONFIG where there is no such
+    :raises ApiError: INVALID_REQUEST where one can only be set before, INVALID_CONFIG where there is no such
         setting or it cannot have the value.
     """
     for name, value in settings.items():
@@ -149,7 +149,7 @@ def check_dynamic(settings: Mapping[str, str]) -> None:
             check_supported(name, value)
             check_promise(name, value)
         except ConfigurationError as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+            raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def _rule_of(name: str) -> Rule:
@@ -177,8 +177,8 @@ def usable_settings(
         try:
             check_dynamic({name: value})
             (known._replace(of_all=tried, own={}) if is_of_all else known._replace(own=tried)).config  # noqa: B018
-        except (KafkaError, ConfigurationError) as error:
-            problems.append(error.reason if isinstance(error, KafkaError) else str(error))
+        except (ApiError, ConfigurationError) as error:
+            problems.append(error.reason if isinstance(error, ApiError) else str(error))
         else:
             usable[name] = value
     if DECIDE_ON_DELETION & (found.keys() - usable.keys()):
@@ -186,13 +186,13 @@ def usable_settings(
     return usable, problems
 
 
-def _not_dynamic(name: str) -> KafkaError:
+def _not_dynamic(name: str) -> ApiError:
     if name in _FIELDS:
         message = f"{name} cannot be changed while the broker runs; it stands in the broker's file and flags"
-        return KafkaError(ErrorCode.INVALID_REQUEST, message)
+        return ApiError(ErrorCode.INVALID_REQUEST, message)
     near = difflib.get_close_matches(name, DYNAMIC_RULES, n=1, cutoff=0.75)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return KafkaError(ErrorCode.INVALID_CONFIG, f"there is no broker setting {name!r}{hint}")
+    return ApiError(ErrorCode.INVALID_CONFIG, f"there is no broker setting {name!r}{hint}")
 
 
 def _told(value: object) -> str:

@@ -14,7 +14,7 @@ from barnabas.broker.settings.rules import Rule
 from barnabas.broker.settings.sources import ConfigSource, DescribedSetting, Synonym
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS, TopicSetting
 from barnabas.broker.settings.unused import GROUP_SETTINGS, NO_EFFECT
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from barnabas.broker.topic_lookup import Topic
@@ -47,7 +47,7 @@ class Target(NamedTuple):
 def describe(topics: Topics, settings: DynamicSettings, resource_type: int, name: str) -> list[DescribedSetting]:
     """Return all settings of a topic, of this broker, of all brokers (no name), or of a group.
 
-    :raises KafkaError: there is no such topic or broker, or nothing of that type has settings.
+    :raises ApiError: there is no such topic or broker, or nothing of that type has settings.
     """
     if resource_type == ResourceType.TOPIC:
         topic = find_topic(topics, name)
@@ -64,7 +64,7 @@ def describe(topics: Topics, settings: DynamicSettings, resource_type: int, name
 def target_of(topics: Topics, settings: DynamicSettings, resource_type: int, name: str) -> Target:
     """Return the resource whose settings are to be changed.
 
-    :raises KafkaError: there is no such topic or broker, or nothing of that type has settings that can be changed.
+    :raises ApiError: there is no such topic or broker, or nothing of that type has settings that can be changed.
     """
     if resource_type == ResourceType.TOPIC:
         find_topic(topics, name)
@@ -101,11 +101,11 @@ def names_of(topics: Topics, settings: DynamicSettings, resource_type: ResourceT
 def find_topic(topics: Topics, name: str) -> Topic:
     """Return a topic.
 
-    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
     """
     topic = topics.get(name)
     if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     return topic
 
 
@@ -137,9 +137,9 @@ def _group_default(name: str, default: str) -> Synonym:
     return Synonym(f"group.{name}", default, ConfigSource.DEFAULT)
 
 
-def _no_settings(resource_type: int) -> KafkaError:
+def _no_settings(resource_type: int) -> ApiError:
     kind = _OTHER_KINDS.get(resource_type, f"resources of the unknown type {resource_type}")
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"{kind} have no settings here; topics, brokers and groups have")
+    return ApiError(ErrorCode.INVALID_REQUEST, f"{kind} have no settings here; topics, brokers and groups have")
 
 
 _OTHER_KINDS = {8: "loggers of brokers", 16: "subscriptions to clients' metrics"}

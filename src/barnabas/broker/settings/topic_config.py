@@ -14,7 +14,7 @@ from barnabas.broker.settings.topic_table import (
     VALUE_SCHEMA_VALIDATION,
     check_value,
 )
-from barnabas.errors import ConfigurationError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.records import Compression
 from barnabas.replication.quota import NONE_THROTTLED, ThrottledReplicas
 from barnabas.storage.log_config import LogConfig
@@ -69,7 +69,7 @@ def default_log_config(config: BrokerConfig) -> LogConfig:
 def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> TopicConfig:
     """Return the settings of a topic: the broker's, changed by the topic's own.
 
-    :raises KafkaError: INVALID_CONFIG for a name that is not known or a value that is wrong.
+    :raises ApiError: INVALID_CONFIG for a name that is not known or a value that is wrong.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     try:
@@ -79,7 +79,7 @@ def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> To
         _check_lags(given)
         log = default_log_config(config).override({name: value for name, value in given.items() if name in OF_LOGS})
     except ConfigurationError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
     compression = given.get("compression.type", config.compression_type)
     return TopicConfig(
         log=log,
@@ -106,7 +106,7 @@ def usable_settings(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[
     """
     try:
         topic_config(config, settings)
-    except KafkaError:
+    except ApiError:
         pass
     else:
         return dict(settings), []
@@ -115,7 +115,7 @@ def usable_settings(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[
     for name, value in settings.items():
         try:
             topic_config(config, {**usable, name: value})
-        except KafkaError as error:
+        except ApiError as error:
             problems.append(error.reason)
         else:
             usable[name] = value

@@ -32,7 +32,7 @@ class Admin:
     :param settings: see `barnabas.client.config.AdminConfig`.
     :raises ConfigurationError: a setting that does not exist or cannot be.
 
-    Every call raises KafkaError where a broker refuses, and TimedOutError where none answers within
+    Every call raises ApiError where a broker refuses, and TimedOutError where none answers within
     `default_api_timeout_ms`.
 
         with barnabas.Admin("localhost:9092") as admin:
@@ -61,14 +61,14 @@ class Admin:
 
         :param replication_factor: how many brokers keep each partition; None: as many as the brokers' setting
             default.replication.factor says (brokers older than Kafka 2.4 want a number).
-        :raises KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG ...
+        :raises ApiError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG ...
         """
         self._thread.call(self._operations.create_topic(name, partitions, replication_factor, config))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records.
 
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION ...
         """
         self._thread.call(self._operations.delete_topic(name))
 
@@ -88,7 +88,7 @@ class Admin:
         the others.
 
         :param include_internal: whether the brokers' own topics are among all topics, as `__consumer_offsets`.
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist; it says which names failed.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist; it says which names failed.
         """
         wanted = None if names is None else list(names)
         return self._thread.call(self._operations.describe_topics(wanted, include_internal=include_internal))
@@ -96,7 +96,7 @@ class Admin:
     def add_partitions(self, name: str, total: int) -> None:
         """Let a topic grow to `total` partitions. Records stay where they are; keys may go elsewhere from then on.
 
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: it has as many already, or more.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: it has as many already, or more.
         """
         self._thread.call(self._operations.add_partitions(name, total))
 
@@ -105,7 +105,7 @@ class Admin:
 
         :param targets: for each partition the ids of the brokers that are to hold it, the preferred leader first; None
             takes a move back that is under way.
-        :raises KafkaError: INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS: why the
+        :raises ApiError: INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS: why the
             first of those does not move that do not; others may.
 
             admin.alter_partition_reassignments({("clicks", 0): [2, 3]})
@@ -134,7 +134,7 @@ class Admin:
         Each has its value, its default, where the value comes from, and documentation. With `all_brokers`: what was
         changed of all of them while they run, which holds for a broker of which nothing else was said.
 
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST: a broker that knows no settings of groups.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST: a broker that knows no settings of groups.
         :raises ConfigurationError: none of these is given, or several.
         """
         return self._thread.call(
@@ -159,7 +159,7 @@ class Admin:
     ) -> None:
         """Set single settings, and unset others so that their defaults hold again: all of them, or none.
 
-        :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG: a setting that does not exist or cannot have
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG: a setting that does not exist or cannot have
             the value; INVALID_REQUEST: a broker's setting that cannot be changed while it runs.
         :raises ConfigurationError: none of topic, broker, group and all_brokers is given, or several.
 
@@ -222,7 +222,7 @@ class Admin:
     def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
         """Forget the records before an offset in each partition; -1: all of them. Return where each begins now.
 
-        :raises KafkaError: OFFSET_OUT_OF_RANGE: the partition ends before; UNKNOWN_TOPIC_OR_PARTITION. Other
+        :raises ApiError: OFFSET_OUT_OF_RANGE: the partition ends before; UNKNOWN_TOPIC_OR_PARTITION. Other
             partitions may be done.
         """
         return self._thread.call(self._operations.delete_records(offsets))
@@ -246,7 +246,7 @@ class Admin:
 
         A group that does not exist is no error: its `exists` is False.
 
-        :raises KafkaError: INVALID_GROUP_ID.
+        :raises ApiError: INVALID_GROUP_ID.
         """
         return self._thread.call(self._operations.describe_group(group))
 
@@ -257,7 +257,7 @@ class Admin:
     def delete_group(self, group: str) -> None:
         """Forget a group and its offsets.
 
-        :raises KafkaError: NON_EMPTY_GROUP: it has members, stop them first; GROUP_ID_NOT_FOUND.
+        :raises ApiError: NON_EMPTY_GROUP: it has members, stop them first; GROUP_ID_NOT_FOUND.
         """
         self._thread.call(self._operations.delete_group(group))
 
@@ -268,14 +268,14 @@ class Admin:
     def set_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
         """Commit offsets for a group that has no members now.
 
-        :raises KafkaError: UNKNOWN_MEMBER_ID: the group has members; stop them first.
+        :raises ApiError: UNKNOWN_MEMBER_ID: the group has members; stop them first.
         """
         self._thread.call(self._operations.set_group_offsets(group, offsets))
 
     def delete_group_offsets(self, group: str, tps: Iterable[tuple[str, int]]) -> None:
         """Forget the offsets that a group has committed in some partitions.
 
-        :raises KafkaError: GROUP_SUBSCRIBED_TO_TOPIC: members read the topic, stop them first; GROUP_ID_NOT_FOUND;
+        :raises ApiError: GROUP_SUBSCRIBED_TO_TOPIC: members read the topic, stop them first; GROUP_ID_NOT_FOUND;
             UNKNOWN_TOPIC_OR_PARTITION. The offsets of the other partitions are forgotten.
         """
         self._thread.call(self._operations.delete_group_offsets(group, list(tps)))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from barnabas.client.cluster import Cluster
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -66,7 +66,7 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
         response: DescribeClusterResponse = await cluster.ask(await cluster.any_channel(), request)
         if response.error_code:
             subject = "" if response.error_message else "description of the cluster"
-            raise KafkaError(response.error_code, response.error_message or "", subject)
+            raise ApiError(response.error_code, response.error_message or "", subject)
         nodes = sorted(
             (Node(each.broker_id, each.host, each.port, each.rack) for each in response.brokers), key=lambda n: n.id
         )
@@ -127,7 +127,7 @@ async def alter_replica_log_dirs(
 
 def _log_dirs(node_id: int, response: DescribeLogDirsResponse) -> list[LogDir]:
     if response.error_code:
-        raise KafkaError(response.error_code, subject=f"log folders of broker {node_id}")
+        raise ApiError(response.error_code, subject=f"log folders of broker {node_id}")
     return [_log_dir(node_id, result) for result in response.results]
 
 

@@ -156,7 +156,7 @@ class ConfigResource:
 async def describe_config(cluster: Cluster, resource: ConfigResource) -> dict[str, ConfigSetting]:
     """Return all settings of a topic, broker or group, by name.
 
-    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST and others.
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST and others.
     """
     request = DescribeConfigsRequest(
         resources=[
@@ -227,7 +227,7 @@ async def alter_config(
 ) -> None:
     """Set and unset single settings, all or none; the others stay as they are (KIP-339).
 
-    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, INVALID_REQUEST and others.
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, INVALID_REQUEST and others.
     """
     changes = [IncrementallyAlterableConfig(name=n, config_operation=SET, value=str(v)) for n, v in to_set.items()]
     changes += [IncrementallyAlterableConfig(name=name, config_operation=DELETE, value=None) for name in to_unset]

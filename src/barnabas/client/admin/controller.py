@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from barnabas.client.cluster import Cluster
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 
 
 async def controller_id(cluster: Cluster) -> int:
     """Return the id of the broker that changes what is shared.
 
-    :raises KafkaError: BROKER_NOT_AVAILABLE.
+    :raises ApiError: BROKER_NOT_AVAILABLE.
     """
     if cluster.view.controller_id not in cluster.view.brokers:
         await cluster.refresh()
@@ -19,10 +19,10 @@ async def controller_id(cluster: Cluster) -> int:
         return cluster.view.controller_id
     for node_id in cluster.view.brokers:
         return node_id  # a cluster without a controller: any broker can do it
-    raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster names no broker")
+    raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster names no broker")
 
 
-def refusal(code: int, subject: str, name: str, message: str | None) -> KafkaError:
+def refusal(code: int, subject: str, name: str, message: str | None) -> ApiError:
     """Return the error for what a broker refused.
 
     :param subject: what it is about, `name` in it.
@@ -36,6 +36,6 @@ def refusal(code: int, subject: str, name: str, message: str | None) -> KafkaErr
     "topic 's': retention.ms must be a number"
     """
     if not message:
-        return KafkaError(code, subject=subject)
+        return ApiError(code, subject=subject)
     has_name = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", message)
-    return KafkaError(code, message, subject="" if has_name else subject)
+    return ApiError(code, message, subject="" if has_name else subject)

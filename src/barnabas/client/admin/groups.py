@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from barnabas.client.answers import left_out
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -111,7 +111,7 @@ async def list_groups(
 
 def _listed(response: ListGroupsResponse) -> Iterable[GroupListing]:
     if response.error_code:
-        raise KafkaError(response.error_code, subject="list of groups")
+        raise ApiError(response.error_code, subject="list of groups")
     return [
         GroupListing(each.group_id, each.group_state, each.protocol_type, each.group_type.lower())
         for each in response.groups
@@ -121,7 +121,7 @@ def _listed(response: ListGroupsResponse) -> Iterable[GroupListing]:
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
     """Return a group as its coordinator sees it; one that does not exist is Dead.
 
-    :raises KafkaError: INVALID_GROUP_ID and others.
+    :raises ApiError: INVALID_GROUP_ID and others.
     :raises TimedOutError: the coordinator did not answer in time.
     """
     request = DescribeGroupsRequest(groups=[group])
@@ -135,7 +135,7 @@ async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
         if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:  # Kafka 4 says so from version 6 on
             return GroupDescription(group, DEAD, "", "", (), coordinator)
         if found.error_code:
-            raise KafkaError(found.error_code, subject=f"group {group!r}")
+            raise ApiError(found.error_code, subject=f"group {group!r}")
         return _described(found, coordinator)
 
     return await cluster.retrying(attempt, what=f"group {group!r} is not known", group=group)
@@ -175,7 +175,7 @@ def _member(member: DescribedGroupMember, is_consumer: bool) -> MemberDescriptio
 async def delete_group(cluster: Cluster, group: str) -> None:
     """Forget a group without members, and its offsets.
 
-    :raises KafkaError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND and others.
+    :raises ApiError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND and others.
     """
     request = DeleteGroupsRequest(groups_names=[group])
 
@@ -190,7 +190,7 @@ async def delete_group(cluster: Cluster, group: str) -> None:
 async def delete_group_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> None:
     """Forget a group's committed offsets in topics that no member reads.
 
-    :raises KafkaError: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION and others; the
+    :raises ApiError: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION and others; the
         offsets of other partitions are forgotten nevertheless.
     """
     topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
@@ -221,7 +221,7 @@ async def delete_group_offsets(cluster: Cluster, group: str, partitions: Iterabl
 def _check(error_code: int, group: str) -> None:
     if error_code:
         code = ErrorCode.of(error_code)
-        raise KafkaError.about(code, f"group {group!r}", _ADVICE.get(code, ""))
+        raise ApiError.about(code, f"group {group!r}", _ADVICE.get(code, ""))
 
 
 def _check_partition(error_code: int, tp: TopicPartition, group: str) -> None:
@@ -229,4 +229,4 @@ def _check_partition(error_code: int, tp: TopicPartition, group: str) -> None:
         code = ErrorCode.of(error_code)
         is_read = code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         advice = ": members of the group read the topic; stop them first" if is_read else ""
-        raise KafkaError.about(code, f"offset of {tp} in group {group!r}", advice)
+        raise ApiError.about(code, f"offset of {tp} in group {group!r}", advice)

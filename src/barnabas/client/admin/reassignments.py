@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from barnabas.client.admin.controller import controller_id, refusal
 from barnabas.client.cluster import Cluster
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -50,7 +50,7 @@ async def alter_reassignments(
     """Have partitions move, at the controller.
 
     :param targets: the brokers that are to hold each; None: it stays where it was.
-    :raises KafkaError: what the first of them was refused for; others may move.
+    :raises ApiError: what the first of them was refused for; others may move.
     """
     topics: dict[str, list[ReassignablePartition]] = {}
     for (topic, number), replicas in targets.items():
@@ -63,10 +63,10 @@ async def alter_reassignments(
         topics=[ReassignableTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
     )
 
-    async def attempt() -> KafkaError | None:
+    async def attempt() -> ApiError | None:
         response: AlterPartitionReassignmentsResponse = await cluster.send(await controller_id(cluster), request)
         if response.error_code:
-            raise KafkaError(response.error_code, response.error_message or "")
+            raise ApiError(response.error_code, response.error_message or "")
         for topic in response.responses:
             for each in topic.partitions:
                 if each.error_code:
@@ -87,7 +87,7 @@ async def list_reassignments(
 ) -> dict[TopicPartition, Reassignment]:
     """Return those of the partitions, or of all, that are on their way.
 
-    :raises KafkaError: the controller refused.
+    :raises ApiError: the controller refused.
     """
     topics: list[ListPartitionReassignmentsTopics] | None = None
     if partitions is not None:
@@ -102,7 +102,7 @@ async def list_reassignments(
     async def attempt() -> dict[TopicPartition, Reassignment]:
         response: ListPartitionReassignmentsResponse = await cluster.send(await controller_id(cluster), request)
         if response.error_code:
-            raise KafkaError(response.error_code, response.error_message or "")
+            raise ApiError(response.error_code, response.error_message or "")
         return {
             TopicPartition(topic.name, each.partition_index): Reassignment(
                 tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)

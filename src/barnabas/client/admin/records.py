@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.client.offset_queries import ask_leaders
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -22,7 +22,7 @@ async def delete_records(
     """Forget the records before an offset in each partition; return where each log begins now.
 
     :param offsets: UP_TO_HIGH_WATERMARK (-1) forgets all that consumers can read.
-    :raises KafkaError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION and others; other partitions may be done.
+    :raises ApiError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION and others; other partitions may be done.
     """
     done: dict[TopicPartition, int] = {}
 
@@ -32,7 +32,7 @@ async def delete_records(
 
     async def attempt() -> None:
         left = {tp: offset for tp, offset in offsets.items() if tp not in done}
-        failure: KafkaError | None = None
+        failure: ApiError | None = None
         for response in await ask_leaders(cluster, left, ask):
             failure = _take(response, offsets, done) or failure
         if failure is not None:
@@ -57,7 +57,7 @@ def _request(part: Mapping[TopicPartition, int], timeout_ms: int) -> DeleteRecor
 
 def _take(
     response: DeleteRecordsResponse, wanted: Mapping[TopicPartition, int], done: dict[TopicPartition, int]
-) -> KafkaError | None:
+) -> ApiError | None:
     failure = None
     for topic in response.topics:
         for each in topic.partitions:
@@ -65,7 +65,7 @@ def _take(
             if each.error_code:
                 beyond = ErrorCode.of(each.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE
                 advice = f": offset {wanted.get(tp)} lies behind its end" if beyond else ""
-                failure = KafkaError.about(each.error_code, f"records of {tp}", advice)
+                failure = ApiError.about(each.error_code, f"records of {tp}", advice)
             else:
                 done[tp] = each.low_watermark
     return failure

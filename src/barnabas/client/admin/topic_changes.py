@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from barnabas.client.admin.controller import controller_id, refusal
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -38,7 +38,7 @@ async def create_topic(
 ) -> None:
     """Create a topic at the controller.
 
-    :raises KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG ...
+    :raises ApiError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG ...
     """
     request = CreateTopicsRequest(
         topics=[
@@ -65,12 +65,12 @@ async def create_topic(
 async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: int) -> None:
     """Delete topics at the controller.
 
-    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION ...
     """
     names = list(names)
     request = DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms)
 
-    async def attempt() -> KafkaError | None:
+    async def attempt() -> ApiError | None:
         response: DeleteTopicsResponse = await cluster.send(
             await controller_id(cluster), request, version_max=DELETE_TOPICS_VERSION_MAX
         )
@@ -78,7 +78,7 @@ async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: i
             code = ErrorCode.of(topic.error_code)
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 # Retriable for who waits for a topic to appear, but not for who wants it gone.
-                return KafkaError(code, f"topic {topic.name!r} does not exist")
+                return ApiError(code, f"topic {topic.name!r} does not exist")
             if code is not ErrorCode.NONE:
                 raise refusal(code, f"topic {topic.name!r}", topic.name or "", topic.error_message)
         return None
@@ -91,7 +91,7 @@ async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: i
 async def add_partitions(cluster: Cluster, name: str, total: int, *, timeout_ms: int) -> None:
     """Let a topic grow to `total` partitions, at the controller.
 
-    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: it has as many already, or more.
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: it has as many already, or more.
     """
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=total, assignments=None)],

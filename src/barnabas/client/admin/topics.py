@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from barnabas.client.metadata import TopicView
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class TopicDescription:
 def require(topics: Iterable[TopicDescription]) -> list[TopicDescription]:
     """Return topics that all have been described.
 
-    :raises KafkaError: one or more have not; it has the error of the first, and names all.
+    :raises ApiError: one or more have not; it has the error of the first, and names all.
     """
     found = list(topics)
     failed = [topic for topic in found if topic.error]
@@ -46,7 +46,7 @@ def require(topics: Iterable[TopicDescription]) -> list[TopicDescription]:
     advice = " does not exist" if first.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else ""
     if others:
         advice += f"; nor are there {', '.join(f'{topic.name!r} ({topic.error.name})' for topic in others)}"
-    raise KafkaError.about(first.error, f"topic {first.name!r}", advice)
+    raise ApiError.about(first.error, f"topic {first.name!r}", advice)
 
 
 def describe(topic: TopicView) -> TopicDescription:

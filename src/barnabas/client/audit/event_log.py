@@ -17,7 +17,7 @@ from barnabas.client.audit.log_counting import LogCounter, OnProgress
 from barnabas.client.producer.producer import Producer
 from barnabas.client.range_reader import RangeReader
 from barnabas.client.setting_types import Bootstrap
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records import read_records
 
@@ -31,7 +31,7 @@ def topic_ranges(admin: Admin, topic: str, since_ms: int | None = None) -> dict[
     """Return where each partition of a topic begins and ends now.
 
     :param since_ms: begin at the first record that is not earlier.
-    :raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION ...
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION ...
     """
     partitions = [TopicPartition(topic, each.partition) for each in admin.describe_topics([topic])[0].partitions]
     begins, ends = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
@@ -96,7 +96,7 @@ def count_stored(
     :param on_stretch: called with whose records were read, the offset of the first, and how many are in which window;
         not of windows that are left out.
     :raises NotAuditableError: the log was compacted.
-    :raises KafkaError: it cannot be read.
+    :raises ApiError: it cannot be read.
     """
     return LogCounter(bootstrap, width_ms, since_ms, on_stretch).count(ranges, on_progress, log_begins)
 
@@ -106,7 +106,7 @@ class EventWriter:
 
     An event is acknowledged by all replicas when `write` returns. The topic of the events is made where there is none.
 
-    :raises KafkaError: the topic cannot be made.
+    :raises ApiError: the topic cannot be made.
     """
 
     def __init__(self, bootstrap: Bootstrap) -> None:
@@ -144,6 +144,6 @@ class EventWriter:
 def _make_topic(admin: Admin) -> None:
     try:
         admin.create_topic(AUDIT_TOPIC, config=AUDIT_TOPIC_CONFIG)
-    except KafkaError as error:
+    except ApiError as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise

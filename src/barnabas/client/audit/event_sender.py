@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from barnabas.audit.events import MonitoringEvent
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, Cluster
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas.protocol.types import ZERO_UUID
@@ -91,7 +91,7 @@ class EventSender:
                 self._cluster, AUDIT_TOPIC, partitions=1, replication_factor=None, config=AUDIT_TOPIC_CONFIG,
                 timeout_ms=int(REPORT_S_MAX * 1000),
             )  # fmt: skip
-        except KafkaError as error:
+        except ApiError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             is_new = False
@@ -126,7 +126,7 @@ class EventSender:
                 what=f"{AUDIT_TOPIC} could not be written",
                 timeout_s=REPORT_S_MAX,
             )
-        except KafkaError as error:
+        except ApiError as error:
             if error.code not in TOO_LARGE:
                 raise
             if len(events) == 1:
@@ -141,7 +141,7 @@ class EventSender:
         if leader is None:
             leader = (await self._cluster.refresh()).leader(where)
         if leader is None:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
         builder = BatchBuilder(Compression.LZ4)
         for event in events:
             builder.append(max(event.window_ms, 0), event.key, event.to_json())
@@ -157,9 +157,9 @@ class EventSender:
         }
         found = answers.get((where.topic, where.partition))
         if found is None:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no answer in response", subject=str(where))
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "no answer in response", subject=str(where))
         if found.error_code:
-            raise KafkaError(found.error_code, found.error_message or "", subject=str(where))
+            raise ApiError(found.error_code, found.error_message or "", subject=str(where))
 
 
 class ReportTurns:

@@ -86,7 +86,7 @@ class LogCounter:
         :param believed: producers whose batches' headers are believed, see `barnabas.audit.likely_windows`.
         :raises LogChangedError: what was counted before is not there any more.
         :raises NotAuditableError: the log was compacted.
-        :raises KafkaError: it cannot be read.
+        :raises ApiError: it cannot be read.
         """
         for where, (begin, end) in ranges.items():
             is_cut = begin > 0 and (self._since_ms is None if log_begins is None else begin <= log_begins[where])

@@ -21,7 +21,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.interceptors import ClientContext, ProducerInterceptor, SentBatch
 from barnabas.client.metadata import ClusterView
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, KafkaError
+from barnabas.errors import ApiError, BarnabasError
 from barnabas.model import NO_TIMESTAMP
 from barnabas.records.header import SEQUENCE_MAX
 
@@ -294,4 +294,4 @@ def _stretches(batch: SentBatch, width_ms: int) -> list[Stretch]:
 
 def _is_refused(batch: SentBatch, error: BarnabasError) -> bool:
     """Return whether no broker stored the batch: its only request was refused for good."""
-    return isinstance(error, KafkaError) and not error.retriable and batch.attempts <= 1
+    return isinstance(error, ApiError) and not error.retriable and batch.attempts <= 1

@@ -76,7 +76,7 @@ def audit_topic(
     :param table_side: called with the topic's id, returns the table's side.
     :param memory: of the audits before this one, which is also for the next one.
     :raises NotAuditableError: the log was compacted, or the table is of another topic.
-    :raises KafkaError: there is no such topic, or it cannot be read.
+    :raises ApiError: there is no such topic, or it cannot be read.
     """
     memory = LogMemory() if memory is None else memory
     asked = _Asked(bootstrap, admin, topic, since_ms, table_side, source, group, progress)

@@ -147,7 +147,7 @@ class Consumer:
 
         Asking for more says that the records before have been dealt with: auto-commit commits them.
 
-        :raises KafkaError: no valid offset to start from, a group that does not want this member ...
+        :raises ApiError: no valid offset to start from, a group that does not want this member ...
         :raises CorruptBatchError: a damaged batch; the position stays before it.
         :raises DisconnectedError: no broker, or not the `coordination`, could be reached for `default_api_timeout_ms`.
         """
@@ -246,7 +246,7 @@ class Consumer:
         :param offsets: per partition the next offset to read, with or without metadata; None commits
             everything that was handed out, the record in hand included.
         :raises ConfigurationError: the consumer has no group.
-        :raises KafkaError: the partitions may have gone to other members (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION),
+        :raises ApiError: the partitions may have gone to other members (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION),
             or are being shared anew (REBALANCE_IN_PROGRESS: poll, then commit for what is left).
         :raises FencedError: another consumer has joined with the same `group_instance_id`.
         """

@@ -17,7 +17,7 @@ from barnabas.client.consumer.fetch_session import SESSIONS_SINCE, FetchSession
 from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steady_fetches import SteadyAnswer, SteadyFetches
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.net.pacing import Pacing
 from barnabas.protocol.frames import EncodedRequest
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -222,7 +222,7 @@ class _FetchConnection:
                 others = bool(fetches.fetcher.put_off) or self._view is not fetches.cluster.view
                 next_fetch = None if stale or others or wait_s else self._plan(fetch)
                 fetches.answered()
-        except KafkaError as error:
+        except ApiError as error:
             self._failed(fetch, error)
             return
         if self._steady is not None and type(response) is FetchResponse:
@@ -271,7 +271,7 @@ class _FetchConnection:
             fetches.fetcher.on_failure(fetch)
             fetches.answered()
         self._pacing.note_futile(fetches.state.now_s())
-        is_lost = isinstance(error, KafkaError) and error.code in SESSION_LOST
+        is_lost = isinstance(error, ApiError) and error.code in SESSION_LOST
         if is_lost and not self._session_was_lost and not self._pacing.is_slow:
             self._session_was_lost = True
             fetches.wake_others(self._node_id)  # one of them may lead by now what was asked for here

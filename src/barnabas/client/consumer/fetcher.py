@@ -25,7 +25,7 @@ from barnabas.client.consumer.near_replicas import NearReplicas
 from barnabas.client.consumer.steady_fetches import SteadyAnswer
 from barnabas.client.consumer.subscription import OUT_OF_RANGE, PartitionState, Subscription
 from barnabas.client.metadata import ClusterView
-from barnabas.errors import BarnabasError, CorruptBatchError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, CorruptBatchError, ErrorCode
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -343,10 +343,10 @@ class Fetcher:
     def on_response(self, fetch: Fetch, response: FetchResponse | SteadyAnswer) -> bool:
         """Keep what came; return whether to look up leaders again, and to pause, since something went wrong.
 
-        :raises KafkaError: the answer is an error as a whole; call `on_failure` then.
+        :raises ApiError: the answer is an error as a whole; call `on_failure` then.
         """
         if response.error_code:
-            raise KafkaError(response.error_code, subject="fetch")
+            raise ApiError(response.error_code, subject="fetch")
         self._ended_with(fetch)
         if self._near.rack:
             self._look_for_leases(fetch)
@@ -405,7 +405,7 @@ class Fetcher:
             self._on_out_of_range(state, offset)
             return False
         if code not in TRY_ELSEWHERE:
-            self._stop(state, KafkaError(code, subject=f"fetch of {state.tp} at offset {offset}"))
+            self._stop(state, ApiError(code, subject=f"fetch of {state.tp} at offset {offset}"))
         return True
 
     def _stop(self, state: PartitionState, error: BarnabasError) -> None:

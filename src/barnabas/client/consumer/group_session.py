@@ -10,7 +10,7 @@ from barnabas.client.cluster import STALE_COORDINATOR, Cluster
 from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.consumer.membership import LEAVE_GROUP_VERSION_MAX, Joined, Membership
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.assignors import NO_GENERATION
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.heartbeat import HeartbeatResponse
@@ -60,7 +60,7 @@ class GroupSession:
 
         :return: None where the group has gone on without this member while it still had partitions: it has lost
             them, and must know that before it joins again.
-        :raises KafkaError: the group does not want this member.
+        :raises ApiError: the group does not want this member.
         :raises FencedError: another member has taken its instance id.
         """
         tries = 0
@@ -111,7 +111,7 @@ class GroupSession:
 
     def _note(self, error: BarnabasError) -> None:
         log.debug("group %s: %s", self._membership.group, error)
-        if isinstance(error, KafkaError) and error.code in STALE_COORDINATOR:
+        if isinstance(error, ApiError) and error.code in STALE_COORDINATOR:
             self._cluster.forget_coordinator(self._membership.group)
 
     async def keep(self) -> None:
@@ -176,7 +176,7 @@ class GroupSession:
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None) -> None:
         """Commit offsets as a member of the group, or, where partitions were assigned by hand, as nobody.
 
-        :raises KafkaError: the group has moved on, and others.
+        :raises ApiError: the group has moved on, and others.
         :raises FencedError: another consumer has taken this one's instance id.
         """
         membership = self._membership
@@ -199,7 +199,7 @@ class GroupSession:
                 group_instance_id=membership.instance_id,
                 timeout_s=timeout_s,
             )
-        except KafkaError as error:
+        except ApiError as error:
             if error.code not in GROUP_HAS_MOVED_ON:
                 raise
             with self._guard.lock:
@@ -215,17 +215,17 @@ class GroupSession:
         return await committed_offsets(self._cluster, self._membership.group, partitions, timeout_s=timeout_s)
 
 
-def moved_on(code: ErrorCode, group: str) -> KafkaError:
+def moved_on(code: ErrorCode, group: str) -> ApiError:
     """Return what a commit raises whose partitions may be others' by now."""
-    return KafkaError(
+    return ApiError(
         code,
         f"group {group!r} has moved on, the partitions may be others' now; the next poll joins again "
         "(are records handled too slowly for max_poll_interval_ms?)",
     )
 
 
-def _shares_anew(group: str) -> KafkaError:
-    return KafkaError(
+def _shares_anew(group: str) -> ApiError:
+    return ApiError(
         ErrorCode.REBALANCE_IN_PROGRESS,
         f"group {group!r} shares its partitions anew just now; poll, and then commit for the partitions that are left",
     )

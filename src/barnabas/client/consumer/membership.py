@@ -16,7 +16,7 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from barnabas.errors import ErrorCode, Failure, FencedError, KafkaError, MalformedMessageError
+from barnabas.errors import ApiError, ErrorCode, Failure, FencedError, MalformedMessageError
 from barnabas.groups.assignors import ASSIGNORS, NO_GENERATION, NOTHING, Claim
 from barnabas.groups.subscriptions import (
     CONSUMER_PROTOCOL_TYPE,
@@ -124,7 +124,7 @@ class Membership:
     def on_join(self, response: JoinGroupResponse) -> Joined:
         """Take the answer to a join.
 
-        :raises KafkaError: the group does not want this member, or the coordinator is elsewhere (retriable).
+        :raises ApiError: the group does not want this member, or the coordinator is elsewhere (retriable).
         :raises FencedError: another member has taken its instance id.
         """
         code = ErrorCode.of(response.error_code)
@@ -176,7 +176,7 @@ class Membership:
     def on_sync(self, response: SyncGroupResponse) -> list[TopicPartition] | None:
         """Take the answer to a sync: this member's partitions, or None if it has to join again.
 
-        :raises KafkaError: as `on_join`.
+        :raises ApiError: as `on_join`.
         :raises FencedError: as `on_join`.
         """
         code = ErrorCode.of(response.error_code)
@@ -199,7 +199,7 @@ class Membership:
         elif code is ErrorCode.FENCED_INSTANCE_ID:
             raise self._fence()
         else:
-            raise KafkaError.about(code, f"group {self.group!r}", _ADVICE.get(code, ""))
+            raise ApiError.about(code, f"group {self.group!r}", _ADVICE.get(code, ""))
 
     def _forget(self, code: ErrorCode) -> None:
         if code is not ErrorCode.ILLEGAL_GENERATION:
@@ -256,7 +256,7 @@ class Membership:
     def on_heartbeat(self, error_code: int, generation: int) -> None:
         """Take the answer to a heartbeat that was sent in `generation`; an older one means nothing any more.
 
-        :raises KafkaError: as `on_join`.
+        :raises ApiError: as `on_join`.
         :raises FencedError: as `on_join`.
         """
         code = ErrorCode.of(error_code)

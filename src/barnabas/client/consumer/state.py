@@ -25,7 +25,7 @@ from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.metadata import ClusterView
 from barnabas.client.streams import StreamPlan
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, ClosedError, ErrorCode, Failure, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ClosedError, ErrorCode, Failure
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 TOPIC_REFUSED = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
@@ -142,7 +142,7 @@ class ConsumerState:
             raise error
         # By any other policy a partition without a position is found one.
         if self.config.auto_offset_reset == NOWHERE and (nowhere := self.subscription.nowhere()):
-            raise KafkaError(
+            raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{nowhere[0]} has no offset to start from: none was committed, or it is not there any more, and "
                 "auto_offset_reset is 'none'; seek, or set it to 'earliest' or 'latest'",
@@ -334,7 +334,7 @@ class ConsumerState:
             topic = view.topics.get(name)
             if topic is not None and topic.error in TOPIC_REFUSED:
                 self._refused.add(name)
-                self.fetcher.tell(KafkaError(topic.error, f"topic {name!r} cannot be subscribed to"))
+                self.fetcher.tell(ApiError(topic.error, f"topic {name!r} cannot be subscribed to"))
 
     def on_unreachable(self, since_s: float, error: BarnabasError) -> None:
         """No broker can be reached; until there is metadata again."""
@@ -415,7 +415,7 @@ class ConsumerState:
         lost = f"{state.tp}: a new leader truncated the log to offset {end_offset}, and the position was {position}"
         if policy == NOWHERE:
             self.fetcher.tell(
-                KafkaError(
+                ApiError(
                     ErrorCode.OFFSET_OUT_OF_RANGE, f"{lost}; auto_offset_reset is 'none': seek to go on somewhere else"
                 )
             )

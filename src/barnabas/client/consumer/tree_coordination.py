@@ -27,7 +27,7 @@ from barnabas.coordination import paths
 from barnabas.coordination.consumers import ConsumerRegistry
 from barnabas.coordination.tree import NodeExistsError, NoNodeError, Tree, TreeUnavailableError
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
-from barnabas.errors import ClosedError, CoordinationError, DisconnectedError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, ClosedError, CoordinationError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -358,7 +358,7 @@ class TreeCoordination:
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None) -> None:
         """Commit offsets of partitions that this consumer owns, or, where they were assigned by hand, of any.
 
-        :raises KafkaError: a partition is not this consumer's any more, or its topic does not exist.
+        :raises ApiError: a partition is not this consumer's any more, or its topic does not exist.
         :raises TimedOutError: the tree did not answer in time.
         :raises DisconnectedError: the session was lost meanwhile; they may have been committed or not.
         """
@@ -380,7 +380,7 @@ class TreeCoordination:
             )
         except NoNodeError as refused:
             if refused.path in {paths.topic(tp.topic) for tp in offsets}:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"commit in {group!r}: {refused}") from refused
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"commit in {group!r}: {refused}") from refused
             raise moved_on(ErrorCode.UNKNOWN_MEMBER_ID, group) from refused
 
     async def committed(

@@ -23,7 +23,7 @@ from barnabas.client.producer.batch import ProducerBatch, run_callbacks
 from barnabas.client.producer.meter import Meter
 from barnabas.client.producer.partitioner import next_sticky
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, BufferFullError, ErrorCode, Failure, KafkaError
+from barnabas.errors import ApiError, BarnabasError, BufferFullError, ErrorCode, Failure
 from barnabas.model import Headers
 from barnabas.records import BATCH_HEADER_SIZE, BatchBuilder, BinaryBuffers, Compression, OpenEncoders
 from barnabas.records.codec_pure.encoding import NO_ROOM
@@ -178,7 +178,7 @@ class Accumulator:
 
         :param partition: None takes the sticky partition.
         :raises BufferFullError: no memory became free within the time to block.
-        :raises KafkaError: MESSAGE_TOO_LARGE.
+        :raises ApiError: MESSAGE_TOO_LARGE.
         """
         try:
             size = RECORD_OVERHEAD_MAX + _blob_size(value) + _blob_size(key)
@@ -213,7 +213,7 @@ class Accumulator:
 
         :param values: nothing but bytes and None, as of the keys.
         :raises BufferFullError: no memory became free within the time to block.
-        :raises KafkaError: MESSAGE_TOO_LARGE.
+        :raises ApiError: MESSAGE_TOO_LARGE.
         """
         size = RECORD_OVERHEAD_MAX + len(values[start] or b"")
         if keys is not None:
@@ -319,7 +319,7 @@ class Accumulator:
         """Check that `append` would take a record, but for the memory.
 
         :raises TypeError: a part has another type.
-        :raises KafkaError: MESSAGE_TOO_LARGE.
+        :raises ApiError: MESSAGE_TOO_LARGE.
         """
         try:
             size = RECORD_OVERHEAD_MAX + _blob_size(value) + _blob_size(key) + _headers_size(headers)
@@ -329,7 +329,7 @@ class Accumulator:
 
     def _check_size(self, topic: str, size: int) -> None:
         if size > self._max_record_bytes:
-            raise KafkaError(
+            raise ApiError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"a record of {size} bytes for topic {topic!r} is larger than max_request_size or "
                 f"buffer_memory allow ({self._max_record_bytes} bytes); raise them, and the topic's max.message.bytes",

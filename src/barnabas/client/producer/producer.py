@@ -95,7 +95,7 @@ class Producer:
         :returns: the outcome, to be looked at or not.
         :raises BufferFullError: memory was full for `max_block_ms`.
         :raises TimedOutError: the topic's partitions were not known within `max_block_ms`.
-        :raises KafkaError: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION ...
+        :raises ApiError: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION ...
         :raises ClosedError: after `close`, or in a forked child.
         """
         return self._send(

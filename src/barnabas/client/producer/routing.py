@@ -29,7 +29,7 @@ class Run(Protocol):
         """Add what fits into one batch; return whether that was all.
 
         :raises BufferFullError: there is no room; nothing has been added by this call.
-        :raises KafkaError: MESSAGE_TOO_LARGE.
+        :raises ApiError: MESSAGE_TOO_LARGE.
         """
         ...
 

@@ -21,7 +21,7 @@ from barnabas.client.producer.batch import ProducerBatch, run_callbacks
 from barnabas.client.producer.sender import Plan, Send, Sender
 from barnabas.client.producer.steady_sends import SteadyAnswer, SteadySends
 from barnabas.clock import Clock
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError, UnsupportedVersionError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError, UnsupportedVersionError
 from barnabas.model import TopicPartition
 from barnabas.protocol.frames import EncodedRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -315,7 +315,7 @@ class SendLoop:
             channel = await self._cluster.any_channel()
             response: InitProducerIdResponse = await self._cluster.ask(channel, request)
             if response.error_code:
-                raise KafkaError(response.error_code, subject="no producer id for an idempotent producer")
+                raise ApiError(response.error_code, subject="no producer id for an idempotent producer")
             self.sender.set_identity(response.producer_id, response.producer_epoch)
         except BarnabasError as error:
             self.sender.note_trouble(str(error), self._clock.monotonic())
@@ -351,7 +351,7 @@ class SendLoop:
         """Take over what the cluster now says about the topics that are produced to."""
         for name, topic in self._cluster.view.topics.items():
             if topic.error in TOPIC_LOST:
-                self.sender.fail_topic(name, KafkaError(topic.error, subject=f"topic {name!r}"))
+                self.sender.fail_topic(name, ApiError(topic.error, subject=f"topic {name!r}"))
             elif topic.partitions:
                 partitions = range(len(topic.partitions))
                 led = [each for each in partitions if self._cluster.view.leader(TopicPartition(name, each)) is not None]

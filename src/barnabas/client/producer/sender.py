@@ -24,7 +24,7 @@ from barnabas.client.producer.linger import POST_PAUSE_S, Flow
 from barnabas.client.producer.sequences import PartitionSequences
 from barnabas.client.producer.splitting import split_records
 from barnabas.client.producer.steady_sends import SteadyAnswer
-from barnabas.errors import BarnabasError, ErrorCode, FencedError, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, FencedError, TimedOutError
 from barnabas.model import NO_OFFSET, NO_PRODUCER_ID, TopicPartition
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -419,9 +419,7 @@ class Sender:
             if answer is not None and not answer.error_code:
                 self._acknowledge(partition, batch, answer.base_offset, answer.log_append_time_ms)
             elif answer is None:
-                self._retry(
-                    partition, batch, now_s, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no answer in response")
-                )
+                self._retry(partition, batch, now_s, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "no answer in response"))
             elif self._on_error(partition, batch, cast(PartitionProduceResponse, answer), now_s):
                 partition.doubted_leader = send.node_id
                 stale.add(batch.topic)
@@ -475,7 +473,7 @@ class Sender:
             self._settle(batch, error=error)
         return code in LEADER_MAY_HAVE_MOVED
 
-    def _on_out_of_sequence(self, partition: _Partition, batch: ProducerBatch, error: KafkaError, now_s: float) -> None:
+    def _on_out_of_sequence(self, partition: _Partition, batch: ProducerBatch, error: ApiError, now_s: float) -> None:
         if error.code is ErrorCode.INVALID_PRODUCER_EPOCH and batch.attempts > self._retries_max:
             partition.sequences.resolve(batch)
             self._settle(batch, error=FencedError(str(error)))
@@ -500,7 +498,7 @@ class Sender:
             partition.retry_at_s = max(partition.retry_at_s, now_s + self._backoff.delay_s(batch.attempts - 1))
         self._accumulator.put_back(partition.queue, batch)
 
-    def _error(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> KafkaError:
+    def _error(self, batch: ProducerBatch, code: ErrorCode, message: str | None) -> ApiError:
         reasons = [message] if message else []
         if code in TOO_LARGE:
             reasons.insert(
@@ -508,7 +506,7 @@ class Sender:
                 f"{len(batch.payload())} bytes are more than the broker takes; "
                 "send less at once or raise the topic's max.message.bytes",
             )
-        return KafkaError(code, ": ".join(reasons), subject=str(batch))
+        return ApiError(code, ": ".join(reasons), subject=str(batch))
 
     def _settle(
         self,

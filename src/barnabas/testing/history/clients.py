@@ -11,7 +11,7 @@ from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.producer.delivery import Delivery
 from barnabas.client.producer.producer import Producer
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.errors import BarnabasError, ConfigurationError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 from barnabas.testing.history.recording import History, Outcome
@@ -39,7 +39,7 @@ attempt was refused, but an earlier one may have been taken without the producer
 
 def outcome_of(error: BaseException) -> Outcome:
     """Return what is known of a send whose delivery failed: only refusals say that nothing is in the log."""
-    if isinstance(error, ConfigurationError) or (isinstance(error, KafkaError) and error.code in REFUSALS):
+    if isinstance(error, ConfigurationError) or (isinstance(error, ApiError) and error.code in REFUSALS):
         return Outcome.FAIL
     return Outcome.INFO
 

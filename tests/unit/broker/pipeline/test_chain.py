@@ -14,7 +14,7 @@ from barnabas.broker.pipeline.reply import Reply
 from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.broker.pipeline.served_api import ServedApi, serves
 from barnabas.broker.turns import Turns
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.fake_link import FakeLink
@@ -57,7 +57,7 @@ def served_by(told: Told) -> ServedApi:
     def heartbeat(request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
         told.append(("handler", request.group_id))
         if request.group_id == "broken":
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "it broke")
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "it broke")
         return HeartbeatResponse(error_code=22)
 
     return heartbeat
@@ -98,7 +98,7 @@ def test_stage_that_ends_a_call_keeps_it_from_the_handler() -> None:
 
 def test_call_that_fails_passes_the_stages_once() -> None:
     told: Told = []
-    with pytest.raises(KafkaError, match="it broke"):
+    with pytest.raises(ApiError, match="it broke"):
         send([Noting("only", told)], told, "broken")
     assert [what for who, what in told if who == "only"] == [
         "enter HeartbeatRequest",

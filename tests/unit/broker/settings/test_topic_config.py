@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import is_unclean_election_allowed, topic_config
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TimestampType
 
 
@@ -38,6 +38,6 @@ def test_unclean_election_is_allowed_as_the_topics_whole_configuration_says(of_b
     ],
 )
 def test_wrong_settings_are_refused(name: str, value: str) -> None:
-    with pytest.raises(KafkaError) as caught:
+    with pytest.raises(ApiError) as caught:
         topic_config(BrokerConfig(), {name: value})
     assert caught.value.code is ErrorCode.INVALID_CONFIG

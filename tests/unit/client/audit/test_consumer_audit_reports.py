@@ -13,7 +13,7 @@ from barnabas.audit.windows import WINDOW_MS
 from barnabas.client.audit import consumer_audit
 from barnabas.client.audit.consumer_audit import ConsumedCounts, ConsumerAudit, Offsets
 from barnabas.client.audit.event_sender import EventSender
-from barnabas.errors import ErrorCode, KafkaError
+from barnabas.errors import ApiError, ErrorCode
 from tests.consumer_core import TOPIC, Scene
 
 WINDOWS = 12
@@ -45,7 +45,7 @@ def reported(
         if number in silent:
             await asyncio.Event().wait()
         if number in refused:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
         events.extend(news)
         return [event for event in news if event.offsets] if too_large else []
 

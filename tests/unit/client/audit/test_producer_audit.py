@@ -24,7 +24,7 @@ from barnabas.client.interceptors import ClientContext
 from barnabas.client.metadata import TopicView
 from barnabas.client.producer.batch import BatchWaiter, ProducerBatch
 from barnabas.clock import SYSTEM_CLOCK, Clock, ManualClock
-from barnabas.errors import BarnabasError, ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.records import BatchBuilder, read_records
 from tests.searches import examples
@@ -55,7 +55,7 @@ class FakeCluster:
 
     async def create_topic(self, _cluster: object, _name: str, **_settings: object) -> None:
         if self.has_topic:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "it exists")
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, "it exists")
         self.has_topic = True
 
     def use_topics(self, _topics: list[str]) -> None:

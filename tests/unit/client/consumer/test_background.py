@@ -15,7 +15,7 @@ from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import Leave
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
-from barnabas.errors import BarnabasError, ClosedError, DisconnectedError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, BarnabasError, ClosedError, DisconnectedError, ErrorCode
 from barnabas.model import Node, OffsetAndTimestamp, TopicPartition
 from barnabas.protocol.codec import decode
 from barnabas.protocol.frames import EncodedRequest
@@ -202,7 +202,7 @@ def test_a_session_that_is_lost_is_begun_anew_at_once():
     assert asked == [(0, 0, 1), (7, 1, 0), (7, 0, 1), (7, 1, 0), FAREWELL]
 
 
-@pytest.mark.parametrize("error", [DisconnectedError("gone"), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")])
+@pytest.mark.parametrize("error", [DisconnectedError("gone"), ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")])
 def test_after_a_failure_all_is_said_anew(error):
     assert requests_to(SessionCluster([NOTHING, error])) == [(0, 0, 1), (7, 1, 0), (7, 0, 1), FAREWELL]
 
@@ -555,10 +555,10 @@ def test_a_position_is_looked_up_when_an_answer_says_that_there_is_nothing_and_o
 def test_errors_that_the_application_does_not_ask_for_are_kept_once_each_and_not_without_end():
     state = Engine(SessionCluster()).state
     for _ in range(3):
-        state.report(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the same"))
+        state.report(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the same"))
     assert len(state.fetcher.errors) == 1
     for number in range(10 * ERRORS_MAX):
-        state.report(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(number)))
+        state.report(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(number)))
     assert len(state.fetcher.errors) == ERRORS_MAX
     assert "the same" in str(state.fetcher.take_error())
 

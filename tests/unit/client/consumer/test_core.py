@@ -9,12 +9,12 @@ import pytest
 from barnabas.client.consumer.deserializing import Deserializers
 from barnabas.client.consumer.steps import FOREVER_S, Commit, Join, Leave, Query
 from barnabas.errors import (
+    ApiError,
     ClosedError,
     ConfigurationError,
     DeserializationError,
     DisconnectedError,
     ErrorCode,
-    KafkaError,
     TimedOutError,
 )
 from barnabas.model import OffsetAndMetadata, TimestampType, TopicPartition
@@ -109,9 +109,9 @@ def test_news_between_the_look_and_the_wait_is_not_missed():
 def test_what_must_be_told_comes_after_what_is_at_hand():
     scene = assigned_scene()
     scene.deliver(2)
-    scene.state.report(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    scene.state.report(ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     assert len(scene.poll().result) == 2
-    assert isinstance(scene.poll().error, KafkaError)
+    assert isinstance(scene.poll().error, ApiError)
 
 
 def test_records_wait_while_their_partition_is_paused():
@@ -144,7 +144,7 @@ def failing_scenes():
     alone.clock.advance(2)
     yield alone
     fenced = group_scene()
-    with pytest.raises(KafkaError):
+    with pytest.raises(ApiError):
         fenced.state.membership.on_heartbeat(ErrorCode.GROUP_AUTHORIZATION_FAILED, -1)
     fenced.state.membership._fence()
     yield fenced
@@ -251,8 +251,8 @@ def test_an_error_of_a_listener_comes_out_of_the_poll_and_the_assignment_stands(
 def test_a_join_that_fails_is_told_and_tried_again():
     scene = group_scene()
     poll = scene.poll()
-    scene.state.finish(scene.state.take_work(), KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED))
-    assert isinstance(scene.settle(poll).error, KafkaError)
+    scene.state.finish(scene.state.take_work(), ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED))
+    assert isinstance(scene.settle(poll).error, ApiError)
     scene.poll(timeout_s=0)
     assert isinstance(scene.state.take_work(), Join)
 
@@ -284,7 +284,7 @@ def test_a_commit_brings_what_was_handed_out_and_waits_for_the_answer():
     commit = scene.call(scene.core.commit(None, None))
     work = scene.state.take_work()
     assert work.offsets == {TopicPartition(TOPIC, 0): OffsetAndMetadata(3)}
-    refused = KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+    refused = ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
     scene.state.finish(work, refused)
     assert scene.settle(commit).error is refused
 
@@ -348,7 +348,7 @@ def test_closing_commits_leaves_and_ends_every_call():
     assert isinstance(scene.settle(poll).error, ClosedError)
     commit = scene.state.take_work()
     assert isinstance(commit, Commit)
-    scene.state.finish(commit, KafkaError(ErrorCode.NOT_COORDINATOR))
+    scene.state.finish(commit, ApiError(ErrorCode.NOT_COORDINATOR))
     scene.settle(close)
     leave = scene.state.take_work()
     assert isinstance(leave, Leave)
@@ -395,7 +395,7 @@ def test_a_poll_does_not_join_again_when_its_consumer_was_closed_meanwhile():
     poll = scene.poll(timeout_s=FOREVER_S)
     join = scene.state.take_work()
     close = scene.call(scene.core.close(all_done=True))
-    scene.state.finish(join, KafkaError(ErrorCode.UNKNOWN_MEMBER_ID))
+    scene.state.finish(join, ApiError(ErrorCode.UNKNOWN_MEMBER_ID))
     assert isinstance(scene.settle(poll).error, ClosedError)
     leave = scene.state.take_work()
     assert isinstance(leave, Leave)

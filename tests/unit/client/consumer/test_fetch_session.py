@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.client.consumer.fetch_session import FetchSession
-from barnabas.errors import KafkaError
+from barnabas.errors import ApiError
 from barnabas.protocol.messages.fetch import INT32_MAX, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.steps import at_once
 
@@ -100,7 +100,7 @@ def test_the_broker_reads_what_is_wanted_whatever_is_lost(steps):
             continue
         try:
             plan = at_once(sessions.plan(request, 0.0))
-        except KafkaError:
+        except ApiError:
             assert fate == "evicted"
             session.begin_anew()
             plan = at_once(sessions.plan(session.narrow(request_for(wanted)), 0.0))

@@ -7,7 +7,7 @@ import pytest
 from barnabas.client.consumer.fetcher import FETCH_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN, Fetcher
 from barnabas.client.consumer.subscription import OUT_OF_RANGE, Subscription
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
-from barnabas.errors import CorruptBatchError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, CorruptBatchError, ErrorCode
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import BatchBuilder, stamp
@@ -354,7 +354,7 @@ def test_other_errors_are_told():
     fixture = Fixture()
     fixture.answer(fixture.fetch(), 0, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     error = fixture.fetcher.take_error()
-    assert isinstance(error, KafkaError)
+    assert isinstance(error, ApiError)
     assert "t-0 at offset 0" in str(error)
 
 
@@ -408,7 +408,7 @@ def test_an_answer_that_is_an_error_frees_its_reservation_once():
     fixture = Fixture(buffer_bytes_max=2_500)
     for _ in range(5):
         fetch = fixture.fetch()
-        with pytest.raises(KafkaError):
+        with pytest.raises(ApiError):
             fixture.fetcher.on_response(fetch, FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, responses=[]))
         fixture.fetcher.on_failure(fetch)
     assert fixture.fetch(1).request.max_bytes == 1_250

@@ -15,7 +15,7 @@ from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import Commit
 from barnabas.client.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from barnabas.clock import ManualClock
-from barnabas.errors import ErrorCode, FencedError, KafkaError
+from barnabas.errors import ApiError, ErrorCode, FencedError
 from barnabas.groups.subscriptions import encode_assignment
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.join_group import JoinGroupResponse
@@ -98,7 +98,7 @@ def test_a_commit_says_who_commits():
 def test_who_is_out_of_the_group_is_told_that_the_partitions_may_be_others_and_has_lost_them(code):
     member = Member(code)
     error = member.commit()
-    assert isinstance(error, KafkaError)
+    assert isinstance(error, ApiError)
     assert error.code is code
     assert "has moved on, the partitions may be others' now" in str(error)
     assert member.membership.lost
@@ -109,7 +109,7 @@ def test_who_is_out_of_the_group_is_told_that_the_partitions_may_be_others_and_h
 def test_who_is_still_in_a_group_that_shares_anew_is_told_to_poll_first():
     member = Member(ErrorCode.REBALANCE_IN_PROGRESS)
     error = member.commit()
-    assert isinstance(error, KafkaError)
+    assert isinstance(error, ApiError)
     assert error.code is ErrorCode.REBALANCE_IN_PROGRESS
     assert "poll, and then commit for the partitions that are left" in str(error)
     assert not member.membership.lost
@@ -125,7 +125,7 @@ def test_who_is_fenced_is_told_so_by_every_later_commit_without_asking():
 def test_who_is_no_member_does_not_commit_as_an_administrator_would():
     member = Member(ErrorCode.NONE, is_member=False)
     error = member.commit()
-    assert isinstance(error, KafkaError)
+    assert isinstance(error, ApiError)
     assert error.code is ErrorCode.UNKNOWN_MEMBER_ID
     assert not member.cluster.requests
 
@@ -133,7 +133,7 @@ def test_who_is_no_member_does_not_commit_as_an_administrator_would():
 def test_an_error_that_has_nothing_to_do_with_the_membership_is_told_as_it_is():
     member = Member(ErrorCode.OFFSET_METADATA_TOO_LARGE)
     error = member.commit()
-    assert isinstance(error, KafkaError)
+    assert isinstance(error, ApiError)
     assert error.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert not member.membership.rejoin_needed
 

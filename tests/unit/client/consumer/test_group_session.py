@@ -18,7 +18,7 @@ from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Wait
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
-from barnabas.errors import DisconnectedError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, DisconnectedError, ErrorCode
 from barnabas.groups.subscriptions import encode_assignment, encode_subscription
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -150,7 +150,7 @@ def test_the_leader_hands_in_the_shares_of_all():
 
 def test_a_group_that_does_not_want_this_member_says_why():
     fixture = Fixture(joined(error=ErrorCode.GROUP_MAX_SIZE_REACHED))
-    with pytest.raises(KafkaError, match="as many members as the broker allows"):
+    with pytest.raises(ApiError, match="as many members as the broker allows"):
         fixture.join()
     assert not fixture.membership.joining
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.consumer.membership import Joined, Membership
-from barnabas.errors import ErrorCode, FencedError, KafkaError
+from barnabas.errors import ApiError, ErrorCode, FencedError
 from barnabas.groups.assignors import ASSIGNORS, Claim
 from barnabas.groups.subscriptions import (
     decode_assignment,
@@ -136,7 +136,7 @@ def test_an_instance_that_was_replaced_is_fenced():
 
 def test_refusals_say_what_to_change():
     membership = make_membership()
-    with pytest.raises(KafkaError, match="partition_assignment_strategy"):
+    with pytest.raises(ApiError, match="partition_assignment_strategy"):
         membership.on_join(joined(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
 
 

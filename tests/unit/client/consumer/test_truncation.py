@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from barnabas.client.offset_queries import epoch_ends
-from barnabas.errors import DisconnectedError, ErrorCode, KafkaError
+from barnabas.errors import ApiError, DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import stamp
@@ -105,7 +105,7 @@ def test_truncation_is_an_error_where_the_policy_is_none():
     reader = Reader(policy="none")
     reader.answer(make_epoch_batch(10, 3, 2))
     reader.settle(6)
-    with pytest.raises(KafkaError, match="truncated the log to offset 6, and the position was 10"):
+    with pytest.raises(ApiError, match="truncated the log to offset 6, and the position was 10"):
         reader.poll()
     reader.core.seek(HERE, 6)
     assert reader.asks_for == 6
@@ -147,7 +147,7 @@ def test_leader_that_has_changed_is_asked_again_and_one_that_refuses_is_not(code
 
     cluster = Cluster()
     if code.retriable:
-        with pytest.raises(KafkaError):
+        with pytest.raises(ApiError):
             asyncio.run(epoch_ends(cluster, {HERE: 4}))
         assert cluster.refreshes == 1
     else:

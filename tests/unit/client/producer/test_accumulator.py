@@ -9,7 +9,7 @@ import pytest
 from barnabas.client.producer import accumulator as accumulator_module
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator
 from barnabas.clock import ManualClock
-from barnabas.errors import BufferFullError, ClosedError, KafkaError
+from barnabas.errors import ApiError, BufferFullError, ClosedError
 from barnabas.records import BatchBuilder, Compression
 from barnabas.records.codec_pure.limits import RECORD_OVERHEAD_MAX
 
@@ -115,7 +115,7 @@ def test_memory_is_accounted_for_to_the_byte():
 
 def test_a_record_larger_than_a_request_is_refused_at_once():
     fixture = Fixture()
-    with pytest.raises(KafkaError, match=r"MESSAGE_TOO_LARGE.*max_request_size"):
+    with pytest.raises(ApiError, match=r"MESSAGE_TOO_LARGE.*max_request_size"):
         fixture.append(bytes(5_001 - RECORD_OVERHEAD_MAX))
     assert not fixture.topic.queues[0].batches
 

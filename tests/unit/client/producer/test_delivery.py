@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.client.producer.batch import ProducerBatch, run_callbacks
 from barnabas.client.producer.delivery import Deliveries, Delivery
-from barnabas.errors import ErrorCode, KafkaError, TimedOutError
+from barnabas.errors import ApiError, ErrorCode, TimedOutError
 from barnabas.model import RecordMetadata
 from barnabas.records import BatchBuilder
 
@@ -56,10 +56,10 @@ def test_without_acknowledgement_the_offset_is_unknown():
 
 def test_an_error_is_raised_by_result_and_returned_by_exception():
     batch = make_batch()
-    batch.complete(error=KafkaError(ErrorCode.INVALID_RECORD))
+    batch.complete(error=ApiError(ErrorCode.INVALID_RECORD))
     delivery = Delivery(batch, 0, 99)
-    assert isinstance(delivery.exception(), KafkaError)
-    with pytest.raises(KafkaError):
+    assert isinstance(delivery.exception(), ApiError)
+    with pytest.raises(ApiError):
         delivery.result()
     assert repr(delivery) == "<Delivery to t-0: failed>"
 
@@ -75,7 +75,7 @@ def test_the_parts_of_a_split_batch_decide_for_their_records():
     left.parent = right.parent = whole
     left.complete(base_offset=10)
     assert not whole.done
-    right.complete(error=KafkaError(ErrorCode.MESSAGE_TOO_LARGE))
+    right.complete(error=ApiError(ErrorCode.MESSAGE_TOO_LARGE))
     assert whole.done
     assert Delivery(whole, 1, 0).result().offset == 11
     assert str(Delivery(whole, 2, 0).exception()) == str(right.error)
@@ -141,10 +141,10 @@ def test_check_raises_for_the_first_record_that_failed_and_looks_into_split_batc
     deliveries.extend(whole, 0, 1)
     good.complete(base_offset=0)
     left.complete(base_offset=2)
-    right.complete(error=KafkaError(ErrorCode.MESSAGE_TOO_LARGE))
+    right.complete(error=ApiError(ErrorCode.MESSAGE_TOO_LARGE))
     deliveries.check()
     deliveries.extend(whole, 1, 2)
-    with pytest.raises(KafkaError):
+    with pytest.raises(ApiError):
         deliveries.check()
 
 

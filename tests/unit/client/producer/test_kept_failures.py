@@ -11,7 +11,7 @@ import pytest
 from barnabas.client.producer.accumulator import Accumulator
 from barnabas.client.producer.batch import ProducerBatch
 from barnabas.clock import ManualClock
-from barnabas.errors import BarnabasError, ClosedError, DisconnectedError, ErrorCode, Failure, KafkaError, TimedOutError
+from barnabas.errors import ApiError, BarnabasError, ClosedError, DisconnectedError, ErrorCode, Failure, TimedOutError
 from barnabas.perf.frame_pipe import FramePipe
 from barnabas.records import BatchBuilder, Compression, Delivery
 
@@ -63,7 +63,7 @@ def test_what_a_closed_producer_refuses_is_freed(accumulator):
 
 
 @pytest.mark.parametrize(
-    "error", [DisconnectedError("gone"), TimedOutError("late"), KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "5 MB")]
+    "error", [DisconnectedError("gone"), TimedOutError("late"), ApiError(ErrorCode.MESSAGE_TOO_LARGE, "5 MB")]
 )
 def test_a_delivery_that_failed_raises_an_exception_of_its_own_each_time(accumulator, error):
     batch = ProducerBatch("t", 0, (0,), 0.0, BatchBuilder(Compression.NONE), accumulator)
@@ -88,23 +88,23 @@ def test_a_pipe_that_has_ended_raises_an_exception_of_its_own_each_time():
 
 
 def test_a_failure_is_equal_to_another_that_says_the_same():
-    error = KafkaError(ErrorCode.NOT_CONTROLLER, "b")
-    assert Failure.of(error) == Failure.of(KafkaError(6 + 35, "b"))
+    error = ApiError(ErrorCode.NOT_CONTROLLER, "b")
+    assert Failure.of(error) == Failure.of(ApiError(6 + 35, "b"))
     assert Failure.of(error).error().retriable
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        KafkaError(ErrorCode.INVALID_CONFIG, "retention.ms is 'x'", "topic 'a'"),
-        KafkaError(ErrorCode.NON_EMPTY_GROUP, subject="group 'g'"),
+        ApiError(ErrorCode.INVALID_CONFIG, "retention.ms is 'x'", "topic 'a'"),
+        ApiError(ErrorCode.NON_EMPTY_GROUP, subject="group 'g'"),
         DisconnectedError("cannot connect to b:1: Connection refused", "Connection refused"),
         TimedOutError("no answer"),
         TimedOutError("no answer: cannot connect to b:1: Connection refused", "Connection refused"),
     ],
     ids=repr,
 )
-def test_an_error_is_copied_with_its_subject_and_its_reason(error: KafkaError | DisconnectedError) -> None:
+def test_an_error_is_copied_with_its_subject_and_its_reason(error: ApiError | DisconnectedError) -> None:
     for copy in (Failure.of(error).error(), pickle.loads(pickle.dumps(error))):
         assert (type(copy), str(copy), copy.reason) == (type(error), str(error), error.reason)
         assert getattr(copy, "subject", "") == getattr(error, "subject", "")

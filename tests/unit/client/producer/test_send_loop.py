@@ -11,7 +11,7 @@ from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.client.producer.accumulator import Accumulator
 from barnabas.client.producer.send_loop import UNSENT_BYTES_MAX, SendLoop
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import DisconnectedError, KafkaError, UnsupportedVersionError
+from barnabas.errors import ApiError, DisconnectedError, UnsupportedVersionError
 from barnabas.model import Node
 from barnabas.protocol.codec import decode
 from barnabas.protocol.frames import EncodedRequest
@@ -130,7 +130,7 @@ class Running:
         self.send_loop.on_metadata()
         self.task = asyncio.create_task(self.send_loop.run())
         self.task.add_done_callback(
-            lambda done: done.cancelled() or self.send_loop.settle_all(KafkaError(-1, repr(done.exception())))
+            lambda done: done.cancelled() or self.send_loop.settle_all(ApiError(-1, repr(done.exception())))
         )
 
     def wake(self):

@@ -9,7 +9,7 @@ from barnabas.client.producer.accumulator import Accumulator
 from barnabas.client.producer.linger import POST_PAUSE_S
 from barnabas.client.producer.sender import Sender
 from barnabas.clock import ManualClock
-from barnabas.errors import DisconnectedError, ErrorCode, KafkaError, TimedOutError, UnsupportedVersionError
+from barnabas.errors import ApiError, DisconnectedError, ErrorCode, TimedOutError, UnsupportedVersionError
 from barnabas.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceResponse,
@@ -252,7 +252,7 @@ def test_an_error_that_does_not_pass_fails_the_batch_and_names_the_partition():
     batch = fixture.append()
     [send] = fixture.plan(1.0).sends
     fixture.answer(send, ErrorCode.INVALID_REQUIRED_ACKS, message="no")
-    assert isinstance(batch.error, KafkaError)
+    assert isinstance(batch.error, ApiError)
     assert str(batch.error) == "INVALID_REQUIRED_ACKS: 1 record for t-0: no"
 
 
@@ -346,7 +346,7 @@ def test_a_loss_that_nobody_asks_about_is_logged(caplog):
     fixture.append()
     watched = fixture.append(partition=1)
     watched.watched = True
-    fixture.sender.fail_all(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+    fixture.sender.fail_all(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
     said = [message for name, _, message in caplog.record_tuples if name == Sender.__module__]
     assert said == ["lost: 1 record for t-0: UNKNOWN_SERVER_ERROR"]
 
@@ -408,7 +408,7 @@ def test_no_answer_for_a_partition_is_an_error_of_the_server():
     batch = fixture.append()
     [send] = fixture.plan(1.0).sends
     fixture.sender.on_response(send, ProduceResponse(responses=[]), 1.0)
-    assert isinstance(batch.error, KafkaError)
+    assert isinstance(batch.error, ApiError)
 
 
 def failing_first(fixture):
