@@ -191,11 +191,13 @@ AnyCluster = TypeVar("AnyCluster", bound=Cluster)
 
 
 @contextmanager
-def running_cluster(folder: Path, settings: dict[str, str], kind: type[AnyCluster] = Cluster) -> Iterator[AnyCluster]:
-    """Three brokers, and a ZooKeeper server of their own, until the end."""
+def running_cluster(
+    folder: Path, settings: dict[str, str], kind: type[AnyCluster] = Cluster, count: int = 3
+) -> Iterator[AnyCluster]:
+    """Brokers, and a ZooKeeper server of their own, until the end."""
     servers = start_servers(folder / "zookeeper")
     try:
-        made = kind(folder, servers, new_chroot(), settings=settings)
+        made = kind(folder, servers, new_chroot(), count, settings)
         try:
             made.start()
             yield made

@@ -16,6 +16,7 @@ from tests.cluster import Cluster, running_cluster
 from tests.conftest import BrokerProcess
 from tests.groups import CLUSTERS
 from tests.interop.reading import wait_until
+from tests.interop.test_group_restart import PARTITIONS, Ours, expect, group_of, send
 from tests.releases import ASKED_FOR, last_release, unpack
 
 pytestmark = pytest.mark.xdist_group(CLUSTERS)
@@ -119,6 +120,51 @@ def test_what_the_last_release_left_on_the_disk_is_read_and_goes_on(sources: Pat
         assert newer.stop() == 0
     finally:
         newer.close()
+
+
+def test_groups_keep_members_generation_and_offsets_over_a_rolling_upgrade(sources: Path, tmp_path: Path) -> None:
+    class Older(Cluster):
+        @staticmethod
+        def make_broker(data: Path, settings: dict[str, str]) -> BrokerProcess:
+            return older_broker(sources, data, settings)
+
+    with running_cluster(tmp_path, {"offsets_topic_num_partitions": "1"}, Older, count=2) as cluster:
+        with barnabas.Admin(cluster.bootstrap) as admin:
+            admin.create_topic("clicks", PARTITIONS, 2)
+        members = Ours(cluster.bootstrap)
+        try:
+
+            def is_shared() -> bool:
+                members.poll()
+                state, found = group_of(cluster.bootstrap)
+                return state == "Stable" and [len(owned) for _, owned in found] == [2, 2]
+
+            wait_until(is_shared, "the group becomes stable")
+            send(cluster.bootstrap, "before")
+            expect(members, "before")
+            members.commit()
+            before, moves = group_of(cluster.bootstrap), members.moves
+            for number in (1, 2):
+                for topic in ("clicks", "__consumer_offsets"):
+                    cluster.wait_until_in_sync(topic, 2)
+                older = cluster.brokers[number]
+                assert older.stop() == 0
+                newer = BrokerProcess(older.data, older.settings)
+                newer.port = older.port
+                cluster.brokers[number] = newer
+                newer.start()
+                wait_until(cluster.is_complete, "both brokers know each other")
+                send(cluster.bootstrap, f"upgrade-{number}")
+                expect(members, f"upgrade-{number}")
+                # A commit names member and generation; another generation would be refused.
+                members.commit()
+            assert group_of(cluster.bootstrap) == before
+            assert members.moves == moves
+            with barnabas.Admin(cluster.bootstrap) as admin:
+                committed = admin.group_offsets("g")
+            assert [found.offset for found in committed.values()] == [3] * PARTITIONS
+        finally:
+            members.close()
 
 
 def git(folder: Path, *arguments: str) -> str:

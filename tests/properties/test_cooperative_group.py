@@ -124,7 +124,7 @@ class CooperativeGroup(RuleBasedStateMachine):
             member_id=request.member_id,
             require_member_id=True,
         )
-        self.deliver(self.coordinator.join(self.now, waiter, GROUP, ours))
+        self.perform(self.coordinator.join(self.now, waiter, GROUP, ours))
 
     def sync(self, player, request):
         waiter = next(self.waiters)
@@ -134,10 +134,10 @@ class CooperativeGroup(RuleBasedStateMachine):
             generation=request.generation_id,
             assignments={each.member_id: each.assignment for each in request.assignments},
         )
-        self.deliver(self.coordinator.sync(self.now, waiter, GROUP, ours))
+        self.perform(self.coordinator.sync(self.now, waiter, GROUP, ours))
 
-    def deliver(self, replies):
-        for waiter, result in replies:
+    def perform(self, effects):
+        for waiter, result in effects.replies:
             player = self.asked.pop(waiter)
             if player not in self.players:
                 continue
@@ -145,8 +145,8 @@ class CooperativeGroup(RuleBasedStateMachine):
                 player.on_join(result)
             else:
                 player.on_sync(result)
-        for write in self.coordinator.take_writes():
-            self.deliver(self.coordinator.stored(self.now, write))
+        for write in effects.appends:
+            self.perform(self.coordinator.appended(self.now, write))
 
     def heartbeat_of(self, player):
         membership = player.membership
@@ -200,15 +200,15 @@ class CooperativeGroup(RuleBasedStateMachine):
         player = self.players.pop(number % len(self.players))
         request = player.membership.leave_request()
         if request is not None:
-            _, replies = self.coordinator.leave(self.now, GROUP, [LeavingMember(request.member_id)])
-            self.deliver(replies)
+            _, effects = self.coordinator.leave(self.now, GROUP, [LeavingMember(request.member_id)])
+            self.perform(effects)
 
     @rule(seconds=st.sampled_from([1.0, 4.0, 11.0]))
     def pass_time(self, seconds):
         until = self.now + seconds
         while (deadline := self.coordinator.next_deadline()) is not None and deadline <= until:
             self.now = max(self.now, deadline)
-            self.deliver(self.coordinator.tick(self.now))
+            self.perform(self.coordinator.tick(self.now, 1))
         self.now = until
 
     # -- what must hold ------------------------------------------------------------------------------------

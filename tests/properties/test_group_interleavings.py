@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from barnabas.errors import ErrorCode
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups import (
     GroupConfig,
     GroupCoordinator,
@@ -103,7 +103,7 @@ class GroupMachine(RuleBasedStateMachine):
         )
         waiter = self.ask(asking)
         asking.joins.add(waiter)
-        self.deliver(self.coordinator.join(self.now, waiter, GROUP, request))
+        self.perform(self.coordinator.join(self.now, waiter, GROUP, request))
 
     @rule(clients=st.sets(CLIENTS, min_size=2, max_size=4))
     def gather(self, clients):
@@ -115,7 +115,7 @@ class GroupMachine(RuleBasedStateMachine):
                     self.join(client, GATHERED, 30, 20, require=True, restarted=False)
         while any(each.joins for each in self.clients) and self.coordinator.next_deadline() is not None:
             self.now = max(self.now, self.coordinator.next_deadline())
-            self.deliver(self.coordinator.tick(self.now))
+            self.perform(self.coordinator.tick(self.now, 1))
 
     @rule(client=CLIENTS, assigns_all=st.booleans())
     def sync(self, client, assigns_all):
@@ -130,7 +130,7 @@ class GroupMachine(RuleBasedStateMachine):
             group_instance_id=asking.instance,
             assignments=assignments,
         )
-        self.deliver(self.coordinator.sync(self.now, self.ask(asking), GROUP, request))
+        self.perform(self.coordinator.sync(self.now, self.ask(asking), GROUP, request))
 
     @rule(client=CLIENTS)
     def heartbeat(self, client):
@@ -151,18 +151,18 @@ class GroupMachine(RuleBasedStateMachine):
             LeavingMember("" if by_instance else self.clients[each].member_id, self.clients[each].instance)
             for each in clients
         ]
-        result, replies = self.coordinator.leave(self.now, GROUP, leaving)
+        result, effects = self.coordinator.leave(self.now, GROUP, leaving)
         assert len(result.members) == len(leaving)
-        self.deliver(replies)
+        self.perform(effects)
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 7.0, 25.0]), is_late=st.booleans())
     def pass_time(self, seconds, is_late):
         until = self.now + seconds
         while not is_late and (deadline := self.coordinator.next_deadline()) is not None and deadline <= until:
             self.now = max(self.now, deadline)
-            self.deliver(self.coordinator.tick(self.now))
+            self.perform(self.coordinator.tick(self.now, 1))
         self.now = until
-        self.deliver(self.coordinator.tick(until))
+        self.perform(self.coordinator.tick(until, 1))
         deadline = self.coordinator.next_deadline()
         assert deadline is None or deadline > until
 
@@ -173,8 +173,8 @@ class GroupMachine(RuleBasedStateMachine):
         self.asked[waiter] = (client, client.generation, client.member_id)
         return waiter
 
-    def deliver(self, replies):
-        for waiter, result in replies:
+    def perform(self, effects):
+        for waiter, result in effects.replies:
             assert waiter in self.asked, "a reply to one who did not ask, or was answered before"
             assert waiter not in self.answered
             client, generation, member_id = self.asked.pop(waiter)
@@ -184,7 +184,7 @@ class GroupMachine(RuleBasedStateMachine):
                 self.check_join(client, result)
             else:
                 self.check_sync(client, generation, member_id, result)
-        self.writes += self.coordinator.take_writes()
+        self.writes += effects.appends
         self.store_what_is_quick()
 
     def store_what_is_quick(self) -> None:
@@ -195,8 +195,10 @@ class GroupMachine(RuleBasedStateMachine):
             write = self.writes.popleft()
             if succeeds:
                 self.log = write.stored
-            error = ErrorCode.NONE if succeeds else ErrorCode.COORDINATOR_NOT_AVAILABLE
-            self.deliver(self.coordinator.stored(self.now, write, error))
+                self.perform(self.coordinator.appended(self.now, write))
+            else:
+                error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                self.perform(self.coordinator.failed(self.now, write, error))
 
     def check_join(self, client: Client, result: JoinResult) -> None:
         if result.error is ErrorCode.MEMBER_ID_REQUIRED:
@@ -279,10 +281,10 @@ class GroupMachine(RuleBasedStateMachine):
             if deadline is None or not self.asked:
                 break
             self.now = max(self.now, deadline)
-            self.deliver(self.coordinator.tick(self.now))
+            self.perform(self.coordinator.tick(self.now, 1))
         assert not self.asked
-        self.deliver(self.coordinator.tick(self.now + 1_000))
-        self.deliver(self.coordinator.tick(self.now + 2_000))
+        self.perform(self.coordinator.tick(self.now + 1_000, 1))
+        self.perform(self.coordinator.tick(self.now + 2_000, 1))
         description = self.description()
         assert description is None or not description.members
 

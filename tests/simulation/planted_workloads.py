@@ -10,39 +10,45 @@ from typing import Any
 import pytest
 
 from barnabas.broker import reassigning
-from barnabas.broker.group_log import GroupLog
+from barnabas.broker.coordinators.appends import ShardLog
 from barnabas.broker.replica_storage import ReplicaStorage
 from barnabas.client.consumer.ownership import Ownership
 from barnabas.client.producer.sender import Send, Sender
 from barnabas.coordination.consumers import ConsumerRegistry
 from barnabas.coordination.values import PartitionState, ReplicaSet
 from barnabas.errors import BarnabasError, ErrorCode
-from barnabas.groups.group import Group
+from barnabas.groups.classic_group import ClassicGroup
 from barnabas.groups.results import SyncResult
 from barnabas.storage import retention
 from barnabas.storage.cleaner import rewriting
 from barnabas.storage.log_manager import LogManager
+from tests.counter_machine import CounterMachine
 
 
-def answer_commits_before_replication(patch: pytest.MonkeyPatch) -> None:
-    """A commit is answered when it is in the coordinator's own log."""
+def answer_before_replication(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator answers when a record is in its own log."""
 
-    async def stored(self: GroupLog, outcomes: Any) -> Any:
+    async def confirmed(self: ShardLog[Any], outcomes: Any) -> Any:
         del self
         return await outcomes if isinstance(outcomes, asyncio.Future) else outcomes
 
-    patch.setattr(GroupLog, "_stored", stored)
+    patch.setattr(ShardLog, "_confirmed", confirmed)
+
+
+def keep_what_failed(patch: pytest.MonkeyPatch) -> None:
+    """The state of a coordinator stays when the append of its record has failed."""
+    patch.setattr(CounterMachine, "roll_back", lambda *_: None)
 
 
 def give_all_members_the_same(patch: pytest.MonkeyPatch) -> None:
     """Each member is told what the first one shall have."""
 
-    def assignment_of(self: Group, member: object) -> SyncResult:
+    def assignment_of(self: ClassicGroup, member: object) -> SyncResult:
         del member
         first = next(iter(self.roster))
         return SyncResult(ErrorCode.NONE, self.roster.protocol_type, self.protocol_name, first.assignment)
 
-    patch.setattr(Group, "_assignment_of", assignment_of)
+    patch.setattr(ClassicGroup, "_assignment_of", assignment_of)
 
 
 def take_away_a_segment_too_many(patch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from barnabas.testing.history import History, Report, check
 from tests.simulation.clients import SimulatedClient, SimulatedProducer, SimulatedReader
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.compaction import Compaction
+from tests.simulation.counters import Counters
 from tests.simulation.drawing import draw_plan
 from tests.simulation.groups import Groups
 from tests.simulation.invariants import Invariants
@@ -57,6 +58,7 @@ WORKLOADS: dict[str, type[Workload]] = {
     "moves": Moves,
     "owners": Owners,
     "pipelined": Pipelined,
+    "counters": Counters,
 }
 """What there may be beside plain producers and readers."""
 SHARE = 0.2

@@ -27,14 +27,20 @@ EACH_DIES_ALONE = Plan(
 )
 
 
-def test_commit_that_is_answered_before_its_replication_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    planted_workloads.answer_commits_before_replication(monkeypatch)
-    first_that_finds("had been acknowledged", 3, plan=EACH_DIES_ALONE, workloads=["groups"])
+@pytest.mark.parametrize(
+    ("workload", "told"), [("groups", "had been acknowledged"), ("counters", "is answered")], ids=["groups", "counters"]
+)
+def test_a_reply_before_its_record_is_replicated_is_found(
+    monkeypatch: pytest.MonkeyPatch, workload: str, told: str
+) -> None:
+    planted_workloads.answer_before_replication(monkeypatch)
+    first_that_finds(told, 3, plan=EACH_DIES_ALONE, workloads=[workload])
 
 
 @pytest.mark.parametrize(
     ("plant", "workload", "likely", "told"),
     [
+        (planted_workloads.keep_what_failed, "counters", 1, "were added"),
         (planted_workloads.give_all_members_the_same, "groups", 1, "belongs to"),
         (planted_workloads.take_away_a_segment_too_many, "compaction", 7, "was acknowledged"),
         (planted_workloads.let_tombstones_go_too_early, "compaction", 11, "is to go too early"),

@@ -14,7 +14,7 @@ from typing import Any
 
 from barnabas.broker.cluster_watch import ClusterWatch
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.offset_move import move_offsets
 from barnabas.broker.offset_store import OffsetStore
@@ -65,7 +65,7 @@ class Background:
         self,
         config: Callable[[], BrokerConfig],
         topics: Topics,
-        groups: GroupShell,
+        groups: GroupService,
         offsets: OffsetStore,
         watch: ClusterWatch,
         clock: Clock,

@@ -20,7 +20,7 @@ from barnabas.broker.cluster_watch import ClusterWatch, News, Read
 from barnabas.broker.commit_templates import CommitTemplates
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.identity import Identity
@@ -84,7 +84,7 @@ class Broker:
     _work: DiskWork
     settings: DynamicSettings
     topics: Topics
-    groups: GroupShell
+    groups: GroupService
     offsets: OffsetStore
     producer_ids: ProducerIds
     parts: Parts
@@ -273,10 +273,10 @@ class Broker:
         stopping.callback(self._replication.close)
         self._replication.begin()
         self._reserve.make()
-        self.groups = GroupShell(self.config, self.clock, self.topics, self.turns, self._around.chance.new_id)
+        self.groups = GroupService(self.config, self.clock, self.topics, self.turns, self._around.chance.new_id)
         stopping.callback(self.groups.close)
         self.topics.on_led = self.groups.follow_topic
-        self.offsets = OffsetStore(self.groups, self.topics, self.clock, self.turns)
+        self.offsets = OffsetStore(self.groups, self.clock, self.turns)
         self.topics.deletions.forget_offsets = self.offsets.delete_topics
         self.producer_ids = ProducerIds(tree, self.identity.node_id, self._in_tree_thread, self.topics)
         await self.producer_ids.raise_counter()

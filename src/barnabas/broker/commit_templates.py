@@ -21,7 +21,7 @@ from barnabas.protocol.request_templates import RepeatedNumbers, same_answer
 from barnabas.records.repeated_batch import RepeatedBatch
 
 if TYPE_CHECKING:
-    from barnabas.broker.group_shell import GroupShell
+    from barnabas.broker.group_service import GroupService
     from barnabas.broker.settings.dynamic import DynamicSettings
     from barnabas.broker.topic_lookup import Topic
     from barnabas.broker.topics import Topics
@@ -38,7 +38,7 @@ connection."""
 class CommitTemplates:
     """Learns which commits connections repeat. Used from the event loop's thread only."""
 
-    def __init__(self, topics: Topics, groups: GroupShell, settings: DynamicSettings, clock: Clock) -> None:
+    def __init__(self, topics: Topics, groups: GroupService, settings: DynamicSettings, clock: Clock) -> None:
         self.topics = topics
         self.groups = groups
         self.settings = settings

@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from barnabas.broker.group_log import GroupLog
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.coordinators.appends import ShardLog
+from barnabas.broker.coordinators.counters import CoordinatorCounters
+from barnabas.broker.group_service import GROUP_RECORDS, GroupService
 from barnabas.broker.internal_topics import CONSUMER_OFFSETS
 from barnabas.broker.topics import Topics
 from barnabas.broker.tree_thread import InTreeThread
@@ -21,10 +22,11 @@ from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import CommittedOffset
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, MalformedMessageError
 from barnabas.groups.hashing import partition_of
-from barnabas.groups.records import OffsetRecord
+from barnabas.groups.records import Change, OffsetRecord
 from barnabas.groups.stored import Committed
 from barnabas.model import TopicPartition
 from barnabas.protocol.types import ZERO_UUID
+from barnabas.state_machine import Append
 
 GROUPS_AT_ONCE = 25
 """So many groups are read, or deleted, in one step of the tree."""
@@ -42,7 +44,7 @@ Found = dict[str, dict[TopicPartition, CommittedOffset]]
 async def move_offsets(
     tree: Tree,
     in_tree_thread: InTreeThread,
-    groups: GroupShell,
+    groups: GroupService,
     topics: Topics,
     topic_ids: Mapping[str, bytes],
     clock: Clock,
@@ -55,12 +57,13 @@ async def move_offsets(
     """
     names = await in_tree_thread(offsets.groups_with_offsets, tree)
     log.info("the offsets of %d groups move from the tree into %s", len(names), CONSUMER_OFFSETS)
-    await groups.prepare()
+    await groups.ensure_topic()
     topic = topics.get(CONSUMER_OFFSETS)
     if topic is None:
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no place for groups")
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{CONSUMER_OFFSETS} does not exist")
     led = topic.led
-    logs = [GroupLog(led[number], lambda _change: None, clock, TIMEOUT_S) for number in sorted(led)]
+    counters = CoordinatorCounters()
+    logs = [ShardLog(led[number], GROUP_RECORDS, _Moved(), clock, TIMEOUT_S, counters) for number in sorted(led)]
     moved = 0
     for some in _in_steps(names):
         found: Found = await in_tree_thread(_read, tree, some)
@@ -108,14 +111,38 @@ def _record(
     return OffsetRecord(group_id, where, Committed(offset, metadata, leader_epoch, found.committed_ms, topic_id))
 
 
-async def _write(into: GroupLog, changes: list[OffsetRecord]) -> None:
-    written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+class _Move(Append[Change]):
+    """Offsets on their way into the log."""
 
-    def done(error: BarnabasError | None) -> None:
-        if error is None:
-            written.set_result(None)
-        else:
-            written.set_exception(error)
+    __slots__ = ("written",)
 
-    into.write(changes, done)
-    await written
+    def __init__(self, changes: list[OffsetRecord]) -> None:
+        super().__init__(changes)
+        self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class _Moved:
+    """Takes in what becomes of the appends: nobody reads the offsets before they are loaded."""
+
+    def apply(self, record: Change) -> None:
+        pass
+
+    def appended(self, append: Append[Change]) -> None:
+        assert isinstance(append, _Move)
+        if not append.written.done():
+            append.written.set_result(None)
+
+    def unconfirmed(self, append: Append[Change], error: ApiError) -> None:
+        assert isinstance(append, _Move)
+        append.written.set_exception(error)
+
+    def failed(self, append: Append[Change], error: ApiError) -> None:
+        assert isinstance(append, _Move)
+        if not append.written.done():
+            append.written.set_exception(error)
+
+
+async def _write(into: ShardLog[Change], changes: list[OffsetRecord]) -> None:
+    move = _Move(changes)
+    into.write(move)
+    await move.written

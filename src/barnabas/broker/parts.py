@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from barnabas.broker.commit_templates import CommitTemplates
 from barnabas.broker.elections import Elections
 from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.identity import Identity
 from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.offset_store import OffsetStore
@@ -30,7 +30,7 @@ class Parts:
     elections: Elections
     propagation: Propagation
     moves: LogMoves
-    groups: GroupShell
+    groups: GroupService
     offsets: OffsetStore
     commit_templates: CommitTemplates
     producer_ids: ProducerIds

@@ -1,7 +1,7 @@
-"""Consumer groups as Kafka's brokers coordinate them, pure: calls and time in, replies and what is to be stored out.
+"""Groups as Kafka's brokers coordinate them, pure: calls and time in, replies and records out.
 
-`GroupCoordinator` is the way in; `Group` is one group's state machine; `GroupOffsets` holds what groups committed;
-`records` is how both are stored; `assignors` is the clients' part.
+`GroupCoordinator` is the way in; `Group` is the interface of one group of any kind, `ClassicGroup` the kind that is
+served; `GroupOffsets` holds committed offsets; `records` encodes both; `assignors` is the clients' part.
 """
 
 from barnabas.groups.assignors import (
@@ -14,20 +14,21 @@ from barnabas.groups.assignors import (
     round_robin_assign,
     sticky_assign,
 )
-from barnabas.groups.coordinator import GroupCoordinator
-from barnabas.groups.group import Group, GroupConfig, GroupWrite
+from barnabas.groups.classic_group import ClassicGroup, GroupConfig
+from barnabas.groups.coordinator import GroupCoordinator, OffsetWrite
+from barnabas.groups.group import Group, GroupWrite
 from barnabas.groups.hashing import partition_of
 from barnabas.groups.offsets import GroupOffsets
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from barnabas.groups.results import (
     GroupDescription,
+    GroupKind,
     GroupState,
     JoinedMember,
     JoinResult,
     LeaveResult,
     LeftMember,
     MemberDescription,
-    Reply,
     SyncResult,
 )
 from barnabas.groups.stored import Committed, StoredGroup, StoredMember
@@ -36,11 +37,13 @@ __all__ = [
     "ASSIGNORS",
     "Assignor",
     "Claim",
+    "ClassicGroup",
     "Committed",
     "Group",
     "GroupConfig",
     "GroupCoordinator",
     "GroupDescription",
+    "GroupKind",
     "GroupOffsets",
     "GroupState",
     "GroupWrite",
@@ -51,7 +54,7 @@ __all__ = [
     "LeavingMember",
     "LeftMember",
     "MemberDescription",
-    "Reply",
+    "OffsetWrite",
     "StoredGroup",
     "StoredMember",
     "SyncRequest",

@@ -1,34 +1,66 @@
-"""All groups of one coordinator: finds the group that a call is for, and knows which deadline comes next.
+"""All groups of one coordinator, and the offsets that they commit: one replicated state machine.
 
-Pure, as `barnabas.groups.group` is: `now` is monotonic seconds, `waiter` any token, replies are returned. Keep
-to this pattern: after every call deliver the replies, store what `take_writes` returns and call `stored` for each of
-these when that is done, and arm one timer for `next_deadline()` that calls `tick`. Not thread-safe: one thread, or one
-event loop, owns a coordinator.
+The coordinator finds the group that a call is for, and knows the next deadline of all groups. It is pure
+(`barnabas.state_machine`): `now` is monotonic seconds, `waiter` any token. Not thread-safe.
 
-What is stored is what the next coordinator of these groups begins with (`load`): members, generation and assignment
-are as they were, and the members notice nothing. A rebalance that was under way is forgotten; members begin it anew.
+The next coordinator of these groups loads their records: members, generation and assignment are as before, and members
+notice nothing. A rebalance that was under way is forgotten; the members begin it again.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from barnabas.errors import ErrorCode
-from barnabas.groups.group import NEVER, Group, GroupConfig, GroupWrite
+from barnabas.errors import ApiError, ErrorCode
+from barnabas.groups.classic_group import ClassicGroup, GroupConfig
+from barnabas.groups.group import NEVER, Group, GroupWrite
 from barnabas.groups.memory import GroupMemory
+from barnabas.groups.offsets import GroupOffsets
+from barnabas.groups.records import Change, OffsetRecord
 from barnabas.groups.requests import UNKNOWN_MEMBER, JoinRequest, LeavingMember, SyncRequest
 from barnabas.groups.results import (
     GroupDescription,
     JoinResult,
     LeaveResult,
     LeftMember,
-    Reply,
     SyncResult,
 )
-from barnabas.groups.stored import StoredGroup
+from barnabas.groups.stored import Committed, StoredGroup
+from barnabas.groups.topic_metadata import TopicMetadata, TopicSnapshot
+from barnabas.model import OffsetAndMetadata, TopicPartition
+from barnabas.state_machine import Append, Effects, Reply
+
+GROUPS_PER_STEP = 32
+"""Loading yields after so many groups."""
+
+Effect: TypeAlias = Effects[Change]
+
+
+class OffsetWrite(Append[Change]):
+    """Offsets that a group commits, or the tombstones of what is forgotten.
+
+    :param waiter: gets the partitions whose topics were deleted meanwhile, so that their offsets are not kept; or a
+        ApiError. None where nobody waits.
+    """
+
+    __slots__ = ("group_id", "waiter")
+
+    def __init__(self, group_id: str, records: Sequence[Change], waiter: Any) -> None:
+        super().__init__(records)
+        self.group_id = group_id
+        self.waiter = waiter
+
+
+class NoTopics:
+    """The metadata of a cluster without topics."""
+
+    def topic(self, _name: str) -> TopicSnapshot | None:
+        return None
+
+    def has_topic_id(self, _topic_id: bytes) -> bool:
+        return False
 
 
 class GroupCoordinator:
@@ -37,18 +69,27 @@ class GroupCoordinator:
     :param config: the limits that hold for every group.
     :param new_uuid: makes the random part of a member id; the ids are `<client id>-<uuid>` as in Kafka.
     :param memory: counts what groups hold, also those of other coordinators.
+    :param topics: returns the metadata of the topics as they are now.
 
     >>> coordinator = GroupCoordinator(GroupConfig(initial_rebalance_delay_ms=0), new_uuid=lambda: "1")
     >>> request = JoinRequest(client_id="app", session_timeout_ms=10_000, rebalance_timeout_ms=60_000,
     ...                       protocol_type="consumer", protocols=(("range", b""),))
-    >>> [(waiter, joined)] = coordinator.join(0.0, "waiter", "clicks", request)
+    >>> [(waiter, joined)] = coordinator.join(0.0, "waiter", "clicks", request).replies
     >>> waiter, joined.member_id, joined.generation, joined.leader
     ('waiter', 'app-1', 1, 'app-1')
     """
 
-    def __init__(self, config: GroupConfig, new_uuid: Callable[[], str], memory: GroupMemory | None = None) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        new_uuid: Callable[[], str],
+        memory: GroupMemory | None = None,
+        topics: Callable[[], TopicMetadata] = NoTopics,
+    ) -> None:
+        self.offsets = GroupOffsets()
         self._config = config
         self._memory = memory or GroupMemory()
+        self._topics = topics
         self._held_bytes: dict[str, int] = {}  # of each group, as the memory counts it
         self._new_uuid = new_uuid
         self._groups: dict[str, Group] = {}
@@ -58,88 +99,149 @@ class GroupCoordinator:
         self._scheduled: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._writes: list[GroupWrite] = []
+        self._unsettled: dict[OffsetWrite, None] = {}
+        self._loading: _Loading | None = _Loading()
         self._is_closed = False
 
-    # -- what lasts ----------------------------------------------------------------------------------------
+    # -- the log -------------------------------------------------------------------------------------------
+
+    def apply(self, record: Change) -> None:
+        """Change the offsets as a record says; groups change before their records, and are built from them at loading
+        alone."""
+        loading = self._loading
+        if isinstance(record, OffsetRecord):
+            group_id, where, committed = record
+            if loading is not None and committed is not None:
+                where, committed = loading.shared(self._topics, where, committed)
+            self.offsets.apply(group_id, where, committed)
+        elif loading is None:
+            return
+        elif record.stored is None:
+            loading.groups.pop(record.group_id, None)
+        else:
+            loading.groups[record.group_id] = record.stored
+
+    def loaded(self, now: float, now_ms: int | None) -> Generator[None, None, None]:
+        """Build the groups from their records. The time that they were empty counts on over a restart."""
+        loading, self._loading = self._loading, None
+        assert loading is not None
+        for number, (group_id, stored) in enumerate(loading.groups.items()):
+            if number % GROUPS_PER_STEP == GROUPS_PER_STEP - 1:
+                yield
+            empty_for_s = 0.0
+            if now_ms is not None and stored.since_ms >= 0:
+                empty_for_s = max(0, now_ms - stored.since_ms) / 1000
+            self.load(now, group_id, stored, empty_for_s)
 
     def load(self, now: float, group_id: str, stored: StoredGroup, empty_for_s: float = 0.0) -> None:
-        """Take over a group as it was stored.
+        """Build a group from its record.
 
         :param empty_for_s: for how long it has had no members, if it has none.
         """
-        group = Group.restore(now, group_id, stored, self._config, self._new_member_id, self._memory)
+        group = ClassicGroup.restore(now, group_id, stored, self._config, self._new_member_id, self._memory)
         self._groups[group_id] = group
         if not stored.members:
             self._empty_since[group_id] = now - empty_for_s
         self._schedule(now, group)
 
-    def take_writes(self) -> list[GroupWrite]:
-        """Return what is to be stored, in this order; `stored` is to be called for each."""
-        writes, self._writes = self._writes, []
-        return writes
+    def appended(self, now: float, append: Append[Change]) -> Effect:
+        if isinstance(append, GroupWrite):
+            return self._stored(now, append, ErrorCode.NONE)
+        assert isinstance(append, OffsetWrite)
+        self._unsettled.pop(append, None)
+        topics = self._topics()
+        gone = [
+            each
+            for each in append.records
+            if isinstance(each, OffsetRecord) and each.committed and not topics.has_topic_id(each.committed.topic_id)
+        ]
+        if not gone:
+            return Effects((Reply(append.waiter, set()),)) if append.waiter is not None else Effects()
+        replies = (Reply(append.waiter, {each.where for each in gone}),) if append.waiter is not None else ()
+        # A commit for a new topic of that name, applied or on its way, has replaced the one for the old topic.
+        last = [each for each in gone if self.offsets.of(each.group_id).get(each.where) is each.committed]
+        if last and (unsettled := self.unsettled_offsets()):
+            last = [each for each in last if (each.group_id, each.where) not in unsettled]
+        if not last:
+            return Effects(replies)
+        forgotten = self._write_offsets(append.group_id, [each._replace(committed=None) for each in last], None)
+        return Effects(replies, forgotten.appends)
 
-    def stored(self, now: float, write: GroupWrite, error: ErrorCode = ErrorCode.NONE) -> list[Reply]:
-        """Go on with what waited for a write, or tell its members what went wrong with it."""
+    def unconfirmed(self, now: float, append: Append[Change], error: ApiError) -> Effect:
+        if isinstance(append, GroupWrite):
+            return self._stored(now, append, _group_error(error))
+        assert isinstance(append, OffsetWrite)
+        return _refused(append, error)
+
+    def failed(self, now: float, append: Append[Change], error: ApiError) -> Effect:
+        """Let the members of a group agree again; forget a commit, which has changed nothing yet."""
+        if isinstance(append, OffsetWrite):
+            self._unsettled.pop(append, None)
+        return self.unconfirmed(now, append, error)
+
+    def _stored(self, now: float, write: GroupWrite, error: ErrorCode) -> Effect:
         group = write.group
         if self._groups.get(group.group_id) is not group:
-            return []  # it was deleted meanwhile
+            return Effects()  # it was deleted meanwhile
         replies = group.stored(now, write, error)
         self._schedule(now, group)
-        return replies
+        return self._effects(replies)
 
-    # -- what members ask ----------------------------------------------------------------------------------
+    # -- requests of members -------------------------------------------------------------------------------
 
-    def join(self, now: float, waiter: Any, group_id: str, request: JoinRequest) -> list[Reply]:
-        """JoinGroup: see `Group.join`. A group is made by the first member that joins it without an id."""
+    def join(self, now: float, waiter: Any, group_id: str, request: JoinRequest) -> Effect:
+        """JoinGroup: see `ClassicGroup.join`. A group is made by the first member that joins it without an id."""
         error = self._join_error(group_id, request)
         if error:
-            return [Reply(waiter, JoinResult(error, request.member_id))]
+            return Effects((Reply(waiter, JoinResult(error, request.member_id)),))
         group = self._groups.get(group_id)
         if group is None:
-            group = self._groups[group_id] = Group(group_id, self._config, self._new_member_id, self._memory)
+            group = self._groups[group_id] = ClassicGroup(group_id, self._config, self._new_member_id, self._memory)
+        elif not isinstance(group, ClassicGroup):
+            return Effects((Reply(waiter, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)),))
         replies = group.join(now, waiter, request)
         self._schedule(now, group)
-        return replies
+        return self._effects(replies)
 
-    def sync(self, now: float, waiter: Any, group_id: str, request: SyncRequest) -> list[Reply]:
-        """SyncGroup: see `Group.sync`."""
-        group, error = self._find(group_id)
+    def sync(self, now: float, waiter: Any, group_id: str, request: SyncRequest) -> Effect:
+        """SyncGroup: see `ClassicGroup.sync`."""
+        group, error = self._find_classic(group_id)
         if group is None:
-            return [Reply(waiter, SyncResult(error))]
+            return Effects((Reply(waiter, SyncResult(error)),))
         replies = group.sync(now, waiter, request)
         self._schedule(now, group)
-        return replies
+        return self._effects(replies)
 
     def heartbeat(
         self, now: float, group_id: str, member_id: str, group_instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Heartbeat: see `Group.heartbeat`. It never makes a reply to another member due."""
-        group, error = self._find(group_id)
+        """Heartbeat: see `ClassicGroup.heartbeat`. It never makes a reply to another member due."""
+        group, error = self._find_classic(group_id)
         if group is None:
             return error
         error = group.heartbeat(now, member_id, group_instance_id, generation)
         self._schedule(now, group)
         return error
 
-    def leave(self, now: float, group_id: str, members: Sequence[LeavingMember]) -> tuple[LeaveResult, list[Reply]]:
-        """LeaveGroup: see `Group.leave`. Versions 0 to 2 name one member, whose error is the request's."""
-        group, error = self._find(group_id)
+    def leave(self, now: float, group_id: str, members: Sequence[LeavingMember]) -> tuple[LeaveResult, Effect]:
+        """LeaveGroup: see `ClassicGroup.leave`. Versions 0 to 2 name one member, whose error is the request's."""
+        group, error = self._find_classic(group_id)
         if group is not None:
             result, replies = group.leave(now, members)
             self._schedule(now, group)
-            return result, replies
+            return result, self._effects(replies)
         if error is not ErrorCode.UNKNOWN_MEMBER_ID:
-            return LeaveResult(error), []
+            return LeaveResult(error), Effects()
         left = tuple(LeftMember(each.member_id, each.group_instance_id, error) for each in members)
-        return LeaveResult(ErrorCode.NONE, left), []
+        return LeaveResult(ErrorCode.NONE, left), Effects()
 
     def check_commit(
         self, now: float, group_id: str, member_id: str, group_instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """OffsetCommit: tell whether offsets may be stored; see `Group.check_commit`.
+        """OffsetCommit: check that a member may commit; see `Group.check_commit`.
 
-        A group that is not known may be used for its offsets alone, also one without a name, as in Kafka;
-        a request that names a generation of it gets ILLEGAL_GENERATION.
+        An unknown group may be used for its offsets alone, also one without a name, as in Kafka; a request that names a
+        generation of it gets ILLEGAL_GENERATION.
         """
         if self._is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -150,22 +252,50 @@ class GroupCoordinator:
         self._schedule(now, group)
         return error
 
+    # -- offsets -------------------------------------------------------------------------------------------
+
+    def commit(
+        self, now_ms: int, waiter: Any, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Effect:
+        """OffsetCommit: store offsets, of partitions that exist; see `OffsetWrite` for the reply."""
+        topics = self._topics()
+        records: list[Change] = []
+        for where, (offset, metadata, leader_epoch) in offsets.items():
+            topic = topics.topic(where.topic)
+            assert topic
+            committed = Committed(offset, metadata, leader_epoch, now_ms, topic.id)
+            records.append(OffsetRecord(group_id, topic.partitions[where.partition], committed))
+        return self._write_offsets(group_id, records, waiter)
+
+    def forget(self, waiter: Any, group_id: str, tombstones: Sequence[Change]) -> Effect:
+        """Write tombstones of offsets, or of a group that is gone already; see `OffsetWrite` for the reply."""
+        return self._write_offsets(group_id, tombstones, waiter)
+
+    def unsettled_offsets(self) -> set[tuple[str, TopicPartition]]:
+        """Return, by group and partition, the offsets that an append is about to replace."""
+        return {
+            (each.group_id, each.where)
+            for write in self._unsettled
+            for each in write.records
+            if isinstance(each, OffsetRecord)
+        }
+
+    def _write_offsets(self, group_id: str, records: Sequence[Change], waiter: Any) -> Effect:
+        write = OffsetWrite(group_id, records, waiter)
+        self._unsettled[write] = None
+        return Effects((), (write,))
+
     # -- time ----------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """Return when `tick` is wanted next (monotonic seconds; it may lie in the past), or None."""
         while self._heap and self._scheduled.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def tick(self, now: float, groups_max: int | None = None) -> list[Reply]:
-        """Do what has become due: expired members, ended waits.
-
-        :param groups_max: of so many groups; where others are due as well, `next_deadline()` lies in the past.
-        """
+    def tick(self, now: float, events_max: int) -> Effect:
+        """Expire members and end waits whose time has come, of at most so many groups."""
         replies: list[Reply] = []
-        numbers = itertools.count() if groups_max is None else range(groups_max)
-        for _ in numbers:
+        for _ in range(events_max):
             if (deadline := self.next_deadline()) is None or deadline > now:
                 break
             _, group_id = heapq.heappop(self._heap)
@@ -173,22 +303,22 @@ class GroupCoordinator:
             group = self._groups[group_id]
             replies += group.tick(now)
             self._schedule(now, group)
-        return replies
+        return self._effects(replies)
 
     # -- administration ------------------------------------------------------------------------------------
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """Return the group as administrators see it; None if no member has joined it, or it was forgotten since."""
+        """Return the group as administrators see it; None if it is unknown: it may still have offsets."""
         group = self._groups.get(group_id)
         return None if group is None else group.describe()
 
     def subscriptions(self, group_id: str) -> list[list[bytes]]:
-        """Return of each member of a group the metadata of its last join; see `Group.subscriptions`."""
+        """Return for each member of a group the metadata of its last join; see `Group.subscriptions`."""
         group = self._groups.get(group_id)
         return [] if group is None else group.subscriptions()
 
     def empty_for_s(self, now: float, group_id: str) -> float | None:
-        """Return for how long a group has had no members; 0 if it has some, None if nothing is known of it."""
+        """Return for how long a group has had no members; 0 if it has some, None if it is unknown."""
         if group_id not in self._groups:
             return None
         return now - self._empty_since.get(group_id, now)
@@ -197,26 +327,26 @@ class GroupCoordinator:
         """Return the ids of the groups that have members, or had some and were not forgotten since."""
         return list(self._groups)
 
-    def delete(self, group_id: str) -> ErrorCode:
-        """Forget a group without members; GROUP_ID_NOT_FOUND may still have offsets that are stored."""
+    def delete(self, group_id: str) -> tuple[ErrorCode, Effect]:
+        """Forget a group without members; GROUP_ID_NOT_FOUND may still have offsets."""
         group = self._groups.get(group_id)
         if group is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND
+            return ErrorCode.GROUP_ID_NOT_FOUND, Effects()
         if not group.is_forgettable:
-            return ErrorCode.NON_EMPTY_GROUP
+            return ErrorCode.NON_EMPTY_GROUP, Effects()
         self._drop(group_id)
-        return ErrorCode.NONE
+        return ErrorCode.NONE, self._effects()
 
-    def forget_if_unused(self, group_id: str) -> bool:
-        """Forget a group if it has no members; call this for one that has no offsets. Return whether it is gone."""
+    def forget_if_unused(self, group_id: str) -> tuple[bool, Effect]:
+        """Forget a group without members; call this for one without offsets. Return whether it is gone."""
         group = self._groups.get(group_id)
         if group is None or not group.is_forgettable:
-            return False
+            return False, Effects()
         self._drop(group_id)
-        return True
+        return True, self._effects()
 
     def close(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Reply]:
-        """Stop coordinating: all waiting requests are answered with `error`, and so are all later ones."""
+        """Stop coordinating: all waiting members are answered with `error`, and so are all later ones."""
         self._is_closed = True
         replies = [reply for group in self._groups.values() for reply in group.kill(error)]
         self._writes.clear()
@@ -242,20 +372,26 @@ class GroupCoordinator:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
 
-    def _find(self, group_id: str) -> tuple[Group | None, ErrorCode]:
+    def _find_classic(self, group_id: str) -> tuple[ClassicGroup | None, ErrorCode]:
         if self._is_closed:
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not group_id:
             return None, ErrorCode.INVALID_GROUP_ID
         group = self._groups.get(group_id)
-        return group, ErrorCode.NONE if group is not None else ErrorCode.UNKNOWN_MEMBER_ID
+        if isinstance(group, ClassicGroup):
+            return group, ErrorCode.NONE
+        return None, ErrorCode.UNKNOWN_MEMBER_ID
 
     def _new_member_id(self, prefix: str) -> str:
         return f"{prefix}-{self._new_uuid()}"
 
+    def _effects(self, replies: Sequence[Reply] = ()) -> Effect:
+        writes, self._writes = self._writes, []
+        return Effects(replies, writes)
+
     def _schedule(self, now: float, group: Group) -> None:
-        if group.is_forgettable and not group.generation:
-            # Ids were given out and nobody came back with one: there is nothing to remember.
+        if group.is_forgettable and not group.was_stored:
+            # No client came back with a member id that the group gave out: there is nothing to remember.
             self._drop(group.group_id)
             return
         self._count(group.group_id, group.size_bytes)
@@ -283,7 +419,44 @@ class GroupCoordinator:
     def _drop(self, group_id: str) -> None:
         group = self._groups.pop(group_id)
         self._count(group_id, 0)
-        if group.generation:
+        if group.was_stored:
             self._writes.append(GroupWrite(group, None))
         self._empty_since.pop(group_id, None)
         self._scheduled.pop(group_id, None)
+
+
+class _Loading:
+    """What loading collects until all records are applied: only the last record of a group becomes a group."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, StoredGroup] = {}
+        self._topics: TopicMetadata | None = None
+
+    def shared(
+        self, topics: Callable[[], TopicMetadata], where: TopicPartition, committed: Committed
+    ) -> tuple[TopicPartition, Committed]:
+        """Return the same, made of objects that exist already where possible: there may be millions of offsets."""
+        if self._topics is None:
+            self._topics = topics()
+        topic = self._topics.topic(where.topic)
+        if topic is None:
+            return where, committed
+        if topic.id == committed.topic_id:
+            committed = committed._replace(topic_id=topic.id)
+        if 0 <= where.partition < len(topic.partitions):
+            where = topic.partitions[where.partition]
+        return where, committed
+
+
+def _group_error(error: ApiError) -> ErrorCode:
+    return ErrorCode.UNKNOWN_SERVER_ERROR if error.code is ErrorCode.MESSAGE_TOO_LARGE else error.code
+
+
+def _refused(write: OffsetWrite, error: ApiError) -> Effect:
+    if write.waiter is None:
+        return Effects()
+    code = error.code
+    if code is ErrorCode.MESSAGE_TOO_LARGE:
+        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    refusal = ApiError(code, f"offsets of group {write.group_id!r} are not stored: {error.message}")
+    return Effects((Reply(write.waiter, refusal),))

@@ -1,6 +1,6 @@
-"""The committed offsets of many groups, in memory: what the records of one partition of `__consumer_offsets` come to.
+"""The committed offsets of many groups, in memory, as the records of one partition of `__consumer_offsets` have them.
 
-Pure. Which offsets a group may be told, and which are old, is decided here too.
+Pure. `CommittedOffsets` has the offsets that clients may see; `of_deleted` and `expired` choose those to forget.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterator, Mapping
 
 from barnabas.groups.stored import Committed
-from barnabas.model import TopicPartition
+from barnabas.groups.topic_metadata import TopicMetadata
+from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.types import ZERO_UUID
 
 _NONE: Mapping[TopicPartition, Committed] = {}
@@ -34,7 +35,7 @@ class GroupOffsets:
         return self._by_group.get(group_id, _NONE)
 
     def apply(self, group_id: str, where: TopicPartition, committed: Committed | None) -> None:
-        """Do what a record says."""
+        """Change an offset as a record says."""
         offsets = self._by_group.get(group_id)
         if committed is not None:
             if offsets is None:
@@ -46,13 +47,37 @@ class GroupOffsets:
                 del self._by_group[group_id]
 
 
+class CommittedOffsets:
+    """The offsets of one group that clients see: those in topics that exist, with the id of the commit."""
+
+    def __init__(self, topics: TopicMetadata, offsets: Mapping[TopicPartition, Committed]) -> None:
+        self._topics = topics
+        self._offsets = offsets
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return (where for where, committed in self._offsets.items() if self._is_valid(where, committed))
+
+    def get(self, where: TopicPartition) -> OffsetAndMetadata | None:
+        """Return the offset in a partition."""
+        committed = self._offsets.get(where)
+        if committed is None or not self._is_valid(where, committed):
+            return None
+        return OffsetAndMetadata(committed.offset, committed.metadata, committed.leader_epoch)
+
+    def _is_valid(self, where: TopicPartition, committed: Committed) -> bool:
+        if committed.topic_id == ZERO_UUID:
+            return True
+        topic = self._topics.topic(where.topic)
+        return topic is not None and topic.id == committed.topic_id
+
+
 def of_deleted(
     offsets: Mapping[TopicPartition, Committed], topic_ids: Container[bytes], names: Container[str]
 ) -> list[TopicPartition]:
-    """Return those that were committed for topics that were deleted.
+    """Return the offsets that were committed for topics that were deleted.
 
     :param topic_ids: the ids that these topics had.
-    :param names: their names, for offsets that tell no id.
+    :param names: their names, for offsets without an id.
     """
     return [
         where

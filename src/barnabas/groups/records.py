@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from barnabas.errors import MalformedMessageError
@@ -63,6 +64,16 @@ def encode_change(change: Change) -> tuple[bytes, bytes | None]:
         return key, None if change.committed is None else offset_value(change.committed)
     key = _VERSION.pack(GROUP_KEY_VERSION) + encode_bytes(GroupMetadataKey(group=change.group_id), GROUP_KEY_VERSION)
     return key, None if change.stored is None else _group_value(change.stored)
+
+
+def encode_change_at(change: Change, now_ms: int) -> tuple[bytes, bytes | None]:
+    """Do as `encode_change`; the state of a group begins now.
+
+    :raises MalformedMessageError: a text is too long for the record.
+    """
+    if isinstance(change, GroupRecord) and change.stored is not None:
+        change = GroupRecord(change.group_id, replace(change.stored, since_ms=now_ms))
+    return encode_change(change)
 
 
 def decode_change(key: Buffer | None, value: Buffer | None) -> Change | None:

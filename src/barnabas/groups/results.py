@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from barnabas.errors import ErrorCode
 
 NO_GENERATION = -1
 """The generation of a member that is in none, as the protocol writes it."""
+
+
+class GroupKind(enum.Enum):
+    """Kafka's kinds of groups (`barnabas.groups.group`). The values are the types that ListGroups shows."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
 
 
 class GroupState(enum.Enum):
@@ -77,13 +84,6 @@ class LeaveResult:
     members: tuple[LeftMember, ...] = ()
 
 
-class Reply(NamedTuple):
-    """A result, and the waiter that it is for: whatever token the caller handed in."""
-
-    waiter: Any
-    result: JoinResult | SyncResult
-
-
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
     """A member as DescribeGroups shows it; `metadata` is empty unless the group is stable."""
@@ -101,6 +101,7 @@ class GroupDescription:
     """A group as ListGroups and DescribeGroups show it; `protocol_name` is empty unless it is stable."""
 
     group_id: str
+    kind: GroupKind
     state: GroupState
     generation: int
     protocol_type: str

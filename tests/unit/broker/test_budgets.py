@@ -389,7 +389,7 @@ def test_those_who_join_groups_in_a_crowd_take_turns_and_others_do_not_stand_beh
                 protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
             )
 
-        await bench.broker.groups.prepare()
+        await bench.broker.groups.ensure_topic()
         crowd = [asyncio.ensure_future(send(join(number), 3).later) for number in range(CROWD)]  # type: ignore[arg-type]
         await asyncio.sleep(0)
         assert 1 <= len(bench.broker.groups.group_ids()) < CROWD / 2, "a round has room for some, not for all"

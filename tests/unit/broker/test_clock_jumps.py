@@ -22,6 +22,7 @@ from barnabas.storage.cleaner.cleaner import Cleaner
 from barnabas.storage.file_names import META_PROPERTIES
 from barnabas.storage.filesystem import OsFileSystem
 from tests.compacting import Keyed, keyed_batch
+from tests.unit.broker.stored_offsets import store
 
 YEAR_S = 365 * 86_400
 DAY_MS = 86_400_000
@@ -36,7 +37,7 @@ def run(folder: Path, clock: ManualClock, scenario: Callable[[Broker], Coroutine
         try:
             if broker.topics.get("clicks") is None:
                 await broker.topics.create("clicks", 1, {})
-            await broker.groups.prepare()
+            await broker.groups.ensure_topic()
             await broker.groups.wait_until_loaded()
             async with asyncio.timeout(60):
                 await scenario(broker)
@@ -53,9 +54,7 @@ def test_committed_offsets_do_not_expire_by_a_clock_that_jumps(tmp_path: Path) -
         await broker.offsets.commit("g", {PLACE: OffsetAndMetadata(5, "m", -1)})
         # The client of this offset set its expiration itself, with a version of the request that could.
         soon = Committed(7, committed_ms=clock.time_ms(), expires_ms=clock.time_ms() + 7 * DAY_MS)
-        stored = asyncio.get_running_loop().create_future()
-        broker.groups.find("h").log.write([OffsetRecord("h", PLACE, soon)], stored.set_result)
-        await stored
+        await store(broker.groups.find("h"), OffsetRecord("h", PLACE, soon))
         for jump_s in (YEAR_S, -YEAR_S, -YEAR_S, YEAR_S):
             clock.jump(jump_s)
             assert await broker.offsets.expire(7 * DAY_MS) == 0

@@ -108,7 +108,7 @@ def run(
     folder: Path, scenario: Callable[[Caller], Coroutine[Any, Any, None]], partitions: int = 2, **settings: Any
 ) -> None:
     async def prepared(caller: Caller) -> None:
-        await caller.broker.groups.prepare()
+        await caller.broker.groups.ensure_topic()
         await caller.broker.groups.wait_until_loaded()
         await scenario(caller)
 
@@ -162,7 +162,7 @@ def test_a_topic_that_is_deleted_is_not_committed_for(tmp_path: Path) -> None:
         assert stored(caller) == {}
         assert await committer.commit(4) == {ErrorCode.NONE}
         assert stored(caller) == {("clicks", 0): 4}
-        offsets = caller.broker.groups.find("g").offsets.of("g")
+        offsets = caller.broker.groups.find("g").machine.offsets.of("g")
         assert {committed.topic_id for committed in offsets.values()} == {caller.id_of("clicks")}
 
     run(tmp_path, scenario)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.group_shell import FENCED_LOOK_S, GRACE_S
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
@@ -35,48 +34,12 @@ def test_fenced_coordinator_sends_clients_to_look_again(tmp_path: Path) -> None:
         member_id = await joined(caller, "g")
         shard = caller.broker.groups.find("g")
         assert await answers(caller, member_id) == [ErrorCode.NONE] * 4
-        shard.partition.fence()
+        shard.replica.fence()
         not_here, nowhere = ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await answers(caller, member_id) == [not_here, not_here, nowhere, nowhere]
         with pytest.raises(ApiError):
             caller.broker.offsets.committed("g")
-        shard.partition.unfence()
+        shard.replica.unfence()
         assert await answers(caller, member_id) == [ErrorCode.NONE] * 4
-
-    run_with_broker(tmp_path, scenario, offsets_topic_num_partitions=1)
-
-
-def test_members_that_could_not_say_that_they_live_have_time_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(caller: Caller) -> None:
-        await joined(caller, "g")
-        groups = caller.broker.groups
-        shard = groups.find("g")
-        passed_s = 0.0
-        monotonic = groups._clock.monotonic
-
-        class Later:
-            monotonic = staticmethod(lambda: monotonic() + passed_s)
-            time_ms = staticmethod(groups._clock.time_ms)
-
-        monkeypatch.setattr(groups, "_clock", Later)
-
-        def count() -> int:
-            groups._tick()
-            described = shard.coordinator.describe("g")
-            return len(described.members) if described else 0
-
-        passed_s = 100.0
-        shard.partition.fence()
-        assert count() == 1
-        passed_s += 100.0
-        assert count() == 1
-        assert groups._timer_deadline <= monotonic() + passed_s + FENCED_LOOK_S
-        shard.partition.unfence()
-        passed_s += GRACE_S / 2
-        assert count() == 1
-        passed_s += GRACE_S
-        assert count() == 0
 
     run_with_broker(tmp_path, scenario, offsets_topic_num_partitions=1)

@@ -18,6 +18,7 @@ from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.storage.log import Log
 from tests.unit.broker.calling import Caller, run_with_broker
+from tests.unit.broker.stored_offsets import store
 
 CLICKS = TopicPartition("clicks", 0)
 HOUR_MS = 3_600_000
@@ -35,7 +36,7 @@ def _others_have_their_turn_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(folder: Path, scenario: Any, **settings: Any) -> None:
     async def prepared(caller: Caller) -> None:
-        await caller.broker.groups.prepare()
+        await caller.broker.groups.ensure_topic()
         await caller.broker.groups.wait_until_loaded()
         await scenario(caller)
 
@@ -43,9 +44,7 @@ def run(folder: Path, scenario: Any, **settings: Any) -> None:
 
 
 async def write(caller: Caller, *changes: OffsetRecord) -> None:
-    written: asyncio.Future[BarnabasError | None] = asyncio.get_running_loop().create_future()
-    caller.broker.groups.find("g").log.write(changes, written.set_result)
-    assert await written is None
+    await store(caller.broker.groups.find("g"), *changes)
 
 
 def told(caller: Caller, group_id: str, where: TopicPartition = CLICKS) -> int | None:
@@ -82,12 +81,12 @@ def test_commit_is_not_forgotten_that_comes_while_those_of_a_deleted_topic_are(t
 
 def test_commit_that_is_on_its_way_to_the_disk_is_not_forgotten(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
-        store = caller.broker.offsets
+        offsets = caller.broker.offsets
         old = Committed(1, committed_ms=caller.broker.clock.time_ms() - HOUR_MS, topic_id=GONE)
         await write(caller, OffsetRecord("g", CLICKS, old))
-        commit = store.commit("g", {CLICKS: OffsetAndMetadata(9)})
+        commit = offsets.commit("g", {CLICKS: OffsetAndMetadata(9)})
         assert not commit.done(), "it waits for the flush"
-        await asyncio.gather(store.expire(HOUR_MS), store.delete_topics({GONE}, set()))
+        await asyncio.gather(offsets.expire(HOUR_MS), offsets.delete_topics({GONE}, set()))
         await commit
         assert told(caller, "g") == 9
 
@@ -96,18 +95,18 @@ def test_commit_that_is_on_its_way_to_the_disk_is_not_forgotten(tmp_path: Path) 
 
 def test_commit_for_the_new_topic_is_not_forgotten_with_one_for_the_old(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
-        topics, store = caller.broker.topics, caller.broker.offsets
-        await write(caller, OffsetRecord("g", CLICKS, Committed(1)))
-        for_old = store.commit("g", {CLICKS: OffsetAndMetadata(5)})
+        topics, offsets = caller.broker.topics, caller.broker.offsets
+        assert await offsets.commit("other", {CLICKS: OffsetAndMetadata(1)}) == set()
+        for_old = offsets.commit("g", {CLICKS: OffsetAndMetadata(5)})
         assert not for_old.done()
         old = topics.get("clicks")
         assert old
         del topics._by_id[old.id]  # as its deletion begins
         topics._keep(replace(old, id=b"the one made now"))
-        for_new = store.commit("g", {CLICKS: OffsetAndMetadata(9)})
+        for_new = offsets.commit("g", {CLICKS: OffsetAndMetadata(9)})
         assert await for_old == {CLICKS}
         assert await for_new == set()
-        await write(caller, OffsetRecord("g", TopicPartition("views", 0), Committed(1)))
+        assert await offsets.commit("g", {TopicPartition("views", 0): OffsetAndMetadata(1)}) == set()
         assert told(caller, "g") == 9
 
     run(tmp_path, scenario)
@@ -122,9 +121,7 @@ def test_one_group_with_many_offsets_is_forgotten_in_pieces(tmp_path: Path, monk
         await write(caller, *(OffsetRecord("g", TopicPartition("clicks", number), old) for number in range(count)))
         sizes: list[int] = []
         original = shard.log.write
-        monkeypatch.setattr(
-            shard.log, "write", lambda changes, done: (sizes.append(len(changes)), original(changes, done))
-        )
+        monkeypatch.setattr(shard.log, "write", lambda append: (sizes.append(len(append.records)), original(append)))
         assert await caller.broker.offsets.expire(HOUR_MS) == count
         assert sum(sizes) == count
         assert max(sizes) <= FORGOTTEN_AT_ONCE

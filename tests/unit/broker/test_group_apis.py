@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.group_shell import GROUPS_PER_TICK
+from barnabas.broker.coordinators.runtime import EVENTS_PER_TICK
 from barnabas.errors import ErrorCode
 from barnabas.groups.stored import StoredGroup, StoredMember
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -132,15 +132,15 @@ def test_why_members_left_stands_in_the_log_in_one_line(run: Run, caplog: pytest
 
 def test_sessions_that_end_together_hold_up_nobody(tmp_path: Path) -> None:
     """Those of all groups begin when a partition is loaded, and end together where no member is there any more."""
-    count = 3 * GROUPS_PER_TICK
+    count = 3 * EVENTS_PER_TICK
     member = StoredMember("me", None, "me", "/127.0.0.1", 6_000, 6_000, b"", b"")
     stored = StoredGroup("consumer", 1, "range", "me", (member,))
 
     async def scenario(caller: Caller) -> None:
         groups = caller.broker.groups
-        await groups.prepare()
+        await groups.ensure_topic()
         await groups.wait_until_loaded()
-        coordinator = groups.find("g").coordinator
+        coordinator = groups.find("g").machine
         for number in range(count):
             coordinator.load(caller.broker.clock.monotonic() - 60, f"g{number}", stored)
 
@@ -148,11 +148,11 @@ def test_sessions_that_end_together_hold_up_nobody(tmp_path: Path) -> None:
             described = [coordinator.describe(f"g{number}") for number in range(count)]
             return sum(bool(each and each.members) for each in described)
 
-        groups._tick()
-        assert with_members() == count - GROUPS_PER_TICK
+        groups.runtime._tick()
+        assert with_members() == count - EVENTS_PER_TICK
         while with_members():
             before = with_members()
             await asyncio.sleep(0)
-            assert before - with_members() <= GROUPS_PER_TICK
+            assert before - with_members() <= EVENTS_PER_TICK
 
     run_with_broker(tmp_path, scenario, offsets_topic_num_partitions=1)

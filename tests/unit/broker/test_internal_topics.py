@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.internal_topics import CONSUMER_OFFSETS
-from barnabas.errors import ApiError, ErrorCode
+from barnabas.errors import ErrorCode
 from barnabas.groups.hashing import partition_of
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -50,7 +50,7 @@ def test_it_is_made_when_the_first_group_is_asked_for(tmp_path: Path) -> None:
             "segment.bytes": "104857600",
         }
         shard = caller.broker.groups.find("a")
-        assert shard.partition.topic_partition.partition == partition_of("a", 3)
+        assert shard.replica.topic_partition.partition == partition_of("a", 3)
 
     run(tmp_path, scenario)
 
@@ -67,21 +67,7 @@ def test_groups_are_not_available_where_it_cannot_be_made_and_one_line_says_why(
             assert await find(caller, "a") == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
     run(tmp_path, scenario)
-    assert len([each for each in caplog.records if "groups cannot be used" in each.getMessage()]) == 1
-
-
-def test_that_another_broker_has_just_made_it_is_nothing_to_tell(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(caller: Caller) -> None:
-        async def refuse(_name: str) -> None:
-            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, "it is in the tree")
-
-        monkeypatch.setattr(caller.broker.topics, "create_with_defaults", refuse)
-        assert await find(caller, "a") == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-
-    run(tmp_path, scenario)
-    assert not [each for each in caplog.records if "groups cannot be used" in each.getMessage()]
+    assert len([each for each in caplog.records if f"cannot create {CONSUMER_OFFSETS}" in each.getMessage()]) == 1
 
 
 def test_metadata_says_that_it_is_internal(tmp_path: Path) -> None:
@@ -115,7 +101,7 @@ def test_client_that_makes_it_gets_the_brokers_settings(tmp_path: Path) -> None:
 
 def test_clients_cannot_change_it(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
-        await caller.broker.groups.prepare()
+        await caller.broker.groups.ensure_topic()
         invalid = ErrorCode.INVALID_TOPIC_EXCEPTION
         deleted = await caller.call(
             DeleteTopicsRequest(topics=[DeleteTopicState(name=CONSUMER_OFFSETS)], timeout_ms=1_000)

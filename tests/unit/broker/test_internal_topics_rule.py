@@ -265,7 +265,7 @@ def test_each_api_that_reaches_topics_is_tried_or_changes_none() -> None:
 
 
 async def commit(caller: Caller, offset: int) -> None:
-    await caller.broker.groups.prepare()
+    await caller.broker.groups.ensure_topic()
     for group in GROUPS:
         await caller.broker.offsets.commit(group, {CLICKS: OffsetAndMetadata(offset, "m")})
 
@@ -276,7 +276,7 @@ def committed(caller: Caller) -> dict[str, int | None]:
 
 
 async def wait_until_loaded(caller: Caller) -> None:
-    await caller.broker.groups.prepare()
+    await caller.broker.groups.ensure_topic()
     while any(caller.broker.groups.error_of(group) for group in GROUPS):  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 

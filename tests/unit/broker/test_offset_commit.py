@@ -47,7 +47,7 @@ class OffsetsWithout:
 def test_a_topic_that_is_gone_by_the_time_of_the_write_is_refused_and_the_others_are_not() -> None:
     parts = SimpleNamespace(
         settings=SimpleNamespace(config=BrokerConfig()),
-        groups=SimpleNamespace(check_commit=lambda *_: ErrorCode.NONE, has_place=True),
+        groups=SimpleNamespace(check_commit=lambda *_: ErrorCode.NONE, has_topic=True),
         offsets=OffsetsWithout("clicks"),
         topics=SimpleNamespace(has_partition=lambda _where: True),
         turns=Turns(lambda: 0.0),
@@ -91,7 +91,7 @@ def test_what_changes_while_others_have_their_turn_is_checked_again(tmp_path: Pa
 
     async def scenario(caller: Caller) -> None:
         broker = caller.broker
-        await broker.groups.prepare()
+        await broker.groups.ensure_topic()
         await broker.groups.wait_until_loaded()
         await broker.topics.create("wide", count, {})
         await broker.topics.create("gone", count, {})

@@ -33,7 +33,7 @@ def delete(
 
     async def scenario(caller: Caller) -> None:
         groups, offsets = caller.broker.groups, caller.broker.offsets
-        await groups.prepare()
+        await groups.ensure_topic()
         await offsets.commit("g", {TopicPartition(name, 0): AT_7 for name in ("clicks", "views")})
         if joins:
             request = JoinRequest(

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.broker import offset_move
 from barnabas.broker.broker import TREE_FILE
-from barnabas.broker.group_log import GroupLog
+from barnabas.broker.coordinators.appends import ShardLog
 from barnabas.broker.offset_move import WRITTEN_AT_ONCE
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination import offsets, paths
@@ -68,7 +68,7 @@ def is_settled(caller: Caller) -> bool:
         caller.broker.offsets.group_ids()
     except ApiError:
         return False
-    return caller.broker.groups.has_place
+    return caller.broker.groups.has_topic
 
 
 def committed(caller: Caller, group_id: str) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -83,7 +83,7 @@ def check(caller: Caller) -> None:
             VIEWS: OffsetAndMetadata(7),
         }
     assert len(caller.broker.offsets.group_ids()) == GROUPS
-    stored = caller.broker.groups.find("team/0").offsets.of("team/0")
+    stored = caller.broker.groups.find("team/0").machine.offsets.of("team/0")
     assert stored[CLICKS].topic_id == caller.id_of("clicks")
 
 
@@ -111,7 +111,7 @@ def test_groups_are_not_served_before_their_offsets_have_moved(folder: Path, mon
     monkeypatch.setattr(offset_move, "_read", refuse)
 
     async def scenario(caller: Caller) -> None:
-        await caller.broker.groups.prepare()
+        await caller.broker.groups.ensure_topic()
         with pytest.raises(ApiError) as caught:
             caller.broker.offsets.commit("team/5", {CLICKS: OffsetAndMetadata(100)})
         assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -198,13 +198,13 @@ def test_many_offsets_of_one_group_move_in_pieces(folder: Path, monkeypatch: pyt
 
     with_tree(folder, fill_wide)
     sizes: list[int] = []
-    original = GroupLog.write
+    original = ShardLog.write
 
-    def write(into: GroupLog, changes: Any, done: Any) -> None:
-        sizes.append(len(changes))
-        original(into, changes, done)
+    def write(into: ShardLog[Any], append: Any) -> None:
+        sizes.append(len(append.records))
+        original(into, append)
 
-    monkeypatch.setattr(GroupLog, "write", write)
+    monkeypatch.setattr(ShardLog, "write", write)
 
     async def scenario(caller: Caller) -> None:
         await settled(caller)

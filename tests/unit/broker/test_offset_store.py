@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.group_log import QUEUE_BYTES_MAX
-from barnabas.broker.group_shard import GroupShard
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.groups.records import OffsetRecord
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
@@ -18,6 +16,7 @@ from barnabas.groups.stored import Committed
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.storage.log import Log
 from tests.unit.broker.calling import Caller, run_with_broker
+from tests.unit.broker.stored_offsets import store as write_past
 
 FIRST, SECOND, VIEWS = TopicPartition("clicks", 0), TopicPartition("clicks", 1), TopicPartition("views", 0)
 HOUR_MS = 3_600_000
@@ -38,7 +37,7 @@ def told(caller: Caller, group_id: str) -> dict[TopicPartition, int]:
 
 def run(folder: Path, scenario: Any, **settings: Any) -> None:
     async def prepared(caller: Caller) -> None:
-        await caller.broker.groups.prepare()
+        await caller.broker.groups.ensure_topic()
         await caller.broker.groups.wait_until_loaded()
         await scenario(caller)
 
@@ -171,69 +170,9 @@ def test_commit_waits_for_the_flush_where_offsets_are_flushed(tmp_path: Path) ->
         store = caller.broker.offsets
         await asyncio.gather(*(store.commit("g", {FIRST: offset(number)}) for number in range(20)))
         shard = caller.broker.groups.find("g")
-        assert shard.partition.log.recovery_point == 20
+        assert shard.replica.log.recovery_point == 20
 
     run(tmp_path, scenario, log_flush_interval_messages=1)
-
-
-def test_commits_beyond_what_may_wait_are_refused(tmp_path: Path) -> None:
-    async def scenario(caller: Caller) -> None:
-        shard = caller.broker.groups.find("g")
-        half = [OffsetRecord("g", FIRST, Committed(1, "m" * (QUEUE_BYTES_MAX // 2)))]
-        shard.log.write([OffsetRecord("g", FIRST, Committed(1))], lambda _error: None)
-        shard.log.write(half, lambda _error: None)
-        with pytest.raises(ApiError) as caught:
-            shard.log.write(half, lambda _error: None)
-        assert caught.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-    run(tmp_path, scenario)
-
-
-def test_write_that_takes_too_long_is_answered_and_takes_effect_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("barnabas.broker.group_log.CHECK_S", 0.01)
-
-    async def scenario(caller: Caller) -> None:
-        shard = caller.broker.groups.find("g")
-        gate: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        original = shard.partition.append_all
-        waiting: list[Any] = []
-
-        def append_all(requests: Any) -> Any:
-            waiting.extend(requests)
-            return gate
-
-        monkeypatch.setattr(type(shard.partition), "append_all", lambda _partition, requests: append_all(requests))
-        with pytest.raises(ApiError) as caught:
-            await caller.broker.offsets.commit("g", {FIRST: offset(1)})
-        assert caught.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        monkeypatch.undo()
-        outcome = original(waiting)
-        assert isinstance(outcome, list)
-        gate.set_result(outcome)
-        await write(shard, OffsetRecord("g", SECOND, Committed(2)))
-        assert told(caller, "g") == {FIRST: 1, SECOND: 2}
-
-    run(tmp_path, scenario, offsets_commit_timeout_ms=1)
-
-
-def test_one_who_fails_over_the_outcome_holds_up_nobody_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """In one round of the event loop, and when the disk was waited for."""
-
-    async def scenario(caller: Caller) -> None:
-        shard = caller.broker.groups.find("g")
-
-        def fail(_error: object) -> None:
-            raise ZeroDivisionError("nobody foresaw this")
-
-        shard.log.write([OffsetRecord("g", FIRST, Committed(1))], fail)
-        await write(shard, OffsetRecord("g", SECOND, Committed(2)))
-        assert told(caller, "g") == {FIRST: 1, SECOND: 2}
-        assert "nobody foresaw this" in caplog.text
-
-    run(tmp_path / "at-once", scenario)
-    run(tmp_path / "flushed", scenario, log_flush_interval_messages=1)
 
 
 # --- topics that are deleted ---
@@ -247,7 +186,7 @@ def test_topic_that_was_made_anew_has_no_old_offsets(tmp_path: Path) -> None:
         assert told(caller, "g") == {VIEWS: 7}
         await topics.create("clicks", 3, {})
         assert told(caller, "g") == {VIEWS: 7}
-        assert sorted(caller.broker.groups.find("g").offsets.of("g")) == [VIEWS]
+        assert sorted(caller.broker.groups.find("g").machine.offsets.of("g")) == [VIEWS]
 
     async def check(caller: Caller) -> None:
         assert told(caller, "g") == {VIEWS: 7}
@@ -267,7 +206,7 @@ def test_commit_that_comes_too_late_is_told_so_and_is_not_there_for_a_new_topic(
         del topics._by_name["clicks"], topics._by_id[topic.id]  # as its deletion begins
         assert await commit == {FIRST}
         topics._keep(topic)
-        await write(caller.broker.groups.find("g"), OffsetRecord("g", VIEWS, Committed(8)))
+        assert await store.commit("g", {VIEWS: offset(8)}) == set()
         assert told(caller, "g") == {VIEWS: 8}
 
     run(tmp_path, scenario)
@@ -278,23 +217,12 @@ def test_offsets_without_an_id_go_with_the_name_of_their_topic(tmp_path: Path) -
 
     async def scenario(caller: Caller) -> None:
         shard = caller.broker.groups.find("g")
-        await write(shard, OffsetRecord("g", FIRST, Committed(5)), OffsetRecord("g", VIEWS, Committed(7)))
+        await write_past(shard, OffsetRecord("g", FIRST, Committed(5)), OffsetRecord("g", VIEWS, Committed(7)))
         assert told(caller, "g") == {FIRST: 5, VIEWS: 7}
         await caller.broker.topics.delete("clicks")
         assert told(caller, "g") == {VIEWS: 7}
 
     run(tmp_path, scenario)
-
-
-async def write(shard: GroupShard, *changes: OffsetRecord) -> None:
-    written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(error: BarnabasError | None) -> None:
-        assert error is None
-        written.set_result(None)
-
-    shard.log.write(changes, done)
-    await written
 
 
 # --- groups that are deleted, and old offsets ---
@@ -324,16 +252,16 @@ def test_old_offsets_are_forgotten_and_their_group_with_them(tmp_path: Path) -> 
         shard = broker.groups.find("g")
         now_ms = broker.clock.time_ms()
         old, young = now_ms - HOUR_MS, now_ms - 1_000
-        await write(
+        await write_past(
             broker.groups.find("old"),
             OffsetRecord("old", FIRST, Committed(1, committed_ms=old)),
             OffsetRecord("old", SECOND, Committed(1, committed_ms=young)),
         )
-        await write(broker.groups.find("older"), OffsetRecord("older", FIRST, Committed(1, committed_ms=old)))
+        await write_past(broker.groups.find("older"), OffsetRecord("older", FIRST, Committed(1, committed_ms=old)))
         joined = await broker.groups.join("g", A_JOIN)
         sync = SyncRequest(member_id=joined.member_id, generation=1, assignments={joined.member_id: b""})
         await broker.groups.sync("g", sync)
-        await write(shard, OffsetRecord("g", FIRST, Committed(1, committed_ms=old)))
+        await write_past(shard, OffsetRecord("g", FIRST, Committed(1, committed_ms=old)))
         assert await broker.offsets.expire(HOUR_MS) == 2
         assert sorted(broker.offsets.group_ids()) == ["g", "old"]
         assert sorted(broker.offsets.committed("old")) == [SECOND]
@@ -352,11 +280,11 @@ def test_old_offsets_are_forgotten_and_their_group_with_them(tmp_path: Path) -> 
 def test_partition_that_is_not_loaded_keeps_no_other_from_being_looked_through(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
         broker = caller.broker
-        names = {broker.groups.find(name).partition.topic_partition: name for name in ("a", "b", "c", "d")}
+        names = {broker.groups.find(name).replica.topic_partition: name for name in ("a", "b", "c", "d")}
         assert len(names) == PARTITIONS
         for name in names.values():
             old = Committed(1, committed_ms=broker.clock.time_ms() - HOUR_MS)
-            await write(broker.groups.find(name), OffsetRecord(name, FIRST, old))
+            await write_past(broker.groups.find(name), OffsetRecord(name, FIRST, old))
         first, second = names.values()
         broker.groups.find(first).error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await broker.offsets.expire(HOUR_MS) == 1

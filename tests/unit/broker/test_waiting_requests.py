@@ -120,9 +120,9 @@ def wait_bytes(listener: Listener) -> int:
 
 def test_thousand_waiting_requests_of_each_kind_leave_memory_for_the_largest_request(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
-        topics, memory = caller.broker.topics, caller.broker.groups._memory
+        topics, memory = caller.broker.topics, caller.broker.groups.memory
         await topics.create("large", 1, {"max.message.bytes": str(QUEUED)})
-        await caller.broker.groups.prepare()
+        await caller.broker.groups.ensure_topic()
         listener = listen(caller)
         streams: list[FakeStream] = []
         for number in range(EACH):
@@ -171,7 +171,7 @@ KINDS = {"fetch": fetch, "join": join, "produce": produce, "produce to many": pr
 @pytest.mark.parametrize("kind", KINDS)
 def test_waiting_request_does_not_keep_its_frame(tmp_path: Path, kind: str, size: int) -> None:
     async def scenario(caller: Caller) -> None:
-        await caller.broker.groups.prepare()
+        await caller.broker.groups.ensure_topic()
         kept: list[int] = []
 
         kept = caller.link.kept_bytes

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import pytest
 
-from barnabas.errors import ErrorCode
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups import (
     GroupConfig,
     GroupCoordinator,
@@ -17,20 +17,23 @@ from barnabas.groups import (
     JoinRequest,
     JoinResult,
     LeavingMember,
-    Reply,
     StoredGroup,
     SyncRequest,
     SyncResult,
 )
 from barnabas.groups.memory import GroupMemory
+from barnabas.groups.records import Change
+from barnabas.state_machine import Effects, Reply
 
 GROUP = "clicks-readers"
+ALL = 1_000_000
+"""More groups than there are."""
 
 
 class Scene:
-    """Plays the members of one group. Waiters are numbers; `joined` and `synced` are what they were answered.
+    """Plays the members of one group. Waiters are numbers; `joined` and `synced` return the results of waiters.
 
-    What is to be stored is stored at once, in `log`; or, while `disk_is_slow`, when `store` is called.
+    Records come into `log` at once; or, while `disk_is_slow`, when `store` is called.
     """
 
     def __init__(self, memory: GroupMemory | None = None, **config: int) -> None:
@@ -44,24 +47,31 @@ class Scene:
         self.log: dict[str, StoredGroup | None] = {}
         self.answers: dict[int, JoinResult | SyncResult] = {}
 
-    def deliver(self, replies: list[Reply]) -> None:
+    def perform(self, effects: Effects[Change]) -> None:
+        self.deliver(effects.replies)
+        for write in effects.appends:
+            assert isinstance(write, GroupWrite)
+            self.writes.append(write)
+        if not self.disk_is_slow:
+            self.store()
+
+    def deliver(self, replies: Sequence[Reply]) -> None:
         for waiter, result in replies:
             assert waiter not in self.answers, f"waiter {waiter} was answered twice"
             self.answers[waiter] = result
-        self.writes += self.coordinator.take_writes()
-        if not self.disk_is_slow:
-            self.store()
 
     def store(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """Let the disk store all that waits, or refuse it."""
         while self.writes:
             write = self.writes.popleft()
-            if not error:
+            if error:
+                self.perform(self.coordinator.failed(self.now, write, ApiError(error)))
+            else:
                 self.log[write.group.group_id] = write.stored
-            self.deliver(self.coordinator.stored(self.now, write, error))
+                self.perform(self.coordinator.appended(self.now, write))
 
     def restart(self) -> None:
-        """Coordinate anew, with what is stored; nobody is answered who waits."""
+        """Begin another coordinator with what is stored; those that wait get no answer."""
         self.coordinator = self.new_coordinator()
         self.writes.clear()
         for group_id, stored in self.log.items():
@@ -94,7 +104,7 @@ class Scene:
             require_member_id=require_member_id,
             supports_skip_assignment=supports_skip_assignment,
         )
-        self.deliver(self.coordinator.join(self.now, waiter, group_id, request))
+        self.perform(self.coordinator.join(self.now, waiter, group_id, request))
         return waiter
 
     def sync(
@@ -115,7 +125,7 @@ class Scene:
             protocol_type=protocol_type,
             protocol_name=protocol_name,
         )
-        self.deliver(self.coordinator.sync(self.now, waiter, GROUP, request))
+        self.perform(self.coordinator.sync(self.now, waiter, GROUP, request))
         return waiter
 
     def heartbeat(self, member_id: str, generation: int | None = None, instance: str | None = None) -> ErrorCode:
@@ -127,8 +137,8 @@ class Scene:
 
     def leave(self, *members: str | LeavingMember) -> list[ErrorCode]:
         leaving = [LeavingMember(each) if isinstance(each, str) else each for each in members]
-        result, replies = self.coordinator.leave(self.now, GROUP, leaving)
-        self.deliver(replies)
+        result, effects = self.coordinator.leave(self.now, GROUP, leaving)
+        self.perform(effects)
         return [each.error for each in result.members] or [result.error]
 
     def advance(self, seconds: float) -> None:
@@ -136,7 +146,7 @@ class Scene:
         until = self.now + seconds
         while (deadline := self.coordinator.next_deadline()) is not None and deadline <= until:
             self.now = max(self.now, deadline)
-            self.deliver(self.coordinator.tick(self.now))
+            self.perform(self.coordinator.tick(self.now, ALL))
         self.now = until
 
     def joined(self, waiter: int) -> JoinResult:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from barnabas.errors import ErrorCode
 from barnabas.groups import GroupState
-
-GROUP = "clicks-readers"
+from barnabas.state_machine import Effects
+from tests.unit.groups.conftest import ALL, GROUP
 
 
 def test_groups_do_not_know_each_other(scene):
@@ -24,19 +24,19 @@ def test_next_deadline_is_the_earliest_of_all_groups(scene):
 
 def test_nothing_is_waited_for_without_groups(scene):
     assert scene.coordinator.next_deadline() is None
-    assert scene.coordinator.tick(100.0) == []
+    assert scene.coordinator.tick(100.0, ALL) == Effects([], [])
 
 
 def test_tick_before_a_deadline_does_nothing(scene):
     leader, _ = scene.make_stable(2)
     scene.join(leader)
-    assert scene.coordinator.tick(0.001) == []
+    assert scene.coordinator.tick(0.001, ALL) == Effects([], [])
 
 
 def test_late_tick_does_all_that_became_due(scene):
     leader, _ = scene.make_stable(2)
     waiting = scene.join(leader)
-    scene.deliver(scene.coordinator.tick(1_000.0))
+    scene.perform(scene.coordinator.tick(1_000.0, ALL))
     assert scene.joined(waiting).error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
     deadline = scene.coordinator.next_deadline()
     assert deadline is not None
@@ -56,7 +56,7 @@ def test_empty_group_is_described_until_it_is_forgotten(scene):
     assert (description.state, description.protocol_type) == (GroupState.EMPTY, "consumer")
     scene.advance(60)
     assert scene.coordinator.next_deadline() is None
-    assert scene.coordinator.forget_if_unused(GROUP)
+    assert scene.coordinator.forget_if_unused(GROUP)[0]
     assert scene.coordinator.describe(GROUP) is None
 
 
@@ -76,8 +76,8 @@ def test_a_group_whose_first_join_is_refused_is_not_kept(scene):
 
 def test_group_with_members_is_not_forgotten(scene):
     scene.make_stable(1)
-    assert not scene.coordinator.forget_if_unused(GROUP)
-    assert not scene.coordinator.forget_if_unused("never heard of")
+    assert not scene.coordinator.forget_if_unused(GROUP)[0]
+    assert not scene.coordinator.forget_if_unused("never heard of")[0]
     assert scene.coordinator.group_ids() == [GROUP]
 
 
@@ -99,8 +99,8 @@ def test_description_of_a_rebalancing_group_shows_no_protocol(scene):
 
 def test_only_a_group_without_members_is_deleted(scene):
     members = scene.make_stable(2)
-    assert scene.coordinator.delete(GROUP) is ErrorCode.NON_EMPTY_GROUP
+    assert scene.coordinator.delete(GROUP)[0] is ErrorCode.NON_EMPTY_GROUP
     scene.leave(*members)
-    assert scene.coordinator.delete(GROUP) is ErrorCode.NONE
-    assert scene.coordinator.delete(GROUP) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert scene.coordinator.delete(GROUP)[0] is ErrorCode.NONE
+    assert scene.coordinator.delete(GROUP)[0] is ErrorCode.GROUP_ID_NOT_FOUND
     assert scene.joined(scene.join()).generation == 1

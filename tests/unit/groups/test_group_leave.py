@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from barnabas.errors import ErrorCode
 from barnabas.groups import GroupState, LeavingMember
+from barnabas.state_machine import Effects
 
 
 def test_member_that_leaves_triggers_a_rebalance(scene):
@@ -53,8 +54,8 @@ def test_leave_from_unknown_group_names_each_member(scene):
 
 
 def test_leave_without_group_id_is_refused(scene):
-    result, replies = scene.coordinator.leave(0.0, "", [LeavingMember("a")])
-    assert (result.error, result.members, replies) == (ErrorCode.INVALID_GROUP_ID, (), [])
+    result, effects = scene.coordinator.leave(0.0, "", [LeavingMember("a")])
+    assert (result.error, result.members, effects) == (ErrorCode.INVALID_GROUP_ID, (), Effects())
 
 
 def test_id_that_was_given_out_may_leave_without_a_rebalance(scene):

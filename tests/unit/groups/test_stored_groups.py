@@ -141,8 +141,9 @@ def test_empty_group_is_stored_with_its_generation(scene):
 
 def test_deleted_group_is_gone_with_another_coordinator(scene):
     scene.leave(*scene.make_stable(1))
-    assert scene.coordinator.delete(GROUP) is ErrorCode.NONE
-    scene.deliver([])
+    error, effects = scene.coordinator.delete(GROUP)
+    assert error is ErrorCode.NONE
+    scene.perform(effects)
     assert scene.log[GROUP] is None
     scene.restart()
     assert scene.coordinator.group_ids() == []

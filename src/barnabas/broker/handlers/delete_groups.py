@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
@@ -13,7 +13,7 @@ from barnabas.protocol.messages.delete_groups import DeletableGroupResult, Delet
 
 @serves(DeleteGroupsRequest)
 async def delete_groups(
-    groups: GroupShell, offsets: OffsetStore, turns: Turns, request: DeleteGroupsRequest, call: Call
+    groups: GroupService, offsets: OffsetStore, turns: Turns, request: DeleteGroupsRequest, call: Call
 ) -> DeleteGroupsResponse:
     """Forget each group that may be forgotten."""
     results = []
@@ -23,7 +23,7 @@ async def delete_groups(
     return DeleteGroupsResponse(results=results)
 
 
-async def _delete(groups: GroupShell, offsets: OffsetStore, name: str) -> ErrorCode:
+async def _delete(groups: GroupService, offsets: OffsetStore, name: str) -> ErrorCode:
     error = groups.delete(name)
     if error not in {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND}:
         return error

@@ -6,7 +6,7 @@ Clients that ask which operations they may use are told all of them: there is no
 
 from __future__ import annotations
 
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.operations import ON_GROUPS
 from barnabas.broker.pipeline.call import Call
@@ -27,7 +27,7 @@ FIRST_VERSION_WITH_NOT_FOUND = 6
 
 @serves(DescribeGroupsRequest, ends_with_client=True)
 async def describe_groups(
-    groups: GroupShell, offsets: OffsetStore, turns: Turns, request: DescribeGroupsRequest, call: Call
+    groups: GroupService, offsets: OffsetStore, turns: Turns, request: DescribeGroupsRequest, call: Call
 ) -> DescribeGroupsResponse:
     """Describe each group asked for."""
     described = []
@@ -43,7 +43,7 @@ async def describe_groups(
     return DescribeGroupsResponse(groups=described)
 
 
-def _describe(groups: GroupShell, name: str, has_offsets: bool, version: int) -> DescribedGroup:
+def _describe(groups: GroupService, name: str, has_offsets: bool, version: int) -> DescribedGroup:
     group = groups.describe(name)
     if group is None and has_offsets:
         return _without_members(name, GroupState.EMPTY.value, ErrorCode.NONE)

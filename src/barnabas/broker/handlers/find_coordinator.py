@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 
 from barnabas.broker.addresses import address_of
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.identity import Identity
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, is_pause_due
@@ -39,24 +39,24 @@ NO_TRANSACTIONS = "this broker does not serve transactions; no permission is mis
 
 @serves(FindCoordinatorRequest, ends_with_client=True)
 def find_coordinator(
-    groups: GroupShell, identity: Identity, turns: Turns, request: FindCoordinatorRequest, call: Call
+    groups: GroupService, identity: Identity, turns: Turns, request: FindCoordinatorRequest, call: Call
 ) -> Steps[FindCoordinatorResponse | Reply]:
     """Tell which broker coordinates."""
-    if request.key_type == GROUP_KEY and not groups.has_place:
+    if request.key_type == GROUP_KEY and not groups.has_topic:
         return LaterReply(_prepare_and_find(groups, identity, turns, request, call))
     return (yield from _find(groups, identity, request, call))
 
 
 async def _prepare_and_find(
-    groups: GroupShell, identity: Identity, turns: Turns, request: FindCoordinatorRequest, call: Call
+    groups: GroupService, identity: Identity, turns: Turns, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse:
     with contextlib.suppress(ApiError):  # then there is no coordinator, and the answer says so
-        await groups.prepare()
+        await groups.ensure_topic()
     return await turns.finish(_find(groups, identity, request, call))
 
 
 def _find(
-    groups: GroupShell, identity: Identity, request: FindCoordinatorRequest, call: Call
+    groups: GroupService, identity: Identity, request: FindCoordinatorRequest, call: Call
 ) -> Steps[FindCoordinatorResponse]:
     if call.version >= FIRST_VERSION_WITH_SEVERAL_KEYS:
         coordinators = []
@@ -85,7 +85,7 @@ def _refusal(key_type: int, version: int) -> tuple[ErrorCode, str]:
     return ErrorCode.INVALID_REQUEST, f"there is no key type {key_type}"
 
 
-def _coordinator(groups: GroupShell, identity: Identity, key: str, key_type: int, call: Call) -> Coordinator:
+def _coordinator(groups: GroupService, identity: Identity, key: str, key_type: int, call: Call) -> Coordinator:
     if key_type != GROUP_KEY:
         code, message = _refusal(key_type, call.version)
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)

@@ -3,14 +3,14 @@ one."""
 
 from __future__ import annotations
 
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 @serves(HeartbeatRequest, ends_with_client=True)
-def heartbeat(groups: GroupShell, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
+def heartbeat(groups: GroupService, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
     """Note that a member is alive."""
     error = groups.heartbeat(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
     return HeartbeatResponse(error_code=error)

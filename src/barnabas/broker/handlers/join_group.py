@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import LaterReply, Reply
 from barnabas.broker.pipeline.served_api import serves
@@ -38,7 +38,7 @@ GROUP_DATA_BYTES_MAX = 16 * 1024 * 1024
     entries_max=PROTOCOLS_MAX,
     bytes_max=GROUP_DATA_BYTES_MAX,
 )
-def join_group(groups: GroupShell, request: JoinGroupRequest, call: Call) -> Reply:
+def join_group(groups: GroupService, request: JoinGroupRequest, call: Call) -> Reply:
     """Join a group, and wait until its next generation is complete."""
     join = JoinRequest(
         session_timeout_ms=request.session_timeout_ms,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.groups.requests import LeavingMember
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 @serves(LeaveGroupRequest, entries_max=MEMBERS_MAX)
-def leave_group(groups: GroupShell, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
+def leave_group(groups: GroupService, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
     """Take members out of their group."""
     if call.version < FIRST_VERSION_WITH_SEVERAL_MEMBERS:
         result = groups.leave(request.group_id, [LeavingMember(request.member_id)])

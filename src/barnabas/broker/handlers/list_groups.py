@@ -1,25 +1,26 @@
 """ListGroups, versions 0 to 5: the groups that have members, and those that have offsets alone.
 
-All of them are of the type "classic": the next-generation protocol (KIP-848) and share groups are not served.
+All of them are of the type "classic": consumer groups (KIP-848) and share groups are not served.
 """
 
 from __future__ import annotations
 
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, ErrorCode
-from barnabas.groups.results import GroupState
+from barnabas.groups.results import GroupKind, GroupState
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-CLASSIC = "classic"
+CLASSIC = GroupKind.CLASSIC.value
+"""The type of a group that has offsets alone."""
 
 
 @serves(ListGroupsRequest, ends_with_client=True)
 async def list_groups(
-    groups: GroupShell, offsets: OffsetStore, turns: Turns, request: ListGroupsRequest, call: Call
+    groups: GroupService, offsets: OffsetStore, turns: Turns, request: ListGroupsRequest, call: Call
 ) -> ListGroupsResponse:
     """List all groups, or those in the states and of the types asked for."""
     wanted = {state.lower() for state in request.states_filter}
@@ -41,9 +42,9 @@ async def list_groups(
     )
 
 
-def _listed(groups: GroupShell, name: str) -> ListedGroup:
+def _listed(groups: GroupService, name: str) -> ListedGroup:
     group = groups.describe(name)
     if group is None:
         return ListedGroup(group_id=name, protocol_type="", group_state=GroupState.EMPTY.value, group_type=CLASSIC)
     protocol_type, state = group.protocol_type, group.state.value
-    return ListedGroup(group_id=name, protocol_type=protocol_type, group_state=state, group_type=CLASSIC)
+    return ListedGroup(group_id=name, protocol_type=protocol_type, group_state=state, group_type=group.kind.value)

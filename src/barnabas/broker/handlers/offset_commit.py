@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from barnabas.broker.commit_templates import PARTITIONS_MAX, CommitTemplates, RepeatedCommit
 from barnabas.broker.error_codes import error_code
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, StepsReply, is_pause_due
@@ -47,7 +47,7 @@ Stored: TypeAlias = "tuple[Iterable[TopicPartition], asyncio.Future[set[TopicPar
 @serves(OffsetCommitRequest)
 def offset_commit(
     topics: Topics,
-    groups: GroupShell,
+    groups: GroupService,
     offsets: OffsetStore,
     settings: DynamicSettings,
     turns: Turns,
@@ -61,16 +61,16 @@ def offset_commit(
             return Reply(answer)
         request = request.in_full()
     steps = _commit(topics, groups, offsets, settings, turns, commit_templates, request, call)
-    if not groups.has_place:
+    if not groups.has_topic:
         return LaterReply(_prepare_and_finish(groups, turns, steps))
     return StepsReply(steps)
 
 
 async def _prepare_and_finish(
-    groups: GroupShell, turns: Turns, steps: Steps[OffsetCommitResponse | Reply]
+    groups: GroupService, turns: Turns, steps: Steps[OffsetCommitResponse | Reply]
 ) -> OffsetCommitResponse:
     with contextlib.suppress(ApiError):  # then nobody coordinates the group, and the answer says so
-        await groups.prepare()
+        await groups.ensure_topic()
     response = await turns.finish(steps)
     if isinstance(response, OffsetCommitResponse):
         return response
@@ -81,7 +81,7 @@ async def _prepare_and_finish(
 
 def _commit(
     topics: Topics,
-    groups: GroupShell,
+    groups: GroupService,
     offsets: OffsetStore,
     settings: DynamicSettings,
     turns: Turns,
@@ -121,7 +121,7 @@ def _commit(
     return (yield from responding)
 
 
-def _refusal(groups: GroupShell, request: OffsetCommitRequest, call: Call) -> ErrorCode:
+def _refusal(groups: GroupService, request: OffsetCommitRequest, call: Call) -> ErrorCode:
     """Return why the group lets this member commit nothing now, or NONE."""
     generation = request.generation_id_or_member_epoch
     refused = groups.check_commit(request.group_id, request.member_id, request.group_instance_id, generation)

@@ -7,7 +7,7 @@ cannot be understood.
 
 from __future__ import annotations
 
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
@@ -28,7 +28,7 @@ ENTRIES_MAX = 20_000
 
 @serves(OffsetDeleteRequest, entries_max=ENTRIES_MAX)
 async def offset_delete(
-    topics: Topics, groups: GroupShell, offsets: OffsetStore, request: OffsetDeleteRequest, call: Call
+    topics: Topics, groups: GroupService, offsets: OffsetStore, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse:
     """Forget the offsets that may be forgotten and tell about the others."""
     if error := groups.error_of(request.group_id):

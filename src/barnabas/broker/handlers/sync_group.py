@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from barnabas.broker.group_shell import GroupShell
+from barnabas.broker.group_service import GroupService
 from barnabas.broker.handlers.join_group import GROUP_DATA_BYTES_MAX
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import LaterReply, Reply
@@ -18,7 +18,7 @@ from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 
 
 @serves(SyncGroupRequest, ends_with_client=True, burst_prone=True, bytes_max=GROUP_DATA_BYTES_MAX)
-def sync_group(groups: GroupShell, request: SyncGroupRequest, call: Call) -> Reply:
+def sync_group(groups: GroupService, request: SyncGroupRequest, call: Call) -> Reply:
     """Wait for this member's assignment."""
     sync = SyncRequest(
         member_id=request.member_id,

@@ -1,7 +1,7 @@
 """How a handler says which API it serves: once, where it is written; ApiVersions and the pipeline follow from it.
 
     @serves(HeartbeatRequest)
-    def heartbeat(groups: GroupShell, request: HeartbeatRequest, call: Call) -> HeartbeatResponse: ...
+    def heartbeat(groups: GroupService, request: HeartbeatRequest, call: Call) -> HeartbeatResponse: ...
 
 Before request and call stand the parts of the broker that the handler works with, each under its name in
 `barnabas.broker.parts`. The handler gets them once, when the broker starts (`ServedApi.bind`).

@@ -1,0 +1,296 @@
+"""The groups that this broker coordinates: requests of members and administrators, on the coordinator runtime.
+
+`barnabas.groups` makes all decisions. A group belongs to a partition of `__consumer_offsets`, and the leader of that
+partition coordinates the group (`barnabas.broker.coordinators`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from barnabas.broker.coordinators.led_replica import InternalTopic
+from barnabas.broker.coordinators.runtime import CoordinatorConfig, CoordinatorRuntime
+from barnabas.broker.coordinators.shard import CoordinatorShard
+from barnabas.broker.group_topics import GroupTopics
+from barnabas.broker.internal_topics import CONSUMER_OFFSETS
+from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.groups.classic_group import GroupConfig
+from barnabas.groups.coordinator import GroupCoordinator
+from barnabas.groups.memory import GroupMemory
+from barnabas.groups.records import Change, decode_change, encode_change_at
+from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
+from barnabas.groups.results import GroupDescription, JoinResult, LeaveResult, SyncResult
+from barnabas.state_machine import RecordCodec, Reply
+
+if TYPE_CHECKING:
+    from barnabas.broker.picture import Picture
+    from barnabas.broker.settings.static import BrokerConfig
+    from barnabas.broker.topics import Topics
+    from barnabas.broker.turns import Turns
+    from barnabas.clock import Clock
+
+GroupShard: TypeAlias = CoordinatorShard[GroupCoordinator, Change]
+"""The groups of one partition, and their offsets."""
+
+GROUP_RECORDS: RecordCodec[Change] = RecordCodec(encode_change_at, decode_change)
+
+GROUP_ID_BYTES_MAX = 2**15 - 1
+"""The longest name of a group that fits its records."""
+
+MEMORY_PARTS = 4
+"""The members of all groups may hold as much as the requests under way divided by this."""
+
+REFUSAL_LOGGED_S = 10.0
+"""The shortest time between two log lines about members that are refused for their size."""
+
+log = logging.getLogger(__name__)
+
+
+class GroupService:
+    """Every group that this broker coordinates. Used from the event loop's thread only."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        topics: Topics,
+        turns: Turns,
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+    ) -> None:
+        limits = GroupConfig(
+            session_timeout_ms_min=config.group_min_session_timeout_ms,
+            session_timeout_ms_max=config.group_max_session_timeout_ms,
+            members_max=config.group_max_size,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        )
+        self.memory = GroupMemory(config.queued_max_request_bytes // MEMORY_PARTS, self._log_refusal)
+        self.metadata = GroupTopics(topics)
+        self._refusal_logged_s = float("-inf")
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._topics = topics
+        self._turns = turns
+
+        def leader_of(topic: Any, number: int) -> int:
+            return topics.picture.leader_of(topic.partitions[number])
+
+        self.runtime = CoordinatorRuntime[GroupCoordinator, Change](
+            InternalTopic(
+                CONSUMER_OFFSETS,
+                functools.partial(topics.get, CONSUMER_OFFSETS),
+                functools.partial(topics.create_with_defaults, CONSUMER_OFFSETS),
+                leader_of,
+            ),
+            lambda: GroupCoordinator(limits, lambda: str(new_id()), self.memory, lambda: self.metadata),
+            GROUP_RECORDS,
+            CoordinatorConfig(config.offsets_commit_timeout_ms / 1000, config.offsets_load_buffer_size),
+            clock,
+            turns,
+            self._deliver,
+        )
+
+    # -- the coordinator of a group ------------------------------------------------------------------------
+
+    @property
+    def has_topic(self) -> bool:
+        """Whether groups have their topic."""
+        return self.runtime.has_topic
+
+    async def ensure_topic(self) -> None:
+        """Make the topic of the groups if there is none.
+
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE: it could not be made.
+        """
+        await self.runtime.ensure_topic()
+
+    def find(self, group_id: str) -> GroupShard:
+        """Return the shard of a group.
+
+        :raises ApiError: INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+        """
+        found = self._find(group_id)
+        if isinstance(found, ErrorCode):
+            raise ApiError(found, f"group {group_id!r} is not served by this broker now")
+        return found
+
+    def coordinates(self, group_id: str) -> bool:
+        """Whether this broker coordinates the group, perhaps once it is loaded."""
+        return self.runtime.coordinates(group_id)
+
+    @property
+    def picture(self) -> Picture:
+        """What is known of the cluster."""
+        return self._topics.picture
+
+    def coordinator_of(self, group_id: str) -> int:
+        """Return the broker that coordinates a group, perhaps once it is loaded there; -1 where none does now."""
+        return self.runtime.coordinator_of(group_id)
+
+    def loaded_shards(self) -> list[GroupShard]:
+        """Return all shards of this broker.
+
+        :raises ApiError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: not all are served.
+        """
+        return self.runtime.all_shards()
+
+    def served_shards(self) -> list[GroupShard]:
+        """Return the shards that are served now."""
+        return self.runtime.served_shards()
+
+    def _find(self, group_id: str) -> GroupShard | ErrorCode:
+        if len(group_id) > GROUP_ID_BYTES_MAX // 4 and len(group_id.encode()) > GROUP_ID_BYTES_MAX:
+            self.runtime.follow_topic()
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE if self.runtime.is_closed else ErrorCode.INVALID_GROUP_ID
+        return self.runtime.find(group_id)
+
+    # -- requests of members -------------------------------------------------------------------------------
+
+    def join(self, group_id: str, request: JoinRequest) -> Awaitable[JoinResult]:
+        """Join, and wait until the generation is complete."""
+        waiter: asyncio.Future[JoinResult] = self._loop.create_future()
+        shard = self._find(group_id)
+        if isinstance(shard, ErrorCode):
+            if shard is ErrorCode.NOT_COORDINATOR and not self.has_topic and group_id:
+                return self._join_later(group_id, request)
+            waiter.set_result(JoinResult(shard, request.member_id))
+        else:
+            shard.perform(shard.machine.join(self._clock.monotonic(), waiter, group_id, request))
+        return waiter
+
+    async def _join_later(self, group_id: str, request: JoinRequest) -> JoinResult:
+        try:
+            await self.ensure_topic()
+        except ApiError as error:
+            return JoinResult(error.code, request.member_id)
+        if not self.has_topic:
+            return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
+        await self._turns.pause(is_short=True)  # a crowd may have waited
+        return await self.join(group_id, request)
+
+    def sync(self, group_id: str, request: SyncRequest) -> asyncio.Future[SyncResult]:
+        """Wait for the leader's assignment, and until it is stored."""
+        waiter: asyncio.Future[SyncResult] = self._loop.create_future()
+        shard = self._find(group_id)
+        if isinstance(shard, ErrorCode):
+            waiter.set_result(SyncResult(shard))
+        else:
+            shard.perform(shard.machine.sync(self._clock.monotonic(), waiter, group_id, request))
+        return waiter
+
+    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
+        """Note that a member is alive."""
+        shard = self._find(group_id)
+        if isinstance(shard, ErrorCode):
+            # While its group is being loaded, a member has no reason to do anything but to go on, as in Kafka.
+            return ErrorCode.NONE if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else shard
+        machine = shard.machine
+        error = machine.heartbeat(self._clock.monotonic(), group_id, member_id, group_instance_id, generation)
+        shard.arm(machine.next_deadline())
+        return error
+
+    def leave(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveResult:
+        """Take members out of a group."""
+        shard = self._find(group_id)
+        if isinstance(shard, ErrorCode):
+            return LeaveResult(shard)
+        result, effects = shard.machine.leave(self._clock.monotonic(), group_id, members)
+        shard.perform(effects)
+        return result
+
+    def check_commit(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
+        """Return whether this member may commit offsets for the group now."""
+        found = self.find_for_commit(group_id, member_id, group_instance_id, generation)
+        return found if isinstance(found, ErrorCode) else ErrorCode.NONE
+
+    def find_for_commit(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation: int
+    ) -> GroupShard | ErrorCode:
+        """Return the shard of a group for which this member may commit offsets now, or why it may not."""
+        shard = self._find(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        machine = shard.machine
+        error = machine.check_commit(self._clock.monotonic(), group_id, member_id, group_instance_id, generation)
+        shard.arm(machine.next_deadline())
+        return error or shard
+
+    # -- administration ------------------------------------------------------------------------------------
+
+    def error_of(self, group_id: str) -> ErrorCode:
+        """Return why nothing is known of a group now, or NONE. Before the topic exists, no group does."""
+        found = self._find(group_id)
+        if isinstance(found, CoordinatorShard) or (not self.has_topic and not self.runtime.is_closed):
+            return ErrorCode.NONE
+        return found
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """Return the group as administrators see it; None if it has no members and had none."""
+        shard = self._find(group_id)
+        return None if isinstance(shard, ErrorCode) else shard.machine.describe(group_id)
+
+    def subscriptions(self, group_id: str) -> list[list[bytes]]:
+        """Return for each member of a group the metadata of its last join, also while the group rebalances."""
+        shard = self._find(group_id)
+        return [] if isinstance(shard, ErrorCode) else shard.machine.subscriptions(group_id)
+
+    def group_ids(self) -> list[str]:
+        """Return the ids of the groups that have members, or had some."""
+        return [group_id for shard in self.runtime.shards for group_id in shard.machine.group_ids()]
+
+    def delete(self, group_id: str) -> ErrorCode:
+        """Forget a group without members."""
+        shard = self._find(group_id)
+        if isinstance(shard, ErrorCode):
+            return ErrorCode.GROUP_ID_NOT_FOUND if not self.has_topic and not self.runtime.is_closed else shard
+        error, effects = shard.machine.delete(group_id)
+        shard.perform(effects)
+        return error
+
+    def forget_if_unused(self, shard: GroupShard, group_id: str) -> bool:
+        """Forget a group that has no offsets, if it has no members either; return whether it is gone."""
+        is_gone, effects = shard.machine.forget_if_unused(group_id)
+        shard.perform(effects)
+        return is_gone
+
+    # -- leadership ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to load groups, and to serve them. Before that, clients get COORDINATOR_LOAD_IN_PROGRESS."""
+        self.runtime.start()
+
+    async def wait_until_loaded(self) -> None:
+        """Return when nothing is being loaded."""
+        await self.runtime.wait_until_loaded()
+
+    def close(self) -> None:
+        """Answer everyone who waits."""
+        self.runtime.close()
+
+    def follow_topic(self) -> None:
+        """Take over the partitions that this broker leads now."""
+        self.runtime.follow_topic()
+
+    # -- replies -------------------------------------------------------------------------------------------
+
+    def _deliver(self, reply: Reply) -> None:
+        waiter, result = reply
+        # The waiter of a connection that is gone was cancelled with it.
+        if waiter.done():
+            return
+        if isinstance(result, JoinResult | SyncResult):
+            self._turns.wake(waiter, result)
+        elif isinstance(result, BarnabasError):
+            waiter.set_exception(result)
+        else:
+            waiter.set_result(result)
+
+    def _log_refusal(self, reason: str) -> None:
+        now = self._clock.monotonic()
+        if now - self._refusal_logged_s >= REFUSAL_LOGGED_S:
+            self._refusal_logged_s = now
+            log.warning("%s", reason)

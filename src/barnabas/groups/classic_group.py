@@ -1,0 +1,627 @@
+"""The state machine of a classic group: members join a generation, its leader assigns partitions to all of them.
+
+Pure: no I/O, no clock. Each call takes `now` (monotonic seconds) and returns the replies that it made due; a
+join or sync that must wait leaves its `waiter`, any token of the caller's, and comes back in a later `Reply`.
+
+A group has records appended (`take_writes`) and learns the outcome (`stored`): a generation with its assignment before
+any member gets it, a static member's new id before that member is answered, and that the group has become empty.
+`restore` makes a group from its last record.
+
+Invariants:
+- each waiter is answered exactly once, also when its member leaves, expires, is replaced or asks again;
+- generations only grow, and one is made each time that a rebalance ends;
+- in STABLE every member has an assignment (perhaps empty), and nobody waits for one;
+- what members know of their generation is stored;
+- after `tick(now)`, `next_deadline()` is later than `now`.
+
+The rules are those of Apache Kafka's coordinator for classic groups; KIP-62 (rebalance timeout), KIP-134
+(initial rebalance delay), KIP-345 (static members), KIP-389 (maximum size), KIP-394 (member id required),
+KIP-814 (a static leader that comes back). Two things differ: a waiter that is superseded by the same member's
+next request is answered with REBALANCE_IN_PROGRESS, and one whose member is removed with UNKNOWN_MEMBER_ID,
+where Kafka in some cases never answers. And what members hand in is bounded (`barnabas.groups.memory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.errors import ErrorCode
+from barnabas.groups.group import NEVER, GroupWrite
+from barnabas.groups.member import Member
+from barnabas.groups.memory import GroupMemory
+from barnabas.groups.requests import MEMBER_BYTES, UNKNOWN_MEMBER, JoinRequest, LeavingMember, SyncRequest
+from barnabas.groups.results import (
+    GroupDescription,
+    GroupKind,
+    GroupState,
+    JoinResult,
+    LeaveResult,
+    LeftMember,
+    SyncResult,
+)
+from barnabas.groups.roster import Roster
+from barnabas.groups.stored import StoredGroup
+from barnabas.groups.subscriptions import has_same_topics
+from barnabas.state_machine import Reply
+
+_SYNC_TIMEOUT_MS_MIN = 1_000
+"""The least time between a JoinGroup response and the SyncGroup request. Some clients send a rebalance timeout of 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """The limits that hold for every group, with Kafka's defaults (`group.*` in Kafka's broker settings)."""
+
+    session_timeout_ms_min: int = 6_000
+    session_timeout_ms_max: int = 1_800_000
+    members_max: int = 2**31 - 1
+    initial_rebalance_delay_ms: int = 3_000
+    new_member_join_timeout_ms: int = 300_000
+
+
+class ClassicGroup:
+    """One group (`barnabas.groups.group.Group`). `new_member_id` makes a unique id from a prefix; it is the only source
+    of randomness.
+
+    :param memory: counts what all groups hold. The caller adds what this group holds (`size_bytes`).
+    """
+
+    kind = GroupKind.CLASSIC
+
+    def __init__(
+        self,
+        group_id: str,
+        config: GroupConfig,
+        new_member_id: Callable[[str], str],
+        memory: GroupMemory | None = None,
+    ) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.generation = 0
+        self.protocol_name: str | None = None
+        self.roster = Roster()
+        self._config = config
+        self._new_member_id = new_member_id
+        self._memory = memory or GroupMemory()
+        self._pending_bytes = 0
+        self._pending: dict[str, float] = {}  # ids given out that have yet to join, with their deadlines
+        self._pending_sync: set[str] = set()
+        self._join_deadline = NEVER
+        self._sync_deadline = NEVER
+        self._is_initial_round = False
+        self._initial_wait_left_ms = 0
+        self._member_added_in_initial_wait = False
+        self._earliest = NEVER
+        self._replies: list[Reply] = []
+        self._writes: list[GroupWrite] = []
+        self._assigning: GroupWrite | None = None  # holds the assignment of the generation that is being completed
+        self._unstored: dict[GroupWrite, tuple[Any, JoinResult]] = {}  # joins that are answered when it is stored
+
+    # -- what lasts ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def restore(
+        cls,
+        now: float,
+        group_id: str,
+        stored: StoredGroup,
+        config: GroupConfig,
+        new_member_id: Callable[[str], str],
+        memory: GroupMemory | None = None,
+    ) -> ClassicGroup:
+        """Make a group from its record. The sessions of its members begin again."""
+        group = cls(group_id, config, new_member_id, memory)
+        group.generation, group.protocol_name = stored.generation, stored.protocol_name
+        group.roster.protocol_type = stored.protocol_type
+        for each in stored.members:
+            member = Member.restore(each, stored.protocol_name or "")
+            group.roster.add(member, stored.protocol_type)
+            group._extend_session(now, member)
+        if stored.members:
+            group.roster.leader_id = stored.leader_id
+            group.state = GroupState.STABLE
+        return group
+
+    def take_writes(self) -> list[GroupWrite]:
+        writes, self._writes = self._writes, []
+        return writes
+
+    def stored(self, now: float, write: GroupWrite, error: ErrorCode) -> list[Reply]:
+        waiting = self._unstored.pop(write, None)
+        if waiting is not None:
+            waiter, joined = waiting
+            self._reply(waiter, JoinResult(error, joined.member_id) if error else joined)
+        if write is self._assigning:
+            self._assigning = None
+            if self.state is GroupState.COMPLETING_REBALANCE:
+                self._complete_sync(now, error)
+        return self._drain()
+
+    def _store(self) -> GroupWrite:
+        members = tuple(member.stored(self.protocol_name) for member in self.roster)
+        leader_id = self.roster.leader_id
+        stored = StoredGroup(self.roster.protocol_type, self.generation, self.protocol_name, leader_id, members)
+        write = GroupWrite(self, stored)
+        self._writes.append(write)
+        return write
+
+    # -- what members ask ----------------------------------------------------------------------------------
+
+    def join(self, now: float, waiter: Any, request: JoinRequest) -> list[Reply]:
+        """Take a member into the next generation; the answer comes when that generation is made."""
+        error = self._join_error(request)
+        if error:
+            member_id = UNKNOWN_MEMBER if error is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
+            self._reply(waiter, JoinResult(error, member_id))
+            if error is ErrorCode.GROUP_MAX_SIZE_REACHED and request.member_id:
+                self._forget(request.member_id)
+                self._maybe_complete_join(now)
+        elif request.member_id == UNKNOWN_MEMBER:
+            self._join_new(now, waiter, request)
+        elif request.member_id in self._pending:
+            self._admit(now, waiter, request.member_id, request)
+        else:
+            self._rejoin(now, waiter, self.roster[request.member_id], request)
+        return self._drain()
+
+    def sync(self, now: float, waiter: Any, request: SyncRequest) -> list[Reply]:
+        """Tell a member its assignment, at once or when the leader has handed it in."""
+        error = self._sync_error(request)
+        if error:
+            self._reply(waiter, SyncResult(error))
+            return self._drain()
+        member = self.roster[request.member_id]
+        self._note_synced(member)
+        if self.state is GroupState.STABLE:
+            self._reply(waiter, self._assignment_of(member))
+            self._extend_session(now, member)
+            return self._drain()
+        self._answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.sync_waiter = waiter
+        if member.member_id == self.roster.leader_id and self._assigning is None:
+            self._assign(now, request)
+        return self._drain()
+
+    def _assign(self, now: float, request: SyncRequest) -> None:
+        """Take what the leader has assigned, and have it stored; if it is too much, the members have to agree anew."""
+        more_bytes = sum(
+            len(request.assignments.get(each.member_id, b"")) - len(each.assignment) for each in self.roster
+        )
+        if self._memory.refusal(self.group_id, self.size_bytes, more_bytes):
+            self._complete_sync(now, ErrorCode.UNKNOWN_SERVER_ERROR)  # as where it is too large for a record
+            return
+        self.roster.assign(request.assignments)
+        self._assigning = self._store()
+
+    def heartbeat(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
+        """Note that a member lives; REBALANCE_IN_PROGRESS tells it to join the next generation."""
+        error = self._member_error(member_id, group_instance_id, generation)
+        if error:
+            return error
+        self._extend_session(now, self.roster[member_id])
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def leave(self, now: float, members: Sequence[LeavingMember]) -> tuple[LeaveResult, list[Reply]]:
+        """Take members out, each on its own terms, then rebalance once among those who stay."""
+        if self.state is GroupState.DEAD:
+            return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE), []
+        size_before = len(self.roster)
+        left = tuple(LeftMember(each.member_id, each.group_instance_id, self._leave_one(each)) for each in members)
+        self._after_removal(now, size_before)
+        return LeaveResult(ErrorCode.NONE, left), self._drain()
+
+    def check_commit(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
+        """Check that a member may commit offsets, and extend its session if so.
+
+        Without a generation (below 0), offsets may be committed only while the group has no members.
+        """
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        error = self._member_error(member_id, group_instance_id, generation)
+        if error:
+            return error
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        self._extend_session(now, self.roster[member_id])
+        return ErrorCode.NONE
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float:
+        return self._earliest
+
+    def tick(self, now: float) -> list[Reply]:
+        """Remove members whose sessions have expired, and end waits whose deadline has passed."""
+        if now < self._earliest:
+            return []
+        self._expire_members(now)
+        if self._join_deadline <= now:
+            self._end_join_wait(now)
+        if self._sync_deadline <= now:
+            self._expire_pending_syncs(now)
+        self._earliest = min(
+            min(self._pending.values(), default=NEVER),
+            min((member.session_deadline for member in self.roster), default=NEVER),
+            self._join_deadline,
+            self._sync_deadline,
+        )
+        return self._drain()
+
+    # -- the group as a whole ------------------------------------------------------------------------------
+
+    @property
+    def size_bytes(self) -> int:
+        """What the group holds for its members, and for the ids that it gave out."""
+        return self.roster.size_bytes + self._pending_bytes
+
+    @property
+    def is_forgettable(self) -> bool:
+        return self.state is GroupState.EMPTY and not self._pending
+
+    @property
+    def was_stored(self) -> bool:
+        return self.generation > 0
+
+    def kill(self, error: ErrorCode) -> list[Reply]:
+        for member in self.roster:
+            self._answer_join(member, JoinResult(error, member.member_id))
+            self._answer_sync(member, SyncResult(error))
+        for waiter, joined in self._unstored.values():
+            self._reply(waiter, JoinResult(error, joined.member_id))
+        self._unstored.clear()
+        self._assigning = None
+        self.state = GroupState.DEAD
+        self._pending.clear()
+        self._pending_bytes = 0
+        self._join_deadline = self._sync_deadline = self._earliest = NEVER
+        return self._drain()
+
+    def describe(self) -> GroupDescription:
+        name = self.protocol_name if self.state is GroupState.STABLE else None
+        members = tuple(member.description(name) for member in self.roster)
+        return GroupDescription(
+            self.group_id, self.kind, self.state, self.generation, self.roster.protocol_type, name or "", members
+        )
+
+    def subscriptions(self) -> list[list[bytes]]:
+        """Return of each member the metadata of its last join.
+
+        Members of a generation have one metadata, of the protocol that the generation has selected, as in Kafka. While
+        the group rebalances, a member may have joined with other protocols, and all of its metadata counts.
+        """
+        if self.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
+            return [[member.metadata(self.protocol_name)] for member in self.roster]
+        return [[metadata for _, metadata in member.protocols] for member in self.roster]
+
+    # -- joining -------------------------------------------------------------------------------------------
+
+    def _join_error(self, request: JoinRequest) -> ErrorCode:
+        return self._membership_error(request) or self._memory_error(request)
+
+    def _memory_error(self, request: JoinRequest) -> ErrorCode:
+        """Return why there is no memory for what the member hands in, or NONE."""
+        member_id = request.member_id
+        if member_id == UNKNOWN_MEMBER and request.group_instance_id is not None:
+            member_id = self.roster.static_member_id(request.group_instance_id) or member_id
+        member = self.roster.get(member_id)
+        more_bytes = request.size_bytes - (0 if member is None else member.request_bytes)
+        return self._memory.refusal(self.group_id, self.size_bytes, more_bytes)
+
+    def _membership_error(self, request: JoinRequest) -> ErrorCode:
+        member_id = request.member_id
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self._has_room_for(member_id):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if not self.roster.supports(request.protocol_type, [name for name, _ in request.protocols]):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if member_id == UNKNOWN_MEMBER:
+            return ErrorCode.NONE
+        if member_id in self._pending:
+            # Ids are given out in advance to dynamic members only, so an instance id does not belong here.
+            return ErrorCode.NONE if request.group_instance_id is None else ErrorCode.UNKNOWN_MEMBER_ID
+        return self.roster.check(member_id, request.group_instance_id)
+
+    def _has_room_for(self, member_id: str) -> bool:
+        if self.state is GroupState.EMPTY:
+            return True
+        if self.state is GroupState.PREPARING_REBALANCE:
+            # Members that wait are counted, not those of the last generation: the last to rejoin are refused.
+            member = self.roster.get(member_id)
+            is_waiting = member is not None and member.is_awaiting_join
+            return is_waiting or self.roster.count_awaiting_join() < self._config.members_max
+        return member_id in self.roster or len(self.roster) < self._config.members_max
+
+    def _join_new(self, now: float, waiter: Any, request: JoinRequest) -> None:
+        instance_id = request.group_instance_id
+        member_id = self._new_member_id(request.client_id if instance_id is None else instance_id)
+        if instance_id is not None:
+            replaced = self.roster.static_member_id(instance_id)
+            if replaced is None:
+                self._admit(now, waiter, member_id, request)
+            else:
+                self._replace_static(now, waiter, replaced, member_id, request)
+        elif request.require_member_id:
+            self._pending[member_id] = self._deadline(now, request.session_timeout_ms)
+            self._pending_bytes += MEMBER_BYTES + len(member_id)
+            self._reply(waiter, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        else:
+            self._admit(now, waiter, member_id, request)
+
+    def _admit(self, now: float, waiter: Any, member_id: str, request: JoinRequest) -> None:
+        self._end_pending(member_id)
+        member = Member(member_id, request)
+        member.join_waiter = waiter
+        # It has no heartbeats yet, and a lost connection is not seen while its join is parked: without this
+        # limit a client that retries would leave a crowd of dead members behind.
+        member.session_deadline = self._deadline(now, self._config.new_member_join_timeout_ms)
+        self.roster.add(member, request.protocol_type)
+        self._member_added_in_initial_wait = self._is_initial_round
+        self._rebalance(now)
+
+    def _rejoin(self, now: float, waiter: Any, member: Member, request: JoinRequest) -> None:
+        is_unchanged = member.protocols == request.protocols
+        is_leader = member.member_id == self.roster.leader_id
+        repeats_join = self.state is GroupState.COMPLETING_REBALANCE and is_unchanged
+        # A leader that joins a stable group wants a new assignment: topics may have got more partitions.
+        follows_on = self.state is GroupState.STABLE and is_unchanged and not is_leader
+        if repeats_join or follows_on:
+            self._reply(waiter, self._joined(member))
+            self._extend_session(now, member)
+            return
+        self.roster.update(member, request)
+        self._answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        member.join_waiter = waiter
+        self._rebalance(now)
+
+    def _replace_static(self, now: float, waiter: Any, old_id: str, new_id: str, request: JoinRequest) -> None:
+        """A static member was started again: its old id is fenced, and the new one takes its place."""
+        old_leader = self.roster.leader_id
+        old = self.roster[old_id]
+        self._answer_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
+        self._answer_sync(old, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        member = self.roster.rename_static(old_id, new_id)
+        subscription = member.metadata(self.protocol_name)
+        if old_id in self._pending_sync:
+            self._pending_sync.remove(old_id)
+            self._pending_sync.add(new_id)
+        self.roster.update(member, request)
+        self._extend_session(now, member)
+        keeps_protocol = self.state is GroupState.STABLE and self.roster.select_protocol() == self.protocol_name
+        # A leader assigns partitions by subscriptions, so another subscription needs another assignment. Kafka keeps
+        # the old assignment (KAFKA-12759).
+        if keeps_protocol and has_same_topics(subscription, member.metadata(self.protocol_name)):
+            joined = self._rejoined_static(member, old_leader, request.supports_skip_assignment)
+            self._unstored[self._store()] = waiter, joined
+            return
+        member.join_waiter = waiter
+        self._rebalance(now)
+
+    def _rejoined_static(self, member: Member, old_leader: str | None, can_skip: bool) -> JoinResult:
+        """Go on without a rebalance. A leader that cannot skip the assignment must not think that it leads."""
+        is_leader = member.member_id == self.roster.leader_id
+        if can_skip:
+            return self._joined(member, skip_assignment=is_leader)
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.roster.protocol_type,
+            self.protocol_name,
+            old_leader or "",
+        )
+
+    def _joined(self, member: Member, skip_assignment: bool = False) -> JoinResult:
+        is_leader = member.member_id == self.roster.leader_id
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.roster.protocol_type,
+            self.protocol_name,
+            self.roster.leader_id or "",
+            tuple(each.joined(self.protocol_name) for each in self.roster) if is_leader else (),
+            skip_assignment,
+        )
+
+    # -- rebalancing ---------------------------------------------------------------------------------------
+
+    def _rebalance(self, now: float) -> None:
+        """Start a rebalance, or see whether the one under way can end."""
+        if self.state is GroupState.PREPARING_REBALANCE:
+            self._maybe_complete_join(now)
+            return
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            self.roster.assign({})
+            self._answer_all_syncs(now, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._pending_sync.clear()
+        self._sync_deadline = NEVER
+        self._assigning = None
+        is_initial = self.state is GroupState.EMPTY
+        self.state = GroupState.PREPARING_REBALANCE
+        if is_initial and self._config.initial_rebalance_delay_ms > 0:
+            self._begin_initial_wait(now)
+        elif self._have_all_joined():
+            self._complete_join(now)
+        else:
+            self._join_deadline = self._deadline(now, self.roster.rebalance_timeout_ms)
+
+    def _begin_initial_wait(self, now: float) -> None:
+        """Wait for more members, so that a group that starts up does not rebalance for each of them."""
+        delay_ms = self._config.initial_rebalance_delay_ms
+        self._is_initial_round = True
+        self._member_added_in_initial_wait = False
+        self._initial_wait_left_ms = max(self.roster.rebalance_timeout_ms - delay_ms, 0)
+        self._join_deadline = self._deadline(now, delay_ms)
+
+    def _end_join_wait(self, now: float) -> None:
+        delay_ms = min(self._config.initial_rebalance_delay_ms, self._initial_wait_left_ms)
+        if self._is_initial_round and self._member_added_in_initial_wait and delay_ms > 0:
+            self._member_added_in_initial_wait = False
+            self._initial_wait_left_ms -= delay_ms
+            self._join_deadline = self._deadline(now, delay_ms)
+        else:
+            self._complete_join(now)
+
+    def _have_all_joined(self) -> bool:
+        return not self._pending and all(member.is_awaiting_join for member in self.roster)
+
+    def _maybe_complete_join(self, now: float) -> None:
+        is_preparing = self.state is GroupState.PREPARING_REBALANCE
+        if is_preparing and not self._is_initial_round and self._have_all_joined():
+            self._complete_join(now)
+
+    def _complete_join(self, now: float) -> None:
+        """Make the next generation out of those who joined, and of static members who may come back."""
+        self._is_initial_round = False
+        self._join_deadline = NEVER
+        for member in list(self.roster):
+            if not member.is_awaiting_join and not member.is_static:
+                self._forget(member.member_id)
+        if len(self.roster) and not self.roster.elect_joined_leader():
+            # Only static members that do not answer: wait until one does, or until their sessions end.
+            self._join_deadline = self._deadline(now, max(self.roster.rebalance_timeout_ms, _SYNC_TIMEOUT_MS_MIN))
+            return
+        self.generation += 1
+        if not len(self.roster):
+            self.protocol_name = None
+            self.state = GroupState.EMPTY
+            self._store()
+            return
+        self.protocol_name = self.roster.select_protocol()
+        self.state = GroupState.COMPLETING_REBALANCE
+        self._pending_sync = {member.member_id for member in self.roster}
+        self._sync_deadline = self._deadline(now, max(self.roster.rebalance_timeout_ms, _SYNC_TIMEOUT_MS_MIN))
+        for member in self.roster:
+            self._answer_join(member, self._joined(member))
+            self._extend_session(now, member)
+            member.is_new = False
+
+    # -- leaving and expiring ------------------------------------------------------------------------------
+
+    def _leave_one(self, leaving: LeavingMember) -> ErrorCode:
+        member_id, instance_id = leaving.member_id, leaving.group_instance_id
+        if member_id == UNKNOWN_MEMBER and instance_id is not None:
+            member_id = self.roster.static_member_id(instance_id) or UNKNOWN_MEMBER
+        if member_id not in self._pending:
+            error = self.roster.check(member_id, instance_id)
+            if error:
+                return error
+        self._forget(member_id)
+        return ErrorCode.NONE
+
+    def _forget(self, member_id: str) -> None:
+        """Remove a member, or an id that was given out, and answer the request that waits for it."""
+        self._end_pending(member_id)
+        self._pending_sync.discard(member_id)
+        if member_id in self.roster:
+            member = self.roster.remove(member_id)
+            self._answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
+            self._answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+
+    def _end_pending(self, member_id: str) -> None:
+        if self._pending.pop(member_id, None) is not None:
+            self._pending_bytes -= MEMBER_BYTES + len(member_id)
+
+    def _after_removal(self, now: float, size_before: int) -> None:
+        """Rebalance if there are fewer members than before; else a rebalance may have been waiting for an id."""
+        if len(self.roster) < size_before:
+            self._rebalance(now)
+        else:
+            self._maybe_complete_join(now)
+
+    def _expire_members(self, now: float) -> None:
+        """Remove members whose sessions have expired."""
+        size_before = len(self.roster)
+        expired = [member_id for member_id, deadline in self._pending.items() if deadline <= now]
+        for member in self.roster:
+            if member.session_deadline <= now and member.shows_life:
+                self._extend_session(now, member)
+            elif member.session_deadline <= now:
+                expired.append(member.member_id)
+        for member_id in expired:
+            self._forget(member_id)
+        self._after_removal(now, size_before)
+
+    def _expire_pending_syncs(self, now: float) -> None:
+        """Remove those who joined the generation and never asked for their assignment."""
+        self._sync_deadline = NEVER
+        for member_id in list(self._pending_sync):
+            self._forget(member_id)
+        self._rebalance(now)
+
+    # -- assignments ---------------------------------------------------------------------------------------
+
+    def _sync_error(self, request: SyncRequest) -> ErrorCode:
+        error = self._member_error(request.member_id, request.group_instance_id, request.generation)
+        if error:
+            return error
+        if request.protocol_type not in (None, self.roster.protocol_type):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if request.protocol_name not in (None, self.protocol_name):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _note_synced(self, member: Member) -> None:
+        self._pending_sync.discard(member.member_id)
+        if not self._pending_sync:
+            self._sync_deadline = NEVER
+
+    def _complete_sync(self, now: float, error: ErrorCode) -> None:
+        """Tell every member its assignment, now that it is stored; if it is not, they have to agree anew."""
+        self._answer_all_syncs(now, error)
+        if error:
+            self._rebalance(now)
+        else:
+            self.state = GroupState.STABLE
+
+    def _assignment_of(self, member: Member) -> SyncResult:
+        return SyncResult(ErrorCode.NONE, self.roster.protocol_type, self.protocol_name, member.assignment)
+
+    def _answer_all_syncs(self, now: float, error: ErrorCode) -> None:
+        for member in self.roster:
+            if member.sync_waiter is not None:
+                self._answer_sync(member, SyncResult(error) if error else self._assignment_of(member))
+                self._extend_session(now, member)
+
+    # -- checks, deadlines and replies ---------------------------------------------------------------------
+
+    def _member_error(self, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = self.roster.check(member_id, group_instance_id)
+        if error:
+            return error
+        return ErrorCode.NONE if generation == self.generation else ErrorCode.ILLEGAL_GENERATION
+
+    def _extend_session(self, now: float, member: Member) -> None:
+        member.session_deadline = self._deadline(now, member.session_timeout_ms)
+
+    def _deadline(self, now: float, delay_ms: int) -> float:
+        """Return the time `delay_ms` from now, and make sure that `tick` is called by then."""
+        deadline = now + max(delay_ms, 1) / 1000
+        self._earliest = min(self._earliest, deadline)
+        return deadline
+
+    def _answer_join(self, member: Member, result: JoinResult) -> None:
+        if member.join_waiter is not None:
+            self._reply(member.join_waiter, result)
+            member.join_waiter = None
+
+    def _answer_sync(self, member: Member, result: SyncResult) -> None:
+        if member.sync_waiter is not None:
+            self._reply(member.sync_waiter, result)
+            member.sync_waiter = None
+
+    def _reply(self, waiter: Any, result: JoinResult | SyncResult) -> None:
+        self._replies.append(Reply(waiter, result))
+
+    def _drain(self) -> list[Reply]:
+        replies, self._replies = self._replies, []
+        return replies

@@ -1,0 +1,89 @@
+"""What a coordinator has after it has applied the records of its partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.groups import Committed, GroupConfig, GroupCoordinator, StoredGroup
+from barnabas.groups.offsets import GroupOffsets
+from barnabas.groups.records import Change, GroupRecord, OffsetRecord
+from barnabas.groups.topic_metadata import TopicSnapshot
+from barnabas.model import TopicPartition
+from barnabas.state_machine import Effects
+from tests.searches import examples
+from tests.steps import at_once
+
+FIRST, SECOND = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+CLICKS = TopicSnapshot("clicks", b"0123456789abcdef", (FIRST, SECOND))
+
+
+class OneTopic:
+    def topic(self, name: str) -> TopicSnapshot | None:
+        return CLICKS if name == "clicks" else None
+
+    def has_topic_id(self, topic_id: bytes) -> bool:
+        return topic_id == CLICKS.id
+
+
+def loaded(*records: Change, now_ms: int | None = None) -> GroupCoordinator:
+    coordinator = GroupCoordinator(GroupConfig(), lambda: "1", None, OneTopic)
+    for record in records:
+        coordinator.apply(record)
+    at_once(coordinator.loaded(100.0, now_ms))
+    return coordinator
+
+
+def test_groups_are_there_until_their_tombstone() -> None:
+    stored = StoredGroup("consumer", 3)
+    coordinator = loaded(*(GroupRecord(name, stored) for name in "ab"), GroupRecord("a", None))
+    assert coordinator.group_ids() == ["b"]
+    described = coordinator.describe("b")
+    assert described
+    assert described.generation == 3
+
+
+def test_a_group_was_empty_for_as_long_as_its_record_says() -> None:
+    record = GroupRecord("a", StoredGroup("consumer", 3, since_ms=1_000))
+    assert loaded(record, now_ms=61_000).empty_for_s(110.0, "a") == 70.0
+    assert loaded(record, now_ms=None).empty_for_s(110.0, "a") == 10.0
+
+
+def test_loaded_offsets_share_the_objects_of_their_topic() -> None:
+    record = OffsetRecord("g", TopicPartition("clicks", 1), Committed(5, topic_id=bytes(bytearray(CLICKS.id))))
+    [(where, committed)] = loaded(record).offsets.of("g").items()
+    assert where is SECOND
+    assert committed.topic_id is CLICKS.id
+
+
+def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_forgotten_again() -> None:
+    coordinator = loaded()
+    records: list[Change] = [OffsetRecord("g", FIRST, Committed(5, topic_id=b"the one before"))]
+    effects = coordinator.forget("waiter", "g", records)
+    coordinator.apply(records[0])
+    (reply,), (tombstones,) = coordinator.appended(0.0, effects.appends[0])
+    assert reply == ("waiter", {FIRST})
+    assert tombstones.records == [OffsetRecord("g", FIRST, None)]
+    assert coordinator.unsettled_offsets() == {("g", FIRST)}
+    assert coordinator.appended(0.0, tombstones) == Effects()
+    assert coordinator.unsettled_offsets() == set()
+
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from("gh"), st.sampled_from([FIRST, SECOND]), st.none() | st.integers(0, 9)), max_size=30
+)
+
+
+@settings(max_examples=examples(50))
+@given(CHANGES)
+def test_loading_gives_what_was_applied(changes: Sequence[tuple[str, TopicPartition, int | None]]) -> None:
+    applied = GroupOffsets()
+    records: list[Change] = []
+    for group_id, where, offset in changes:
+        committed = None if offset is None else Committed(offset)
+        applied.apply(group_id, where, committed)
+        records.append(OffsetRecord(group_id, where, committed))
+    offsets = loaded(*records).offsets
+    assert {name: dict(offsets.of(name)) for name in offsets} == {name: dict(applied.of(name)) for name in applied}
