@@ -1,4 +1,4 @@
-"""Reads what an audit needs: the monitoring events of topics, and what logs hold. Writes events of loads."""
+"""Reads monitoring events from the topic `_audit`, counts the records of logs, and writes the events of loads."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from barnabas.records import read_records
 log = logging.getLogger(__name__)
 
 WRITING_S = 30.0
-"""How long events may take to be acknowledged."""
+"""Time limit for the acknowledgement of events."""
 
 
 def topic_ranges(admin: Admin, topic: str, since_ms: int | None = None) -> dict[TopicPartition, tuple[int, int]]:
-    """Return where each partition of a topic begins and ends now.
+    """Return the first offset and the end offset of each partition of a topic.
 
-    :param since_ms: begin at the first record that is not earlier.
+    :param since_ms: begin at the first record with this timestamp or a later one.
     :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION ...
     """
     partitions = [TopicPartition(topic, each.partition) for each in admin.describe_topics([topic])[0].partitions]
@@ -42,9 +42,9 @@ def topic_ranges(admin: Admin, topic: str, since_ms: int | None = None) -> dict[
 
 
 def read_events(bootstrap: Bootstrap, admin: Admin, topic: str, since_ms: int | None = None) -> list[MonitoringEvent]:
-    """Return all monitoring events of a topic; none where nobody has told any. What is no event is logged.
+    """Return all monitoring events of a topic. A warning counts records of `_audit` that are no events.
 
-    :param since_ms: only of windows that do not begin earlier.
+    :param since_ms: leave out windows that begin earlier.
     """
     return read_events_of(bootstrap, admin, [topic], since_ms)[topic]
 
@@ -68,7 +68,7 @@ def read_events_of(
             if event.topic in events and (since_ms is None or event.window_ms >= since_ms):
                 events[event.topic].append(event)
     if refused:
-        log.warning("%s holds %d records that are no monitoring events", AUDIT_TOPIC, refused)
+        log.warning("topic %s has %d records that are no monitoring events; the audit skips them", AUDIT_TOPIC, refused)
     return events
 
 
@@ -88,25 +88,25 @@ def count_stored(
     log_begins: Mapping[TopicPartition, int] | None = None,
     on_stretch: OnStretch | None = None,
 ) -> StoredLog:
-    """Count what the partitions of a topic hold between two offsets, with a look at each record.
+    """Count the records of ranges of partitions of a topic, each by its own timestamp.
 
     :param since_ms: leave out earlier windows; the ranges begin with the first record that is not earlier.
-    :param log_begins: where the partitions themselves begin: what was before that is gone. None: with the ranges,
-        unless `since_ms` chose these.
-    :param on_stretch: called with whose records were read, the offset of the first, and how many are in which window;
-        not of windows that are left out.
+    :param log_begins: the log start offsets: earlier records are gone. None: the begins of the ranges, unless
+        `since_ms` is given.
+    :param on_stretch: called with producer, first offset, and number and window of consecutive records; not for windows
+        that are left out.
     :raises NotAuditableError: the log was compacted.
-    :raises ApiError: it cannot be read.
+    :raises ApiError: the log cannot be read.
     """
     return LogCounter(bootstrap, width_ms, since_ms, on_stretch).count(ranges, on_progress, log_begins)
 
 
 class EventWriter:
-    """Writes monitoring events of places that are no producers, as of a load. Not thread-safe.
+    """Writes monitoring events that come from no client, as those of a load. Not thread-safe.
 
-    An event is acknowledged by all replicas when `write` returns. The topic of the events is made where there is none.
+    All in-sync replicas have an event when `write` returns. The constructor creates a missing topic.
 
-    :raises ApiError: the topic cannot be made.
+    :raises ApiError: the topic cannot be created.
     """
 
     def __init__(self, bootstrap: Bootstrap) -> None:
@@ -118,7 +118,7 @@ class EventWriter:
     def write(self, events: Iterable[MonitoringEvent]) -> None:
         """Write events.
 
-        :raises BarnabasError: they were not acknowledged, or not within `WRITING_S`; some may be there.
+        :raises BarnabasError: some events were not acknowledged within `WRITING_S`; they may be in the log.
         """
         sent = [
             self._producer.send(AUDIT_TOPIC, event.to_json(), key=event.key, timestamp_ms=max(event.window_ms, 0))
@@ -129,7 +129,7 @@ class EventWriter:
             delivery.result(WRITING_S)
 
     def close(self) -> None:
-        """End the connection. May be called again."""
+        """Close the connection. May be called again."""
         self._producer.close()
 
     def __enter__(self) -> Self:

@@ -1,9 +1,8 @@
-"""Counts what the log of a topic holds, and goes on where it ended when it is asked again.
+"""Counts the records of a topic's log; a later count goes on where the one before ended.
 
-To go on is right only where the log has just grown: the last batch that was counted must still be there, as it was. A
-log is a sequence that is written once, so that what stands before it is the same, too (as in Raft's log matching: that
-batch has its leader's epoch and a checksum). Otherwise, after a leader that was chosen uncleanly, or when retention has
-taken something, all is counted anew.
+This is right only if the log has just grown: the last counted batch must be the same. It has its leader's epoch and a
+checksum, so all batches before it are the same too, as in Raft's log matching. After an unclean leader election, or
+when retention has deleted records, the count begins again.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from barnabas.model import TopicPartition
 from barnabas.records.header import BatchHeader
 
 OnProgress = Callable[[int], object]
-"""Called with how many more records were looked at."""
+"""Called with each number of counted records."""
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
-"""Where partitions begin and end."""
+"""First offset and end offset of partitions."""
 
 
 class LogChangedError(BarnabasError):
-    """What was counted of a log is not what it holds now; it has to be counted from its beginning."""
+    """The counted part of a log has changed; count it from the beginning."""
 
 
 class _Counted(NamedTuple):
-    """What was counted of a partition.
+    """The counted part of a partition.
 
-    :param is_cut: whether something was before its begin, and is gone.
+    :param is_cut: whether records before the begin are gone.
     :param last: the last batch.
     """
 
@@ -51,8 +50,8 @@ class LogCounter:
     """Counts the partitions of one topic.
 
     :param since_ms: leave out earlier windows; the ranges begin with the first record that is not earlier.
-    :param on_stretch: called with whose records were read, the offset of the first, and how many are in which window;
-        not of windows that are left out.
+    :param on_stretch: called with producer, first offset, and number and window of consecutive records; not for windows
+        that are left out.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class LogCounter:
         self._stored = StoredLog(width_ms, on_stretch)
         self._counted: dict[TopicPartition, _Counted] = {}
         self.believed: set[int] = set()
-        """The producers of whom batches were counted by what their headers say."""
+        """Producers with batches that were counted by their headers."""
 
     def count(
         self,
@@ -79,14 +78,14 @@ class LogCounter:
         log_begins: Mapping[TopicPartition, int] | None = None,
         believed: Collection[int] = (),
     ) -> StoredLog:
-        """Count what the partitions hold between two offsets, or what of that was not counted yet.
+        """Count the records of ranges that were not counted yet.
 
-        :param log_begins: where the partitions themselves begin: what was before that is gone. None: with the ranges,
-            unless `since_ms` chose these.
-        :param believed: producers whose batches' headers are believed, see `barnabas.audit.likely_windows`.
-        :raises LogChangedError: what was counted before is not there any more.
+        :param log_begins: the log start offsets: earlier records are gone. None: the begins of the ranges, unless
+            `since_ms` is given.
+        :param believed: producers whose batches are counted by headers, see `barnabas.audit.likely_windows`.
+        :raises LogChangedError: the counted part has changed.
         :raises NotAuditableError: the log was compacted.
-        :raises ApiError: it cannot be read.
+        :raises ApiError: the log cannot be read.
         """
         for where, (begin, end) in ranges.items():
             is_cut = begin > 0 and (self._since_ms is None if log_begins is None else begin <= log_begins[where])
@@ -136,22 +135,22 @@ class LogCounter:
 
 
 class LogMemory:
-    """What audits of a topic that follow on each other remember of its log, so that each reads only what is new."""
+    """The counts of a log between audits of its topic: each audit reads only new records."""
 
     def __init__(self) -> None:
         self._counter: LogCounter | None = None
         self._seen: SeenStretches | None = None
-        """What was shown of the log; None: nobody wanted to see it."""
+        """The stretches that `on_stretch` got; None: there was no `on_stretch`."""
         self._of: tuple[str, int, int | None] | None = None
         self._is_exact = False
 
     @property
     def is_likely(self) -> bool:
-        """Whether something was counted by what headers say, and may have to be looked at."""
+        """Return whether batches were counted by their headers."""
         return self._counter is not None and bool(self._counter.believed)
 
     def look_at_records(self) -> None:
-        """Forget what is only likely, and believe no header from now on."""
+        """Forget counts by headers, and read every record from now on."""
         self._counter, self._is_exact = None, True
 
     def count(
@@ -167,10 +166,10 @@ class LogMemory:
         log_begins: Mapping[TopicPartition, int],
         on_stretch: OnStretch | None,
     ) -> StoredLog:
-        """Count what the log holds; see `LogCounter.count`.
+        """Count the records of the log; see `LogCounter.count`.
 
-        :param told: what was told of the topic.
-        :param on_stretch: is shown the whole log each time, what was read before from memory.
+        :param told: the reported counts of the topic.
+        :param on_stretch: gets the whole log each time, earlier stretches from memory.
         """
         believed = frozenset[int]() if self._is_exact else believable(told)
         known = (topic_id, width_ms, since_ms)
@@ -195,7 +194,7 @@ class LogMemory:
         believed: frozenset[int],
         on_stretch: OnStretch | None,
     ) -> StoredLog | None:
-        """Count what is new, and show all; None where that cannot be, and nothing was shown."""
+        """Count new records, and show all stretches; return None, without a call of `on_stretch`, if that fails."""
         counter, seen = self._counter, self._seen
         if counter is None or not counter.believed <= believed:
             return None
@@ -206,12 +205,12 @@ class LogMemory:
         if on_stretch is not None:
             if seen is None or not seen.is_whole:
                 return None
-            seen.show(on_stretch)  # only now: what is shown twice is called doubled
+            seen.show(on_stretch)  # only now: a stretch that comes twice counts as doubled
         return stored
 
 
 def _since(since_ms: int, on_stretch: OnStretch) -> OnStretch:
-    """Leave out earlier windows, whose records may be anywhere in a log: event times need not grow with offsets."""
+    """Return `on_stretch` without earlier windows, whose records may be anywhere in a log."""
 
     def of_later_windows(producer: Producer, offset: int, stretch: Stretch) -> None:
         if stretch.window_ms >= since_ms:

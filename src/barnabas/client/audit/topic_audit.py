@@ -1,4 +1,4 @@
-"""One audit of a topic, from what is told to the balance; with a table, if somebody who knows tables looks at it."""
+"""The audit of one topic: compares reported counts with the log, and the log with a table and a group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class TableSide(Protocol):
-    """A table as it was when this was made."""
+    """A snapshot of a table."""
 
     def read(
         self,
@@ -36,17 +36,17 @@ class TableSide(Protocol):
         *,
         since_ms: int | None = None,
     ) -> LoadedTable:
-        """Return what the table holds, to be compared with the log while that is read.
+        """Return the rows of the table, for the comparison with the log.
 
-        :param events: of the topic.
-        :param ranges: where the log's partitions begin and end.
-        :param since_ms: leave out earlier windows; it is the beginning of one.
+        :param events: the monitoring events of the topic.
+        :param ranges: first offset and end offset of each partition.
+        :param since_ms: leave out earlier windows; the begin of a window.
         """
         ...
 
 
 Progress = Callable[[int], AbstractContextManager[OnProgress]]
-"""Called with how many records there are; hands out what is called with how many more were looked at."""
+"""Called with the number of records; returns a context with a function to call with each number of counted records."""
 
 
 def _not_shown(_total: int) -> AbstractContextManager[OnProgress]:
@@ -65,18 +65,18 @@ def audit_topic(
     progress: Progress = _not_shown,
     memory: LogMemory | None = None,
 ) -> Balance:
-    """Compare what was produced to a topic with its log, and the log with a table.
+    """Compare the reported counts of a topic with its log, and the log with a table.
 
-    Batches of audited producers are first counted by what their headers say. Where something is wrong by that, all is
-    compared once more, with a look at the records.
+    The first pass counts batches of audited producers by their headers. If it finds a difference, a second pass reads
+    every record.
 
-    :param since_ms: leave out windows that begin before the one that has this time.
-    :param source: brokers of the cluster that the topic is mirrored from: what was produced there is compared, too.
-    :param group: what its members were handed is compared with the log.
-    :param table_side: called with the topic's id, returns the table's side.
-    :param memory: of the audits before this one, which is also for the next one.
-    :raises NotAuditableError: the log was compacted, or the table is of another topic.
-    :raises ApiError: there is no such topic, or it cannot be read.
+    :param since_ms: leave out windows that begin before the window of this time.
+    :param source: brokers of the cluster that the topic is mirrored from; the counts reported there are compared, too.
+    :param group: compare the records that its members got with the log.
+    :param table_side: called with the topic's id; returns the table.
+    :param memory: counts of earlier audits; takes the counts of this one.
+    :raises NotAuditableError: the log was compacted, or the table belongs to another topic.
+    :raises ApiError: the topic does not exist, or cannot be read.
     """
     memory = LogMemory() if memory is None else memory
     asked = _Asked(bootstrap, admin, topic, since_ms, table_side, source, group, progress)
@@ -88,7 +88,7 @@ def audit_topic(
 
 
 class _Asked(NamedTuple):
-    """What `audit_topic` was called with."""
+    """The arguments of `audit_topic`."""
 
     bootstrap: Bootstrap
     admin: Admin
@@ -102,8 +102,8 @@ class _Asked(NamedTuple):
 
 def _compare(asked: _Asked, memory: LogMemory) -> Balance:
     bootstrap, admin, topic, since_ms, table_side, source, group, progress = asked
-    # What is committed first, for it was told before. What is told, then the table, then the log: each has what those
-    # before it have. What is acknowledged meanwhile is in the log, and open until it is told.
+    # Order: committed offsets, reported counts, table, log. Each has all records that the ones before it have. Records
+    # that are acknowledged meanwhile are in the log, and open until a producer reports them.
     committed = {} if group is None else _committed(admin, group, topic)
     events = read_events(bootstrap, admin, topic)
     source_side = None if source is None else _source_side(source, source_topic_of(events) or topic)
@@ -147,7 +147,7 @@ def _committed(admin: Admin, group: str, topic: str) -> dict[int, int]:
 
 
 def _all_of(checks: list[OnStretch]) -> OnStretch | None:
-    """Return what calls all of these; None where there is none."""
+    """Return one function that calls all checks; None: there are no checks."""
     if len(checks) <= 1:
         return checks[0] if checks else None
 
