@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import News
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.clock import ManualClock
 from barnabas.coordination import registry
 from barnabas.coordination.embedded import EmbeddedTree
@@ -45,7 +47,7 @@ DAMAGES = ["removed", "emptied", "zeroed", "cut", "swapped", "older"]
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[tuple[Topics, LogManager]]:
+def started(folder: Path) -> Iterator[tuple[HostedTopics, TopicAdmin, LogManager]]:
     """Use a data folder as a broker does."""
     with closing(EmbeddedTree(folder / "tree.sqlite")) as tree:
         registry.prepare(tree, "castle")
@@ -55,16 +57,18 @@ def started(folder: Path) -> Iterator[tuple[Topics, LogManager]]:
             async def in_tree_thread(function: Callable[..., Any], *arguments: Any) -> Any:
                 return function(*arguments)
 
-            topics = Topics(CONFIG, tree, logs, in_tree_thread, OpenFiles(10_000, 100))  # type: ignore[arg-type]
+            run: Any = in_tree_thread
+            topics, files = HostedTopics(CONFIG, tree, logs, run), OpenFiles(10_000, 100)
+            admin = TopicAdmin(CONFIG.broker_id, topics, tree, run, files, Chance(), lambda _count: None)
             me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
             news = News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(tree)))
             asyncio.run(topics.load(news))
-            yield topics, logs
+            yield topics, admin, logs
         finally:
             logs.abandon()
 
 
-def append(topics: Topics, where: TopicPartition, first: int, last: int) -> None:
+def append(topics: HostedTopics, where: TopicPartition, first: int, last: int) -> None:
     for number in range(first, last, 2):
         builder = BatchBuilder()
         builder.append_many(1_000 + number, [f"<{where}:{number + index}>".encode() for index in range(2)])
@@ -80,10 +84,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     now, before = folder / "now", folder / "before"
     now.mkdir()
     for half in (0, 1):
-        with started(now) as (topics, logs):
+        with started(now) as (topics, admin, logs):
             if not half:
-                asyncio.run(topics.create("clicks", 2, SETTINGS))
-                asyncio.run(topics.create("other", 1, SETTINGS))
+                asyncio.run(admin.create("clicks", 2, SETTINGS))
+                asyncio.run(admin.create("other", 1, SETTINGS))
             for where in (DAMAGED, BESIDE, OTHER):
                 append(topics, where, half * RECORDS // 2, (half + 1) * RECORDS // 2)
             if not half:
@@ -155,7 +159,7 @@ def check_start(folder: Path, name: Path, make_batch: MakeBatch, read_all: ReadA
     values, names = values_in(folder), {path.relative_to(folder) for path in folder.rglob("*")}
     # What all logs depend on. The broker does not start, says why, and touches nothing.
     may_refuse = name.name in {"meta.properties", "tree.sqlite"}
-    with suppress(BarnabasError) if may_refuse else nullcontext(), started(folder) as (topics, logs):
+    with suppress(BarnabasError) if may_refuse else nullcontext(), started(folder) as (topics, admin, logs):
         opened = logs.all()
         for where in (BESIDE, OTHER):
             check_served(opened[where], read_all)
@@ -164,7 +168,7 @@ def check_start(folder: Path, name: Path, make_batch: MakeBatch, read_all: ReadA
         else:
             # The tree knows nothing of the folders: they are in the way, and stay.
             with pytest.raises(BarnabasError):
-                asyncio.run(topics.create("clicks", 2, {}))
+                asyncio.run(admin.create("clicks", 2, {}))
     lost = values - values_in(folder)
     # A batch that was cut in two is no batch.
     assert len(lost) <= 2, (name, lost)
@@ -178,7 +182,7 @@ def check_served(log: Log, read_all: ReadAll) -> None:
     assert log.log_end_offset >= RECORDS // 2
 
 
-def check_no_offset_is_used_twice(topics: Topics, make_batch: MakeBatch) -> None:
+def check_no_offset_is_used_twice(topics: HostedTopics, make_batch: MakeBatch) -> None:
     partition = topics.partition(*DAMAGED)
     try:
         info = partition.log.append(make_batch([b"new"]), partition.leader_epoch)

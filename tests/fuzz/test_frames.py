@@ -58,12 +58,12 @@ async def fuzz(broker: Broker, outcomes: Counter[str]) -> None:
     try:
         requests = broker.requests
         messages = RandomMessages(SEED)
-        await broker.topics.create("t", 2, {})
+        await broker.topic_admin.create("t", 2, {})
         for number in range(0, FRAMES, TOGETHER):
             await answer(requests, [messages.frame() for _ in range(TOGETHER)], outcomes)
             if number % 100 == 0:
                 for topic in list(broker.topics.all())[TOPICS_MAX:]:
-                    await broker.topics.delete(topic.name)
+                    await broker.topic_admin.delete(topic.name)
         frame = b"".join(request_frame(MetadataRequest(topics=None), 9, 1, "last"))[4:]  # type: ignore[arg-type]
         last = requests.new_handler(FakeLink()).carry_out([bytearray(frame)]).answer
         assert decode_response(MetadataResponse, 9, b"".join(last)[4:]).brokers, "the broker serves on"  # type: ignore[arg-type]

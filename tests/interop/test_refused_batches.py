@@ -114,7 +114,7 @@ def test_each_value_is_stored_once_where_batches_are_refused_and_those_behind_th
         broker = Broker(BrokerConfig(port=0, data=str(tmp_path)))
         await broker.start()
         try:
-            await broker.topics.create(TOPIC, 2, {})
+            await broker.topic_admin.create(TOPIC, 2, {})
             counts = make_fickle(monkeypatch)
             assert await asyncio.to_thread(send_all, f"127.0.0.1:{broker.port}") == []
             assert counts["refused"]

@@ -197,7 +197,7 @@ class Scene:
         self.run(self.both_are_up())
         self.tree = self.cluster.ensemble.connect(self.stranger)
         for name in ("good", "bad"):
-            self.run(self.broker(1).topics.create(name, 2, {}, assignment=REPLICAS), on=1)
+            self.run(self.broker(1).topic_admin.create(name, 2, {}, assignment=REPLICAS), on=1)
         self.until(lambda: self.knows(2, "good") and self.knows(2, "bad"))
 
     def run(self, work: Coroutine[Any, Any, T], on: int | None = None) -> T:
@@ -297,7 +297,7 @@ class Scene:
 
     def check(self, later: str) -> None:
         """Check that both brokers serve, and that one hears what the other changes."""
-        self.run(self.broker(1).topics.create(later, 1, {}, assignment=[[1, 2]]), on=1)
+        self.run(self.broker(1).topic_admin.create(later, 1, {}, assignment=[[1, 2]]), on=1)
         self.until(lambda: self.knows(1, later) and self.knows(2, later))
         for number in (1, 2):
             self.run(self.metadata_decodes(number), on=number)

@@ -16,10 +16,10 @@ from barnabas.broker.cluster_watch import ClusterWatch
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.handing_over import HandingOver
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.offset_move import move_offsets
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.topics import Topics
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination.tree import Tree
@@ -64,7 +64,7 @@ class Background:
     def __init__(
         self,
         config: Callable[[], BrokerConfig],
-        topics: Topics,
+        topics: HostedTopics,
         groups: GroupService,
         offsets: OffsetStore,
         watch: ClusterWatch,

@@ -23,6 +23,7 @@ from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.handlers import SERVED
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.identity import Identity
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.lives import Lives
@@ -45,7 +46,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.surroundings import Surroundings
 from barnabas.broker.throttles import Throttles
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.turns import Turns
 from barnabas.clock import GuardedClock
 from barnabas.coordination import deletion_notes, registry
@@ -83,7 +84,8 @@ class Broker:
     identity: Identity
     _work: DiskWork
     settings: DynamicSettings
-    topics: Topics
+    topics: HostedTopics
+    topic_admin: TopicAdmin
     groups: GroupService
     offsets: OffsetStore
     producer_ids: ProducerIds
@@ -237,21 +239,20 @@ class Broker:
     async def _assemble(self, open_files: OpenFiles, work: DiskWork) -> None:
         """Load the topics, and what stands on them."""
         stopping, tree, logs = self._stopping, self._tree, self._logs
-        self.topics = Topics(
-            self.config,
+        self.topics = HostedTopics(self.config, tree, logs, self._in_tree_thread, work, self.clock, self._around.chance)
+        self.topic_admin = TopicAdmin(
+            self.identity.node_id,
+            self.topics,
             tree,
-            logs,
             self._in_tree_thread,
             open_files,
-            work,
-            self.clock,
             self._around.chance,
             self._reserve.check_room,
         )
         self._moves = LogMoves(self.topics, logs, work, self._throttles.log_dirs)
         self.isr_updates = IsrUpdates(self.topics, self.clock, self.config.replica_lag_time_max_ms / 1000)
         self.topics.roles.on_isr_wanted = self.isr_updates.want
-        self.reassigning = Reassigning(self.topics, self.identity.node_id)
+        self.reassigning = Reassigning(self.topics, self.topic_admin, self.identity.node_id)
         self.topics.on_moving = self.reassigning.look
         watch = self._watch = ClusterWatch(tree, self._in_tree_thread, self._take_over)
         await self.topics.load(await self._in_tree_thread(watch.read_everything), lost_memory=logs.lost_memory)
@@ -273,7 +274,9 @@ class Broker:
         stopping.callback(self._replication.close)
         self._replication.begin()
         self._reserve.make()
-        self.groups = GroupService(self.config, self.clock, self.topics, self.turns, self._around.chance.new_id)
+        self.groups = GroupService(
+            self.config, self.clock, self.topics, self.topic_admin, self.turns, self._around.chance.new_id
+        )
         stopping.callback(self.groups.close)
         self.topics.on_led = self.groups.follow_topic
         self.offsets = OffsetStore(self.groups, self.clock, self.turns)
@@ -325,6 +328,7 @@ class Broker:
         self._stopping.callback(listener.close)
         self.parts = Parts(
             topics=self.topics,
+            topic_admin=self.topic_admin,
             folders=self._logs,
             elections=self._replication.elections,
             propagation=self._replication.propagation,

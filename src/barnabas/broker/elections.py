@@ -13,9 +13,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from barnabas.broker.handing_over import HandingOver
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.picture import Picture, next_state
-from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo
@@ -43,7 +43,7 @@ Connect = Callable[[int], Awaitable[Connection]]
 class Elections:
     """What is asked of this broker, by clients and by other brokers."""
 
-    def __init__(self, topics: Topics, broker_id: int, connect: Connect, turns: Turns) -> None:
+    def __init__(self, topics: HostedTopics, broker_id: int, connect: Connect, turns: Turns) -> None:
         self._topics = topics
         self._broker_id = broker_id
         self._connect = connect

@@ -34,10 +34,10 @@ from barnabas.replication.truncation import diverging_epoch
 from barnabas.storage.log_reader import NO_BATCHES, Batches
 
 if TYPE_CHECKING:
+    from barnabas.broker.hosted_topics import HostedTopics
     from barnabas.broker.leader_replica import LeaderReplica
     from barnabas.broker.pipeline.connection_state import ConnectionState
     from barnabas.broker.replica_events import ReadListener
-    from barnabas.broker.topics import Topics
 
 SESSION_ID_MAX = 2**31 - 1
 
@@ -109,7 +109,7 @@ class Position:
         self._session.release(self)
         self._session.note_readable(self, 0, is_urgent=True)
 
-    def read(self, topics: Topics, bytes_max: int, *, min_one_batch: bool) -> PartitionData:
+    def read(self, topics: HostedTopics, bytes_max: int, *, min_one_batch: bool) -> PartitionData:
         """Read from the fetch offset, and note that the follower has all records before; return the partition's part of
         the response."""
         wanted, session = self.wanted, self._session
@@ -167,7 +167,7 @@ class Position:
             records=NO_BATCHES,
         )
 
-    def _attached(self, topics: Topics) -> LeaderReplica:
+    def _attached(self, topics: HostedTopics) -> LeaderReplica:
         if self.partition is None or self.partition.storage.has_ended:
             self.detach()
             self.partition = topics.partition(topics.name_of(self._topic_id), self.wanted.partition)
@@ -309,7 +309,7 @@ class FollowerSession:
 class FollowerRead:
     """One pass over the partitions of a session that are ready."""
 
-    def __init__(self, session: FollowerSession, topics: Topics, bytes_max: int) -> None:
+    def __init__(self, session: FollowerSession, topics: HostedTopics, bytes_max: int) -> None:
         self._session = session
         self._topics = topics
         self._bytes_left = bytes_max

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from barnabas.groups.topic_metadata import TopicSnapshot
 
 if TYPE_CHECKING:
+    from barnabas.broker.hosted_topics import HostedTopics
     from barnabas.broker.topic_lookup import Topic
-    from barnabas.broker.topics import Topics
 
 
 class GroupTopics:
     """The topics that this broker knows (`barnabas.groups.topic_metadata.TopicMetadata`)."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: HostedTopics) -> None:
         self._topics = topics
         self._snapshots: dict[str, tuple[Topic, TopicSnapshot]] = {}
 

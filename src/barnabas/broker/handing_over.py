@@ -17,9 +17,9 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.picture import next_state
-from barnabas.broker.topics import Topics
 from barnabas.coordination.changes import StateChange
 from barnabas.replication.claiming import hand_over
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 class HandingOver:
     """Used from the event loop's thread only."""
 
-    def __init__(self, topics: Topics, broker_id: int) -> None:
+    def __init__(self, topics: HostedTopics, broker_id: int) -> None:
         self._topics = topics
         self._broker_id = broker_id
 

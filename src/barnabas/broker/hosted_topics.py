@@ -36,6 +36,7 @@ from barnabas.broker.settings.topic_config import (
 )
 from barnabas.broker.topic_lookup import Topic, TopicLookup
 from barnabas.broker.tree_thread import InTreeThread
+from barnabas.broker.uncancellable import uncancellable
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination import configs, paths, registry
 from barnabas.coordination.changes import StateChange
@@ -73,7 +74,8 @@ class HostedTopics(TopicLookup):
         self._in_tree_thread = in_tree_thread
         self._clock = clock
         self._work = work
-        self._changing = asyncio.Lock()
+        self.changing = asyncio.Lock()
+        """Held by each change of topics, and while news of the tree are applied."""
         self.picture = Picture()
         self.hosting = Hosting(logs, work.in_order)
         self.roles = Roles(config.broker_id, self.picture, work, clock)
@@ -105,6 +107,11 @@ class HostedTopics(TopicLookup):
         """Whether topics may have come and gone of which this broker never heard."""
         self._incomplete: set[TopicPartition] = set()
         """Replicas that may lack records which this broker had acknowledged, and have yet to leave those in sync."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings of the broker that are in force."""
+        return self._config
 
     # -- what the tree says ---------------------------------------------------------------------------------
 
@@ -245,7 +252,7 @@ class HostedTopics(TopicLookup):
 
         It is read while nothing is changed here: older than an own change, it would undo that.
         """
-        async with self._changing:
+        async with self.changing:
             news = await read()
             await self._take_over(news)
         return news
@@ -354,6 +361,43 @@ class HostedTopics(TopicLookup):
         self._keep(made)
         return made
 
+    async def host_created(self, info: TopicInfo) -> Topic:
+        """Open the logs of a topic that this broker has just written into the tree. The caller holds `changing`.
+
+        :raises BarnabasError: a log cannot be created, or a setting is wrong.
+        """
+        return await self._open_new(info, self._config_of(info), self.hosting.make)
+
+    def put_settings(self, topic: Topic, settings: Mapping[str, str]) -> None:
+        """Put settings into force that this broker has just written into the tree. The caller holds `changing`.
+
+        :raises ApiError: a setting is wrong.
+        """
+        factor = internal_topics.replication_factor_of(topic.partitions)
+        config = internal_topics.config_in_force(self._config, topic.name, settings, factor)
+        for replica in topic.hosted.values():
+            replica.configure(config)
+        self._keep(replace(topic, settings=dict(settings)))
+        self.picture.put_topic(replace(self.picture.topics[topic.name], config=dict(settings)))
+
+    @uncancellable
+    async def set_defaults(self, config: BrokerConfig) -> None:
+        """Use these settings of the broker for existing topics and for new ones."""
+        async with self.changing:
+            self._config = config
+            for topic in list(self.all()):
+                factor = internal_topics.replication_factor_of(topic.partitions)
+                changed = internal_topics.config_in_force(config, topic.name, topic.settings, factor)
+                for replica in topic.hosted.values():
+                    if replica.config != changed:
+                        replica.configure(changed)
+                await asyncio.sleep(0)
+
+    async def end_changes(self) -> None:
+        """Wait until no change is under way."""
+        async with self.changing:
+            pass
+
     async def _follow(self, changed: Mapping[str, Sequence[int]]) -> None:
         """Let replicas have the roles that the picture gives them."""
         count = 0
@@ -409,7 +453,7 @@ class HostedTopics(TopicLookup):
 
     async def claim_due(self) -> None:
         """Take over partitions that nobody before this broker in line has taken over."""
-        async with self._changing:
+        async with self.changing:
             await self._claim(self.claims.due(self._clock.monotonic()))
 
     async def claim_uncleanly(self, partitions: Sequence[TopicPartition]) -> None:
@@ -418,7 +462,7 @@ class HostedTopics(TopicLookup):
 
         :raises BarnabasError: the tree cannot be reached.
         """
-        async with self._changing:
+        async with self.changing:
             with self.claims.allowing_unclean(partitions):
                 await self._claim(partitions)
 
@@ -525,10 +569,14 @@ class HostedTopics(TopicLookup):
 
         :raises CoordinationError: the tree cannot be reached.
         """
-        async with self._changing:
-            await self._reread_topics(names)
+        async with self.changing:
+            await self.reread_while_changing(names)
 
-    async def _reread_topics(self, names: Iterable[str]) -> None:
+    async def reread_while_changing(self, names: Iterable[str]) -> None:
+        """Read topics from the tree and apply what was read. The caller holds `changing`.
+
+        :raises CoordinationError: the tree cannot be reached.
+        """
         changed: dict[str, list[int]] = {}
         for name in names:
             info = await self._in_tree_thread(registry.read_topic, self._tree, name)
@@ -538,7 +586,7 @@ class HostedTopics(TopicLookup):
 
     async def follow(self, changed: Mapping[str, Sequence[int]]) -> None:
         """Let replicas have the roles that the picture gives them now."""
-        async with self._changing:
+        async with self.changing:
             await self._follow_and_look(changed)
 
     async def _follow_and_look(self, changed: Mapping[str, Sequence[int]]) -> None:
@@ -566,7 +614,7 @@ class HostedTopics(TopicLookup):
     async def _drop(self, topic: Topic) -> None:
         """Let go of a topic that has left the tree; set its folders aside if it was deleted."""
         if await self.deletions.is_noted(topic.id):
-            refused = await self._set_aside(topic)
+            refused = await self.set_aside(topic)
             if refused:
                 log.warning("%s", refused, extra=about(topic.name))
             log.info("topic %s was deleted", topic.name, extra=about(topic.name))
@@ -581,7 +629,11 @@ class HostedTopics(TopicLookup):
         for replica in topic.hosted.values():
             await self.roles.resign(replica, "the topic has left the tree")
 
-    async def _set_aside(self, topic: Topic) -> StorageError | None:
+    async def set_aside(self, topic: Topic) -> StorageError | None:
+        """Remove a deleted topic from memory, and rename its folders. The caller holds `changing`.
+
+        :returns: why some folders are left; None if none is.
+        """
         self._let_go(topic)
         for replica in topic.hosted.values():
             self.roles.on_ended(replica)
@@ -600,10 +652,10 @@ class HostedTopics(TopicLookup):
     async def end_deletions(self) -> None:
         """End the deletions that could not be: in the last run, while groups were loaded, or made by other brokers; and
         delete replicas that have moved to others."""
-        async with self._changing:
+        async with self.changing:
             await self.removals.go_on(self._is_held, self._work)
         if self._may_have_missed:
-            async with self._changing:
+            async with self.changing:
                 await self.deletions.find_missed(self._by_id.keys())
                 self._may_have_missed = False
         await self.deletions.end_all(self._by_name)

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from barnabas.broker.cleaner_process import AnyCleaner
 from barnabas.broker.disk_work import DiskWork
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.replica import Replica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import TopicConfig
-from barnabas.broker.topics import Topics
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, StorageError
 from barnabas.model import TopicPartition
@@ -95,7 +95,7 @@ class LogCleaner:
 
     def __init__(
         self,
-        topics: Topics,
+        topics: HostedTopics,
         logs: AnyLogs,
         clock: Clock,
         config: Callable[[], BrokerConfig],

@@ -11,9 +11,9 @@ import logging
 from pathlib import Path
 
 from barnabas.broker.disk_work import DiskWork
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.replica import Replica
 from barnabas.broker.throttles import NO_LIMIT
-from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.replication.quota import ReplicationQuota
@@ -46,7 +46,7 @@ class LogMoves:
     """
 
     def __init__(
-        self, topics: Topics, folders: DataFolders, work: DiskWork, quota: ReplicationQuota = NO_LIMIT
+        self, topics: HostedTopics, folders: DataFolders, work: DiskWork, quota: ReplicationQuota = NO_LIMIT
     ) -> None:
         self._topics = topics
         self._folders = folders

@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Any
 
 from barnabas.broker.cluster_watch import ClusterWatch
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.topics import Topics
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination import registry
@@ -132,7 +132,7 @@ class Membership:
             self._why_lost = "somebody has deleted its registration"
             self._is_lost.set()
 
-    async def keep(self, topics: Topics, watch: ClusterWatch) -> None:
+    async def keep(self, topics: HostedTopics, watch: ClusterWatch) -> None:
         """Keep this broker a member until cancelled."""
         while True:
             if self._timeout_s is None:
@@ -146,7 +146,7 @@ class Membership:
                 await self._renew()
                 watch.begin_anew()
 
-    async def _listen(self, topics: Topics, timeout_s: float) -> None:
+    async def _listen(self, topics: HostedTopics, timeout_s: float) -> None:
         """Ask the tree once, in its turn."""
         interval_s = timeout_s / ASKED_TIMES
         asked_s = self._clock.monotonic()
@@ -170,7 +170,7 @@ class Membership:
         except TimeoutError:
             return
 
-    def _fence(self, topics: Topics, why: str) -> list[LeaderReplica]:
+    def _fence(self, topics: HostedTopics, why: str) -> list[LeaderReplica]:
         """Lead nothing for now; return what was led until now."""
         log.warning("this broker leads nothing for now: %s", why)
         led = [partition for partition in topics.led() if partition.is_led]

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from barnabas.broker.coordinators.appends import ShardLog
 from barnabas.broker.coordinators.counters import CoordinatorCounters
 from barnabas.broker.group_service import GROUP_RECORDS, GroupService
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.internal_topics import CONSUMER_OFFSETS
-from barnabas.broker.topics import Topics
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination import offsets, registry
@@ -45,7 +45,7 @@ async def move_offsets(
     tree: Tree,
     in_tree_thread: InTreeThread,
     groups: GroupService,
-    topics: Topics,
+    topics: HostedTopics,
     topic_ids: Mapping[str, bytes],
     clock: Clock,
 ) -> None:

@@ -14,10 +14,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from barnabas.broker.handing_over import HandingOver
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.picture import next_state
 from barnabas.broker.told_together import ToldTogether
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.reassignments import End
 from barnabas.coordination.registry import PartitionInfo
@@ -35,8 +36,9 @@ log = logging.getLogger(__name__)
 class Reassigning:
     """What the leader does about partitions that move."""
 
-    def __init__(self, topics: Topics, broker_id: int) -> None:
+    def __init__(self, topics: HostedTopics, topic_admin: TopicAdmin, broker_id: int) -> None:
         self._topics = topics
+        self._topic_admin = topic_admin
         self._broker_id = broker_id
         self._handing_over = HandingOver(topics, broker_id)
         self._in_doubt: dict[LeaderReplica, End] = {}
@@ -155,7 +157,7 @@ class Reassigning:
         async def end_those_of(name: str) -> None:
             topic = self._topics.get(name)
             if topic is not None:
-                await self._topics.end_reassignments(topic.id, by_topic[name])
+                await self._topic_admin.end_reassignments(topic.id, by_topic[name])
 
         return await self._each_on_its_own(by_topic, end_those_of)
 

@@ -13,13 +13,13 @@ from barnabas.broker.elections import Elections
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.replica import Replica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.surroundings import Surroundings
 from barnabas.broker.throttles import FollowerThrottle, LeaderThrottle, Throttles
-from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Node, TopicPartition
@@ -38,7 +38,7 @@ class Replication:
     def __init__(
         self,
         config: BrokerConfig,
-        topics: Topics,
+        topics: HostedTopics,
         turns: Turns,
         own_epoch: Callable[[], int],
         around: Surroundings,

@@ -65,6 +65,10 @@ class TopicLookup:
         """Return every topic."""
         return self._by_name.values()
 
+    def names(self) -> set[str]:
+        """Return the names of all topics."""
+        return set(self._by_name)
+
     def has_partition(self, where: TopicPartition) -> bool:
         """Whether there is such a partition."""
         topic = self._by_name.get(where.topic)

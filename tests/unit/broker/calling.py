@@ -71,7 +71,7 @@ def run_with_broker(folder: Path, scenario: Callable[[Caller], Coroutine[Any, An
         try:
             for name in ("clicks", "views"):
                 if caller.broker.topics.get(name) is None:
-                    await caller.broker.topics.create(name, 3, {})
+                    await caller.broker.topic_admin.create(name, 3, {})
             async with asyncio.timeout(60):
                 await scenario(caller)
         finally:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from barnabas.broker.handlers.produce import produce
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.pipeline.reply import Reply
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
-from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Acks, TopicPartition
@@ -58,7 +58,7 @@ class Bench:
         return self.led
 
     def produce(self, run: Sequence[Any]) -> Reply:
-        reply: Reply = produce.handle(cast(Topics, self), run, call_of(produce, VERSION))
+        reply: Reply = produce.handle(cast(HostedTopics, self), run, call_of(produce, VERSION))
         return reply
 
     def same_request(self, count: int, timeout_ms: int = 60_000) -> list[Any]:

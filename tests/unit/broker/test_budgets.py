@@ -160,7 +160,7 @@ def test_an_answer_that_is_too_large_is_refused(run: Run, monkeypatch: pytest.Mo
     monkeypatch.setattr(encoding, "ANSWER_BYTES_MAX", 1_000)
 
     async def scenario(bench: Bench) -> None:
-        await bench.broker.topics.create("clicks", PARTITIONS, {})
+        await bench.broker.topic_admin.create("clicks", PARTITIONS, {})
         with pytest.raises(MalformedMessageError, match="MetadataResponse of more than 1000 bytes"):
             await bench.call(MetadataRequest(topics=None), 9)
 
@@ -247,7 +247,7 @@ def test_what_is_asked_for_again_and_again_is_answered_once(run: Run) -> None:
     resource = DescribeConfigsResource(resource_type=2, resource_name="clicks", configuration_keys=None)
 
     async def scenario(bench: Bench) -> None:
-        await bench.broker.topics.create("clicks", 1, {})
+        await bench.broker.topic_admin.create("clicks", 1, {})
         described = await bench.call(DescribeConfigsRequest(resources=[resource] * 5_000), 4)
         assert [each.resource_name for each in described.results] == ["clicks"]
         topics = [MetadataRequestTopic(name="clicks"), MetadataRequestTopic(name="none")] * 3_000
@@ -273,7 +273,7 @@ def many_partitions(acks: int, numbers: range = range(PARTITIONS)) -> ProduceReq
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_request_for_many_partitions_is_carried_out_in_pieces_and_answered_as_one(run: Run, acks: int) -> None:
     async def scenario(bench: Bench) -> None:
-        await bench.broker.topics.create("clicks", PARTITIONS, {})
+        await bench.broker.topic_admin.create("clicks", PARTITIONS, {})
         assert PARTITIONS > 3 * PIECE_ENTRIES_MAX
         for offset in range(2):
             response = await bench.call(many_partitions(acks), 9)
@@ -293,8 +293,8 @@ def test_a_request_for_many_partitions_is_carried_out_in_pieces_and_answered_as_
 
 def test_pieces_that_wait_for_the_disk_are_answered_together(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
-        await bench.broker.topics.create("clicks", PARTITIONS, {})
-        await bench.broker.topics.configure("clicks", lambda _: {"flush.messages": "1"})
+        await bench.broker.topic_admin.create("clicks", PARTITIONS, {})
+        await bench.broker.topic_admin.alter("clicks", lambda _: {"flush.messages": "1"})
         response = await bench.call(many_partitions(-1), 9)
         clicks = response.responses[1].partition_responses
         assert [(each.index, each.error_code) for each in clicks] == [(number, 0) for number in range(PARTITIONS)]
@@ -304,7 +304,7 @@ def test_pieces_that_wait_for_the_disk_are_answered_together(run: Run) -> None:
 
 def test_without_acknowledgements_all_pieces_are_appended_and_an_error_ends_the_connection(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
-        await bench.broker.topics.create("clicks", PARTITIONS, {})
+        await bench.broker.topic_admin.create("clicks", PARTITIONS, {})
         with pytest.raises(ApiError) as raised:
             await bench.call(many_partitions(0), 9)
         assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -317,7 +317,7 @@ def test_without_acknowledgements_all_pieces_are_appended_and_an_error_ends_the_
 @pytest.mark.parametrize("count", [1, PARTITIONS])
 def test_appends_that_a_thread_does_are_waited_for_where_no_answer_is_wanted(run: Run, count: int) -> None:
     async def scenario(bench: Bench) -> None:
-        await bench.broker.topics.create("clicks", count, {"compression.type": "gzip"})
+        await bench.broker.topic_admin.create("clicks", count, {"compression.type": "gzip"})
         request = many_partitions(0, range(count))
         request.topic_data = [topic for topic in request.topic_data if topic.name == "clicks"]
         assert await bench.call(request, 9) is None
@@ -330,7 +330,7 @@ def test_appends_that_a_thread_does_are_waited_for_where_no_answer_is_wanted(run
 @pytest.mark.parametrize("compressed", [range(PARTITIONS), range(PARTITIONS // 2, PARTITIONS)])
 def test_pieces_that_wait_for_the_disk_are_waited_for_where_no_answer_is_wanted(run: Run, compressed: range) -> None:
     async def scenario(bench: Bench) -> None:
-        await bench.broker.topics.create("clicks", PARTITIONS, {})
+        await bench.broker.topic_admin.create("clicks", PARTITIONS, {})
         partitions = [bench.broker.topics.partition("clicks", number) for number in range(PARTITIONS)]
         for number in compressed:  # which is done by a thread
             config = topic_config(bench.broker.config, {"compression.type": "gzip"})
@@ -355,7 +355,7 @@ def test_a_large_batch_is_carried_out_at_once(run: Run) -> None:
     frame = b"".join(request_frame(request, 9, 7, "me"))[4:]  # type: ignore[arg-type]
 
     async def scenario(bench: Bench) -> None:
-        await bench.broker.topics.create("clicks", 1, {})
+        await bench.broker.topic_admin.create("clicks", 1, {})
         assert bench.requests.carry_out([bytearray(frame)]).later is None
 
     run(scenario)

@@ -109,11 +109,11 @@ def test_only_what_has_more_is_read(run: Any, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_topic_that_is_deleted_is_told_again_and_again(run: Any) -> None:
     async def scenario(caller: Caller, reader: Reader) -> None:
-        await caller.broker.topics.delete("clicks")
+        await caller.broker.topic_admin.delete("clicks")
         unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
         for _ in range(2):
             assert told(await reader.fetch({})) == {0: unknown, 1: unknown, 2: unknown}
-        await caller.broker.topics.create("clicks", 3, {})
+        await caller.broker.topic_admin.create("clicks", 3, {})
         caller.append(b"value")
         assert told(await reader.fetch({}))[0] == (0, size_of(caller))
 

@@ -36,7 +36,7 @@ def run(folder: Path, clock: ManualClock, scenario: Callable[[Broker], Coroutine
         await broker.start()
         try:
             if broker.topics.get("clicks") is None:
-                await broker.topics.create("clicks", 1, {})
+                await broker.topic_admin.create("clicks", 1, {})
             await broker.groups.ensure_topic()
             await broker.groups.wait_until_loaded()
             async with asyncio.timeout(60):
@@ -98,7 +98,7 @@ def test_the_cleaner_begins_no_job_by_a_clock_that_jumps(tmp_path: Path) -> None
             broker.topics, broker.topics.hosting._logs, broker.clock, lambda: broker.config, new_cleaner
         )
         settings = {"cleanup.policy": "compact", "segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.1"}
-        await broker.topics.create("states", 1, settings)
+        await broker.topic_admin.create("states", 1, settings)
         partition = broker.topics.partition("states", 0)
         for number in range(40):
             partition.log.append(keyed_batch([Keyed(b"key", b"value", number)]), partition.leader_epoch)

@@ -43,7 +43,7 @@ async def hear(node: Node, news: News) -> None:
 
 
 async def create(cluster: Cluster, *replicas: int) -> None:
-    await cluster.nodes[0].topics.create("clicks", 1, {}, assignment=[replicas])
+    await cluster.nodes[0].topic_admin.create("clicks", 1, {}, assignment=[replicas])
     await cluster.follow()
 
 

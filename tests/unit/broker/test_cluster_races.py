@@ -39,7 +39,7 @@ async def learn_who_lives(node: Node) -> None:
 def test_claim_that_met_the_last_isr_of_a_dead_leader_is_made_again(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, _three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2, 3]])
         await cluster.follow()
         write_isr(one, 1, 2)
         await cluster.lose(one)
@@ -72,7 +72,7 @@ def test_partition_that_nobody_leads_is_claimed_by_whoever_read_of_it_on_other_b
 
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         topic_id = one.topics.picture.topics["clicks"].topic_id
         states = [PartitionState(2, 1, (2,)), PartitionState(2, 1, (1, 2)), PartitionState(-1, 2, (1,))]
@@ -96,7 +96,7 @@ def test_leader_that_came_after_it_was_read_who_lives_is_left_alone(
 
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[2, 1]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[2, 1]])
         await cluster.follow()
         await cluster.lose(two)
         await learn_who_lives(one)
@@ -124,12 +124,12 @@ def test_leader_that_came_after_it_was_read_who_lives_is_left_alone(
 def test_partition_that_is_gone_is_looked_at_no_longer(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2, 3]])
         await cluster.follow()
         await cluster.lose(one)
         await three.follow()
         assert three.topics.claims.next_deadline is not None
-        await two.topics.delete("clicks")
+        await two.topic_admin.delete("clicks")
         await three.follow()
         cluster.clock.advance(10 * PAUSE_S)
         await three.topics.claim_due()
@@ -141,7 +141,7 @@ def test_partition_that_is_gone_is_looked_at_no_longer(run: Run) -> None:
 def test_replica_whose_log_is_offline_leaves_the_leadership_to_others(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2, 3]])
         await cluster.follow()
         two.topics.replica(*CLICKS).log._health.go_offline("write", OSError(5, "Input/output error"))
         await cluster.lose(one)
@@ -159,14 +159,14 @@ def test_change_of_the_isr_that_is_under_way_outlasts_other_news_of_its_topic(ru
 
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         write_isr(one, 1)
         await cluster.follow()
         followers = one.topics.partition(*CLICKS).followers
         assert followers is not None
         assert followers.isr == (1,)
         followers.begin_change((1, 2))
-        await two.topics.configure("clicks", lambda _: {"retention.ms": "5"})
+        await two.topic_admin.alter("clicks", lambda _: {"retention.ms": "5"})
         await one.follow()
         append(one)
         assert followers.is_changing
@@ -180,7 +180,7 @@ def test_follower_is_not_taken_in_by_what_it_had_in_an_earlier_life(run: Run) ->
 
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         append(one)
         partition = one.topics.partition(*CLICKS)
@@ -207,7 +207,7 @@ def test_preferred_replica_waits_until_it_has_everything(run: Run, monkeypatch: 
 
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         topic_id = one.topics.picture.topics["clicks"].topic_id
         await one.topics.follow(
@@ -230,7 +230,7 @@ def test_handing_on_writes_no_state_that_is_not_the_present_one_any_more(
 ) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2, 3]])
         await cluster.follow()
         topic_id = one.topics.picture.topics["clicks"].topic_id
 
@@ -264,14 +264,14 @@ def test_topic_that_its_maker_takes_back_goes_everywhere(run: Run, monkeypatch: 
 
         monkeypatch.setattr(one.topics.hosting, "make", make_but_the_last)
         with pytest.raises(StorageError):
-            await one.topics.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
+            await one.topic_admin.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
         assert two.folders() == ["clicks-0", "clicks-1"]
         await cluster.follow()
         assert one.folders() == two.folders() == []
         assert begun == []
         assert deletion_notes.read_deletions(cluster.tree) == {}
         monkeypatch.undo()
-        await one.topics.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
+        await one.topic_admin.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
         await cluster.follow()
         assert two.folders() == ["clicks-0", "clicks-1"]
 
@@ -302,7 +302,7 @@ def test_what_a_maker_cannot_set_aside_of_a_topic_that_it_takes_back_is_noted(
         )
         monkeypatch.setattr(deletion_notes, "note_deletion", note)
         with pytest.raises(StorageError, match="the disk is full"):
-            await one.topics.create("clicks", 1, {})
+            await one.topic_admin.create("clicks", 1, {})
         assert seen == ([[1]] if refuses else [])
         assert "clicks" not in one.topics.picture.topics
 
@@ -317,15 +317,15 @@ def test_topic_that_another_made_under_the_name_is_not_taken_back(run: Run, monk
         async def make_but_the_last(where: TopicPartition, *arguments: Any, **named: Any) -> Log:
             if where.partition:
                 await two.follow()
-                await two.topics.delete("clicks")
-                await two.topics.create("clicks", 1, {}, assignment=[[2]])
+                await two.topic_admin.delete("clicks")
+                await two.topic_admin.create("clicks", 1, {}, assignment=[[2]])
                 append(two)
                 raise StorageError("the disk is full")
             return await make(where, *arguments, **named)
 
         monkeypatch.setattr(one.topics.hosting, "make", make_but_the_last)
         with pytest.raises(StorageError, match="the disk is full"):
-            await one.topics.create("clicks", 2, {}, assignment=[[1], [1]])
+            await one.topic_admin.create("clicks", 2, {}, assignment=[[1], [1]])
         made = two.topics.picture.topics["clicks"].topic_id
         await cluster.follow()
         assert one.topics.picture.topics["clicks"].topic_id == two.topics.picture.topics["clicks"].topic_id == made
@@ -355,7 +355,7 @@ async def mend(cluster: Cluster, sound: bytes) -> None:
 def test_leader_that_could_not_read_its_topic_at_its_start_claims_before_it_leads_again(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, _two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         await cluster.lose(one)
         one, sound = await start_with_damaged_topic(cluster, 1)
@@ -373,7 +373,7 @@ def test_broker_that_lacks_records_of_a_topic_that_is_mended_later_leaves_the_in
 ) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         append(one)
         await cluster.lose(one)

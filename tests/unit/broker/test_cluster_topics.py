@@ -37,7 +37,7 @@ from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append,
 def test_topic_that_one_creates_is_seen_and_hosted_by_the_others(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 2, {"retention.ms": "5"}, assignment=[[2, 3], [1, 2]])
+        await one.topic_admin.create("clicks", 2, {"retention.ms": "5"}, assignment=[[2, 3], [1, 2]])
         await cluster.follow()
         assert [each.folders() for each in cluster.nodes] == [["clicks-1"], ["clicks-0", "clicks-1"], ["clicks-0"]]
         assert [each.leads() for each in cluster.nodes] == [False, True, False]
@@ -53,7 +53,7 @@ def test_topic_that_one_creates_is_seen_and_hosted_by_the_others(run: Run) -> No
             one.topics.replica("clicks", 0)
         assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         with pytest.raises(ApiError, match="already exists"):
-            await two.topics.create("clicks", 1, {})
+            await two.topic_admin.create("clicks", 1, {})
 
     run(scenario)
 
@@ -68,7 +68,7 @@ def test_creation_that_fails_leaves_a_folder_alone_that_it_did_not_need(
 
     async def scenario(cluster: Cluster) -> None:
         one, _two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1]])
         append(one)
         await cluster.lose(one)
         registry.delete_topic(cluster.tree, "clicks")
@@ -76,7 +76,7 @@ def test_creation_that_fails_leaves_a_folder_alone_that_it_did_not_need(
         (one,) = await cluster.start(1)
         monkeypatch.setattr(one.topics.hosting, "make", refuse)
         with pytest.raises(StorageError, match="the disk is full"):
-            await one.topics.create("clicks", 2, {}, assignment=[[1], [2]])
+            await one.topic_admin.create("clicks", 2, {}, assignment=[[1], [2]])
         assert one.folders() == ["clicks-1"]
         assert registry.read_topic(cluster.tree, "clicks") is None
 
@@ -86,7 +86,7 @@ def test_creation_that_fails_leaves_a_folder_alone_that_it_did_not_need(
 def test_own_change_that_is_read_later_changes_nothing(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         (one,) = await cluster.start(1)
-        await one.topics.create("clicks", 1, {})
+        await one.topic_admin.create("clicks", 1, {})
         before = one.topics.partition(*CLICKS)
         await one.follow()
         assert one.topics.partition(*CLICKS) is before
@@ -97,8 +97,8 @@ def test_own_change_that_is_read_later_changes_nothing(run: Run) -> None:
 def test_what_was_told_of_a_topic_is_read_no_earlier_than_its_deletion(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         (one,) = await cluster.start(1)
-        await one.topics.create("clicks", 1, {})
-        deletion = asyncio.create_task(one.topics.delete("clicks"))
+        await one.topic_admin.create("clicks", 1, {})
+        deletion = asyncio.create_task(one.topic_admin.delete("clicks"))
         following = asyncio.create_task(one.follow())
         await asyncio.gather(deletion, following)
         assert one.topics.get("clicks") is None
@@ -113,7 +113,7 @@ def test_broker_that_one_does_not_know_yet_is_not_chosen_and_the_dead_are_not_in
         await cluster.lose(two)
         await one.follow()
         with pytest.raises(ApiError):
-            await one.topics.create("clicks", 1, {}, replication_factor=2)
+            await one.topic_admin.create("clicks", 1, {}, replication_factor=2)
         assert one.topics.get("clicks") is None
 
     run(scenario)
@@ -125,7 +125,7 @@ def test_broker_that_one_does_not_know_yet_is_not_chosen_and_the_dead_are_not_in
 def test_leadership_is_taken_over_when_a_session_ends(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2, 3]])
         await cluster.follow()
         await cluster.lose(one)
         await three.follow()  # the second in line, which waits for the first one
@@ -142,7 +142,7 @@ def test_leadership_is_taken_over_when_a_session_ends(run: Run) -> None:
 def test_leader_whose_disk_refuses_hands_on_what_others_can_lead(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, _ = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 2, {}, assignment=[[1, 2, 3], [1, 3, 2]])
+        await one.topic_admin.create("clicks", 2, {}, assignment=[[1, 2, 3], [1, 3, 2]])
         await cluster.follow()
         one.topics.partition(*CLICKS).log._health.go_offline("append", OSError("broken"))
         await HandingOver(one.topics, one.id).give_up_offline()
@@ -158,7 +158,7 @@ def test_leader_whose_disk_refuses_hands_on_what_others_can_lead(run: Run) -> No
 def test_next_in_line_takes_over_a_pause_later_if_the_first_does_not(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2, 3]])
         await cluster.follow()
         await cluster.lose(one)
         await three.follow()
@@ -178,7 +178,7 @@ def test_next_in_line_takes_over_a_pause_later_if_the_first_does_not(run: Run) -
 def test_broker_that_was_slower_follows_the_one_that_was_faster(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2, 3]])
         await cluster.follow()
         await cluster.lose(one)
         await three.follow()
@@ -197,7 +197,7 @@ def test_broker_that_was_slower_follows_the_one_that_was_faster(run: Run) -> Non
 def test_broker_that_came_back_and_was_faster_leads_on_though_it_was_read_that_it_is_dead(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         await cluster.lose(one)
 
@@ -223,7 +223,7 @@ def test_claim_is_looked_at_again_where_it_could_not_be_read_who_lives(
 
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         await cluster.lose(one)
 
@@ -248,7 +248,7 @@ def test_claim_is_looked_at_again_where_it_could_not_be_read_who_lives(
 def test_leader_that_comes_back_does_not_lead_again_before_it_has_claimed(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         append(one)
         await cluster.lose(one)
@@ -264,7 +264,7 @@ def test_leader_that_comes_back_does_not_lead_again_before_it_has_claimed(run: R
 def test_partition_whose_members_are_all_away_waits_for_one(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         await cluster.lose(one)
         await cluster.lose(two)
@@ -281,8 +281,8 @@ def test_partition_whose_members_are_all_away_waits_for_one(run: Run) -> None:
 def test_broker_whose_machine_lost_its_memory_leaves_the_in_sync_replicas(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
-        await one.topics.create("alone", 1, {}, assignment=[[1]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("alone", 1, {}, assignment=[[1]])
         await cluster.follow()
         await cluster.lose(one)
         one = await Node(cluster, 1).start(lost_memory=True)
@@ -302,7 +302,7 @@ def test_broker_whose_machine_lost_its_memory_leaves_the_in_sync_replicas(run: R
 def test_broker_that_tells_what_it_has_of_a_topic_that_is_just_deleted_comes_to_an_end(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        topic = await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        topic = await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         for node in (one, two):
             await cluster.lose(node)
@@ -327,7 +327,7 @@ def test_broker_that_tells_what_it_has_of_a_topic_that_is_just_deleted_comes_to_
 def test_start_by_a_tree_older_than_the_logs_comes_to_an_end_when_the_topic_is_just_deleted(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        topic = await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        topic = await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         state = paths.partition_state(CLICKS)
         backup = cluster.tree.get(state).data
         for node in (one, two):
@@ -356,9 +356,9 @@ def test_start_by_a_tree_older_than_the_logs_comes_to_an_end_when_the_topic_is_j
 def test_deleted_topic_goes_everywhere_and_its_note_with_the_last_folder(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
+        await one.topic_admin.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
         await cluster.follow()
-        await two.topics.delete("clicks")
+        await two.topic_admin.delete("clicks")
         assert [each.brokers for each in deletion_notes.read_deletions(cluster.tree).values()] == [(1,)]
         await cluster.follow()
         assert deletion_notes.read_deletions(cluster.tree) == {}
@@ -372,14 +372,14 @@ def test_deleted_topic_goes_everywhere_and_its_note_with_the_last_folder(run: Ru
 def test_broker_that_was_away_removes_what_it_has_of_a_deleted_topic(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         await cluster.lose(two)
         await one.follow()
-        await one.topics.delete("clicks")
+        await one.topic_admin.delete("clicks")
         assert [each.brokers for each in deletion_notes.read_deletions(cluster.tree).values()] == [(2,)]
         # Another one of that name is not in the way, nor touched.
-        await one.topics.create("clicks", 1, {}, assignment=[[1]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1]])
         (two,) = await cluster.start(2)
         assert two.folders() == []
         assert one.folders() == ["clicks-0"]
@@ -391,13 +391,13 @@ def test_broker_that_was_away_removes_what_it_has_of_a_deleted_topic(run: Run) -
 def test_topic_that_is_deleted_and_made_anew_before_it_is_read_is_another_one(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[2, 1]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[2, 1]])
         await cluster.follow()
         append(two, 3)
         old = two.topics.get("clicks")
         assert old is not None
-        await one.topics.delete("clicks")
-        await one.topics.create("clicks", 1, {}, assignment=[[2, 1]])
+        await one.topic_admin.delete("clicks")
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[2, 1]])
         await cluster.follow()
         new = two.topics.get("clicks")
         assert new is not None
@@ -414,14 +414,14 @@ def test_note_of_a_deletion_whose_maker_died_before_it_deleted_anything_goes_for
 ) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        topic = await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        topic = await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         deletion_notes.note_deletion(two.tree, topic.id, "clicks", [1, 2])
         await cluster.lose(two)
         (two,) = await cluster.start(2)
         assert deletion_notes.read_deletions(cluster.tree) == {}
         assert one.folders() == two.folders() == ["clicks-0"]
-        await two.topics.delete("clicks")
+        await two.topic_admin.delete("clicks")
         await cluster.follow()
         assert one.folders() == two.folders() == []
         assert deletion_notes.read_deletions(cluster.tree) == {}
@@ -432,7 +432,7 @@ def test_note_of_a_deletion_whose_maker_died_before_it_deleted_anything_goes_for
 def test_topic_that_left_the_tree_without_a_note_keeps_its_folders(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         registry.delete_topic(cluster.tree, "clicks")
         await cluster.follow()
@@ -449,10 +449,10 @@ def test_topic_that_left_the_tree_without_a_note_keeps_its_folders(run: Run, cap
 def test_growth_and_settings_are_taken_over(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
-        await two.topics.grow("clicks", 2, [[2, 1]])
-        await one.topics.configure("clicks", lambda settings: {**settings, "max.message.bytes": "777"})
+        await two.topic_admin.grow("clicks", 2, [[2, 1]])
+        await one.topic_admin.alter("clicks", lambda settings: {**settings, "max.message.bytes": "777"})
         await cluster.follow()
         assert one.folders() == two.folders() == ["clicks-0", "clicks-1"]
         assert two.leads(TopicPartition("clicks", 1))
@@ -465,11 +465,11 @@ def test_growth_and_settings_are_taken_over(run: Run) -> None:
 def test_growth_that_another_broker_was_faster_with_is_refused(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
-        await one.topics.grow("clicks", 2, [[1, 2]])
+        await one.topic_admin.grow("clicks", 2, [[1, 2]])
         with pytest.raises(ApiError) as caught:
-            await two.topics.grow("clicks", 3, [[1, 2], [2, 1]])
+            await two.topic_admin.grow("clicks", 3, [[1, 2], [2, 1]])
         assert caught.value.code is ErrorCode.INVALID_PARTITIONS
         await cluster.follow()
         assert two.folders() == ["clicks-0", "clicks-1"]
@@ -481,7 +481,7 @@ def test_growth_that_another_broker_was_faster_with_is_refused(run: Run) -> None
 def test_topic_whose_nodes_are_damaged_stays_as_it_was_until_they_are_mended(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         sound = cluster.tree.get(paths.topic("clicks")).data
         cluster.tree.set(paths.topic("clicks"), b"garbage")
@@ -501,11 +501,11 @@ def test_topic_whose_nodes_are_damaged_stays_as_it_was_until_they_are_mended(run
 def test_missed_changes_are_made_up_for_by_reading_everything(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
-        await one.topics.create("views", 1, {}, assignment=[[1]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("views", 1, {}, assignment=[[1]])
         await cluster.follow()
-        await one.topics.delete("views")
-        await one.topics.create("other", 1, {}, assignment=[[2, 1]])
+        await one.topic_admin.delete("views")
+        await one.topic_admin.create("other", 1, {}, assignment=[[2, 1]])
         for name in cluster.tree.children(paths.CHANGES)[:-1]:
             cluster.tree.delete(f"{paths.CHANGES}/{name}")
         assert (await two.follow()).is_everything
@@ -520,9 +520,9 @@ def test_items_are_added_to_the_list_that_the_tree_has(run: Run) -> None:
 
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {name: "0:1"}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {name: "0:1"}, assignment=[[1, 2]])
         await cluster.follow()
-        await one.topics.configure("clicks", lambda _: {})  # broker 2 has not heard of it
+        await one.topic_admin.alter("clicks", lambda _: {})  # broker 2 has not heard of it
         settings = cast(DynamicSettings, SimpleNamespace(broker=BrokerSettings(two.config, {}, {})))
         change = IncrementallyAlterableConfig(name=name, config_operation=APPEND, value="0:2")
         resource = IncrementalAlterConfigsResource(resource_type=2, resource_name="clicks", configs=[change])
@@ -542,11 +542,11 @@ def test_items_are_added_to_the_list_that_the_tree_has(run: Run) -> None:
 def test_topic_that_came_and_went_unheard_of_leaves_no_note_of_its_deletion(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
-        await one.topics.create("brief", 1, {}, assignment=[[1]])
-        await one.topics.delete("brief")
-        await one.topics.configure("clicks", lambda _: {"retention.ms": "5"})
+        await one.topic_admin.create("brief", 1, {}, assignment=[[1]])
+        await one.topic_admin.delete("brief")
+        await one.topic_admin.alter("clicks", lambda _: {"retention.ms": "5"})
         for name in cluster.tree.children(paths.CHANGES)[:-1]:
             cluster.tree.delete(f"{paths.CHANGES}/{name}")
         assert [each.brokers for each in deletion_notes.read_deletions(cluster.tree).values()] == [(2,)]

@@ -157,8 +157,8 @@ def test_a_topic_that_is_deleted_is_not_committed_for(tmp_path: Path) -> None:
         committer = Committer(caller)
         for offset in (1, 2):
             assert await committer.commit(offset) == {ErrorCode.NONE}
-        await caller.broker.topics.delete("clicks")
-        await caller.broker.topics.create("clicks", 3, {})
+        await caller.broker.topic_admin.delete("clicks")
+        await caller.broker.topic_admin.create("clicks", 3, {})
         assert stored(caller) == {}
         assert await committer.commit(4) == {ErrorCode.NONE}
         assert stored(caller) == {("clicks", 0): 4}
@@ -235,7 +235,7 @@ def test_where_the_log_is_flushed_before_the_answer_the_commit_waits_for_that(tm
     async def scenario(caller: Caller) -> None:
         committer = Committer(caller)
         assert await committer.commit(1) == {ErrorCode.NONE}
-        await caller.broker.topics.configure("__consumer_offsets", lambda _: {"flush.messages": "1"})
+        await caller.broker.topic_admin.alter("__consumer_offsets", lambda _: {"flush.messages": "1"})
         reply = committer.begin(2)
         assert reply.later is not None
         assert await committer.errors_of(reply) == {ErrorCode.NONE}
@@ -257,7 +257,7 @@ def test_where_the_log_is_flushed_before_the_answer_the_commit_waits_for_that(tm
 )
 def test_a_commit_that_is_not_usual_is_not_remembered(tmp_path: Path, places: Places, metadata: str) -> None:
     async def scenario(caller: Caller) -> None:
-        await caller.broker.topics.grow("clicks", PARTITIONS_MAX + 1)
+        await caller.broker.topic_admin.grow("clicks", PARTITIONS_MAX + 1)
         committer = Committer(caller)
         for offset in (1, 2):
             await committer.commit(offset, places, metadata)

@@ -21,7 +21,7 @@ from tests.unit.broker.calling import Caller, run_with_broker
 async def produced(caller: Caller, batch: bytes | bytearray | memoryview) -> PartitionProduceResponse:
     topic = caller.broker.topics.get("states")
     if topic is None:
-        topic = await caller.broker.topics.create("states", 1, {"cleanup.policy": "compact"})
+        topic = await caller.broker.topic_admin.create("states", 1, {"cleanup.policy": "compact"})
     data = PartitionProduceData(index=0, records=batch)
     named = TopicProduceData(name="states", topic_id=topic.id, partition_data=[data])
     request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=30_000, topic_data=[named])
@@ -57,7 +57,7 @@ def test_records_without_keys_are_refused_and_it_is_said_which(tmp_path: Path, c
 
 def test_the_records_told_of_in_one_answer_are_limited(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
-        topic = await caller.broker.topics.create("states", 4, {"cleanup.policy": "compact"})
+        topic = await caller.broker.topic_admin.create("states", 4, {"cleanup.policy": "compact"})
         data = [PartitionProduceData(index=index, records=batch_of(*[None] * 600)) for index in range(4)]
         named = TopicProduceData(name="states", topic_id=topic.id, partition_data=data)
         answer = await caller.call(ProduceRequest(transactional_id=None, acks=1, timeout_ms=30_000, topic_data=[named]))
@@ -91,7 +91,7 @@ def test_a_batch_that_would_fill_memory_is_refused(tmp_path: Path) -> None:
 
 def test_other_topics_take_records_without_keys(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
-        await caller.broker.topics.create("states", 1, {})
+        await caller.broker.topic_admin.create("states", 1, {})
         assert (await produced(caller, batch_of(None))).error_code == ErrorCode.NONE
 
     run_with_broker(tmp_path, scenario)

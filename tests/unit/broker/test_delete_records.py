@@ -17,7 +17,7 @@ from tests.unit.broker.topics_cluster import Cluster, Run
 def test_broker_that_does_not_lead_refuses_each_partition_with_its_error(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         wanted = [DeleteRecordsPartition(partition_index=number, offset=0) for number in (0, 7)]
         topics = [DeleteRecordsTopic(name="clicks", partitions=wanted)]

@@ -63,9 +63,9 @@ def code_of(outcomes: dict[TopicPartition, Outcome], where: TopicPartition = CLI
 def test_leader_hands_on_to_the_preferred_replica_whoever_is_asked(run: Run, asked_id: int) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, _three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
-        await one.topics.reassign("clicks", {0: [2, 1]})
+        await one.topic_admin.reassign("clicks", {0: [2, 1]})
         await cluster.follow()
         await Leader(one).hear_from(2)
         asked = Asked(cluster, cluster.nodes[asked_id - 1])
@@ -82,7 +82,7 @@ def test_leader_hands_on_to_the_preferred_replica_whoever_is_asked(run: Run, ask
 def test_preferred_replica_that_cannot_lead_is_not_elected(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         await cluster.lose(one)
         await cluster.follow()
@@ -97,7 +97,7 @@ def test_preferred_replica_that_cannot_lead_is_not_elected(run: Run) -> None:
 def test_replica_that_is_first_in_line_claims_what_nobody_leads_whatever_the_settings_say(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {"unclean.leader.election.enable": "false"}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {"unclean.leader.election.enable": "false"}, assignment=[[1, 2]])
         await cluster.follow()
         asked = Asked(cluster, three)
         assert code_of(await asked.elect(UNCLEAN_ELECTION)) is ErrorCode.ELECTION_NOT_NEEDED
@@ -120,11 +120,11 @@ def test_replica_that_is_first_in_line_claims_what_nobody_leads_whatever_the_set
 def test_replica_that_is_new_in_a_move_is_elected_last(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {"unclean.leader.election.enable": "false"}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {"unclean.leader.election.enable": "false"}, assignment=[[1, 2]])
         await cluster.follow()
         cluster.clock.advance(20)
         await Leader(one).hear_from()
-        await one.topics.reassign("clicks", {0: [3, 2]})
+        await one.topic_admin.reassign("clicks", {0: [3, 2]})
         await cluster.follow()
         assert two.info().replicas == (3, 2, 1)
         await cluster.lose(one)
@@ -138,10 +138,10 @@ def test_replica_that_is_new_in_a_move_is_elected_last(run: Run) -> None:
 def test_broker_that_does_not_answer_elects_nobody(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, _two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         asked = Asked(cluster, cluster.nodes[1])
-        await one.topics.reassign("clicks", {0: [2, 1]})
+        await one.topic_admin.reassign("clicks", {0: [2, 1]})
         await cluster.follow()
         cluster.nodes.remove(one)
         outcomes = await asked.elections.elect([CLICKS], PREFERRED_ELECTION)
@@ -154,9 +154,9 @@ def test_broker_that_does_not_answer_elects_nobody(run: Run) -> None:
 def test_who_asks_for_all_partitions_is_told_of_those_alone_that_needed_it(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 2, {}, assignment=[[1, 2], [1, 2]])
+        await one.topic_admin.create("clicks", 2, {}, assignment=[[1, 2], [1, 2]])
         await cluster.follow()
-        await one.topics.reassign("clicks", {0: [2, 1]})
+        await one.topic_admin.reassign("clicks", {0: [2, 1]})
         await cluster.follow()
         await Leader(one).hear_from(2)
         request = ElectLeadersRequest(election_type=PREFERRED_ELECTION, topic_partitions=None)

@@ -13,12 +13,12 @@ import pytest
 
 from barnabas.broker.follower_sessions import FollowerSession, FollowerSessions
 from barnabas.broker.handlers.replica_fetch import replica_fetch
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.throttles import LeaderThrottle
-from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, ErrorCode
@@ -96,7 +96,7 @@ class Bench:
         """Send a request; return the answer, or what it waits for."""
         call = call_of(replica_fetch, version, None, self.connection)
         turns = Turns(self.clock.monotonic)
-        parts = cast(Topics, self), self.sessions, self.check_broker, turns, self.clock
+        parts = cast(HostedTopics, self), self.sessions, self.check_broker, turns, self.clock
         return cast(FetchResponse, begun(replica_fetch.handle(*parts, request, call)))
 
     def request(

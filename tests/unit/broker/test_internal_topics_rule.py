@@ -375,6 +375,6 @@ def test_refusals_name_the_settings_that_can_be_changed(tmp_path: Path) -> None:
             return {"cleanup.policy": "delete"}
 
         with pytest.raises(BarnabasError, match=r"cleanup.policy of the internal topic .* these can: compression.type"):
-            await caller.broker.topics.configure(CONSUMER_OFFSETS, change)
+            await caller.broker.topic_admin.alter(CONSUMER_OFFSETS, change)
 
     run_with_broker(tmp_path, scenario, **SETTINGS)

@@ -72,7 +72,7 @@ class Compacting:
 
     async def topic(self, name: str, **settings: str) -> LeaderReplica:
         wanted = COMPACTED | {key.replace("_", "."): value for key, value in settings.items()}
-        await self.broker.topics.create(name, 1, wanted)
+        await self.broker.topic_admin.create(name, 1, wanted)
         return self.broker.topics.partition(name, 0)
 
     def fill(self, partition: LeaderReplica, count: int = 40, step_ms: int = 1) -> None:
@@ -236,7 +236,7 @@ def test_what_cannot_be_compacted_is_left_alone_until_its_settings_change(
         assert len(told) == 1
         assert "CRC" in told[0]
         assert not [each for each in states.log.folder.iterdir() if each.suffix == ".cleaned"]
-        await compacting.broker.topics.configure("states", lambda found: {**found, "delete.retention.ms": "5"})
+        await compacting.broker.topic_admin.alter("states", lambda found: {**found, "delete.retention.ms": "5"})
         await compacting.log_cleaner.clean_all()
         assert compacting.cleaned().count("states-0") == 2
 
@@ -269,7 +269,7 @@ def test_records_that_are_deleted_meanwhile_do_not_come_back(run: Run, merged_by
         states = await compacting.topic("states", segment_bytes="500")
         compacting.fill(states)
         wanted = last_values(read_gapped(states.log))
-        await compacting.broker.topics.configure("states", lambda found: {**found, "segment.bytes": merged_bytes})
+        await compacting.broker.topic_admin.alter("states", lambda found: {**found, "segment.bytes": merged_bytes})
         start = states.log.segments_before(states.log.log_end_offset)[1].next_offset
 
         def delete(answer: Message) -> None:
@@ -350,7 +350,7 @@ def test_a_topic_can_be_deleted_while_it_is_compacted(run: Run) -> None:
         def delete(answer: Message) -> None:
             if isinstance(answer, CleanedGroup):
                 compacting.cleaner.before_answer = lambda answer: None
-                asyncio.run_coroutine_threadsafe(compacting.broker.topics.delete("states"), loop).result(60)
+                asyncio.run_coroutine_threadsafe(compacting.broker.topic_admin.delete("states"), loop).result(60)
 
         compacting.cleaner.before_answer = delete
         await compacting.log_cleaner.clean_all()

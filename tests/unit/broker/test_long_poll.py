@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Run:
         broker = Broker(BrokerConfig(port=0, data=str(tmp_path / "data")))
         await broker.start()
         try:
-            await broker.topics.create("clicks", 1, {})
+            await broker.topic_admin.create("clicks", 1, {})
             async with asyncio.timeout(TIMEOUT_S):
                 await scenario(broker)
         finally:
@@ -93,7 +93,7 @@ def test_what_is_too_little_before_the_wait_begins_counts_towards_enough(run: Ru
 def test_a_topic_that_goes_before_the_wait_begins_is_told(run: Run) -> None:
     async def scenario(broker: Broker) -> None:
         waiting = begin_to_fetch(broker)
-        await broker.topics.delete("clicks")
+        await broker.topic_admin.delete("clicks")
         response = at_once(await waiting)
         assert response.responses[0].partitions[0].error_code == 3
 

@@ -26,7 +26,7 @@ def append_to_replica(node: Node, count: int) -> None:
 async def begin(cluster: Cluster, *counts: int) -> None:
     """Let brokers 1, 2 and so on have so many of the records of a partition on their disks, and lose all memory."""
     nodes = await cluster.start(*range(1, len(counts) + 1))
-    await nodes[0].topics.create("clicks", 1, {}, assignment=[[node.id for node in nodes]])
+    await nodes[0].topic_admin.create("clicks", 1, {}, assignment=[[node.id for node in nodes]])
     await cluster.follow()
     for node, count in zip(nodes, counts, strict=True):
         append_to_replica(node, count)
@@ -140,7 +140,7 @@ def test_one_that_kept_its_memory_leads_though_others_have_longer_logs(run: Run)
 def test_who_lost_memory_while_a_leader_lives_is_not_waited_for_later(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         await cluster.lose(two)
         two = await come_back(cluster, 2)
@@ -192,8 +192,8 @@ def lose_the_end(node: Node, count: int) -> None:
 def test_leader_that_registers_anew_and_cannot_use_its_log_leaves_it_to_others(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, _ = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
-        await one.topics.create("alone", 1, {}, assignment=[[1]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await one.topic_admin.create("alone", 1, {}, assignment=[[1]])
         await cluster.follow()
         append(one)
         one.topics.partition(*CLICKS).log._health.go_offline("append", OSError("broken"))

@@ -69,7 +69,7 @@ def test_a_topic_that_is_gone_by_the_time_of_the_write_is_refused_and_the_others
 def test_commit_of_many_partitions_is_stored_whole(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
         count = 3 * STORED_TOGETHER + 1
-        await caller.broker.topics.create("wide", count, {})
+        await caller.broker.topic_admin.create("wide", count, {})
         partitions = [
             OffsetCommitRequestPartition(partition_index=number, committed_offset=number, committed_metadata="")
             for number in range(count + 2)
@@ -93,8 +93,8 @@ def test_what_changes_while_others_have_their_turn_is_checked_again(tmp_path: Pa
         broker = caller.broker
         await broker.groups.ensure_topic()
         await broker.groups.wait_until_loaded()
-        await broker.topics.create("wide", count, {})
-        await broker.topics.create("gone", count, {})
+        await broker.topic_admin.create("wide", count, {})
+        await broker.topic_admin.create("gone", count, {})
 
         def begin(topic: str, **member: Any) -> Any:
             request = OffsetCommitRequest(
@@ -119,7 +119,7 @@ def test_what_changes_while_others_have_their_turn_is_checked_again(tmp_path: Pa
         steps = begin("gone")
         for _ in range(5):  # into the second topic
             next(steps)
-        await broker.topics.delete("gone")
+        await broker.topic_admin.delete("gone")
         errors = await end(steps)
         assert errors == {"wide": {ErrorCode.NONE}, "gone": {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}}
         assert {where.topic for where in broker.offsets.committed("g")} == {"wide"}

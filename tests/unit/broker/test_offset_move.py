@@ -168,8 +168,8 @@ def test_node_that_is_damaged_keeps_nothing_else_from_moving(folder: Path) -> No
 
 def test_topic_that_is_made_anew_meanwhile_gets_none_of_the_old_offsets(folder: Path) -> None:
     async def scenario(caller: Caller) -> None:
-        await caller.broker.topics.delete("views")
-        await caller.broker.topics.create("views", 3, {})
+        await caller.broker.topic_admin.delete("views")
+        await caller.broker.topic_admin.create("views", 3, {})
         await settled(caller)
         for number in range(GROUPS):
             assert committed(caller, f"team/{number}") == {CLICKS: OffsetAndMetadata(number, "by test", 3)}

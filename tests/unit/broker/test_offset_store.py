@@ -120,7 +120,7 @@ def test_commits_that_come_together_are_written_together(tmp_path: Path, monkeyp
 
 def test_commit_of_many_partitions_is_split_into_batches(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
-        await caller.broker.topics.create("wide", 400, {})
+        await caller.broker.topic_admin.create("wide", 400, {})
         long = {TopicPartition("wide", number): OffsetAndMetadata(1, "m" * 4_000) for number in range(400)}
         assert await caller.broker.offsets.commit("g", long) == set()
         assert len(told(caller, "g")) == 400
@@ -180,11 +180,11 @@ def test_commit_waits_for_the_flush_where_offsets_are_flushed(tmp_path: Path) ->
 
 def test_topic_that_was_made_anew_has_no_old_offsets(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
-        topics, store = caller.broker.topics, caller.broker.offsets
+        topic_admin, store = caller.broker.topic_admin, caller.broker.offsets
         await store.commit("g", {FIRST: offset(5), VIEWS: offset(7)})
-        await topics.delete("clicks")
+        await topic_admin.delete("clicks")
         assert told(caller, "g") == {VIEWS: 7}
-        await topics.create("clicks", 3, {})
+        await topic_admin.create("clicks", 3, {})
         assert told(caller, "g") == {VIEWS: 7}
         assert sorted(caller.broker.groups.find("g").machine.offsets.of("g")) == [VIEWS]
 
@@ -219,7 +219,7 @@ def test_offsets_without_an_id_go_with_the_name_of_their_topic(tmp_path: Path) -
         shard = caller.broker.groups.find("g")
         await write_past(shard, OffsetRecord("g", FIRST, Committed(5)), OffsetRecord("g", VIEWS, Committed(7)))
         assert told(caller, "g") == {FIRST: 5, VIEWS: 7}
-        await caller.broker.topics.delete("clicks")
+        await caller.broker.topic_admin.delete("clicks")
         assert told(caller, "g") == {VIEWS: 7}
 
     run(tmp_path, scenario)

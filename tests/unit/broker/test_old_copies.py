@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from barnabas.broker.topics import Topics
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.coordination import paths
 from barnabas.coordination.values import PartitionState, encode_partition_state
 from barnabas.errors import CoordinationError
@@ -26,7 +26,7 @@ COUNTS = {"oldest": 3, "older": 5, "newest": 8}
 async def write_and_copy(cluster: Cluster) -> None:
     """Let three replicas have the same records, and make copies of their disks on the way; kill all brokers."""
     nodes = await cluster.start(*BROKERS)
-    await nodes[0].topics.create("clicks", 1, {}, assignment=[list(BROKERS)])
+    await nodes[0].topic_admin.create("clicks", 1, {}, assignment=[list(BROKERS)])
     await cluster.follow()
     written = 0
     for name, count in COUNTS.items():
@@ -165,7 +165,7 @@ def test_an_old_copy_without_the_log_does_not_lead_with_an_empty_one(run: Run) -
 def test_a_partition_with_one_replica_is_led_and_the_loss_is_logged(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(cluster: Cluster) -> None:
         (one,) = await cluster.start(1)
-        await one.topics.create("clicks", 1, {}, assignment=[[1]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1]])
         shutil.copytree(cluster.folder / "1", cluster.folder / "older-1")
         append(one, 3)
         one.raise_life()
@@ -184,7 +184,7 @@ def test_a_start_that_fails_leaves_the_copy_an_old_one(run: Run) -> None:
         restore(cluster, {1: "older"})
         node = Node(cluster, 1)
         with (
-            mock.patch.object(Topics, "load", side_effect=CoordinationError("silent")),
+            mock.patch.object(HostedTopics, "load", side_effect=CoordinationError("silent")),
             pytest.raises(CoordinationError),
         ):
             await node.start()

@@ -19,7 +19,7 @@ async def read_again(nodes: list[Node]) -> None:
 def test_state_that_goes_back_begins_no_epoch_again(run: Run, replicas: tuple[int, ...]) -> None:
     async def scenario(cluster: Cluster) -> None:
         nodes = await cluster.start(*replicas)
-        await nodes[0].topics.create("clicks", 1, {}, assignment=[list(replicas)])
+        await nodes[0].topic_admin.create("clicks", 1, {}, assignment=[list(replicas)])
         path = paths.partition_state(CLICKS)
         backup = cluster.tree.get(path).data
         nodes[0].die()

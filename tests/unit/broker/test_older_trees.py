@@ -155,7 +155,7 @@ async def both_in_sync(cluster: Cluster) -> History:
     """Return two brokers of which 2 leads, with records that both have."""
     history = History(cluster)
     await history.begin(2, 1)
-    await history.node(2).topics.create("clicks", 1, {}, assignment=[[2, 1]])
+    await history.node(2).topic_admin.create("clicks", 1, {}, assignment=[[2, 1]])
     await cluster.follow()
     history.produce(2)
     await history.replicate()
@@ -289,7 +289,7 @@ def test_step_in_which_only_the_in_sync_replicas_changed(run: Run, order: tuple[
     async def scenario(cluster: Cluster) -> None:
         history = History(cluster)
         await history.begin(1, 2)
-        await history.node(1).topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await history.node(1).topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         history.produce(2)
         await history.replicate()
@@ -314,7 +314,7 @@ def test_tree_from_before_the_life_counters_loses_no_record(run: Run, order: tup
     async def scenario(cluster: Cluster) -> None:
         history = History(cluster)
         await history.begin(1, 2, 3)
-        await history.node(1).topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await history.node(1).topic_admin.create("clicks", 1, {}, assignment=[[1, 2, 3]])
         await cluster.follow()
         history.produce(2)
         await history.replicate()
@@ -347,7 +347,7 @@ def test_normal_restarts_keep_nothing_back(
     async def scenario(cluster: Cluster) -> None:
         history = History(cluster)
         await history.begin(1, 2, 3)
-        await history.node(1).topics.create("clicks", 1, {}, assignment=[[1, 2, 3]])
+        await history.node(1).topic_admin.create("clicks", 1, {}, assignment=[[1, 2, 3]])
         await cluster.follow()
         for _ in range(3):
             history.produce(2)

@@ -113,7 +113,7 @@ def run(tmp_path: Path) -> Run:
         bench = Bench(tmp_path / "data")
         await bench.broker.start()
         try:
-            await bench.broker.topics.create("clicks", 2, {})
+            await bench.broker.topic_admin.create("clicks", 2, {})
             async with asyncio.timeout(60):
                 await scenario(bench)
         finally:
@@ -166,7 +166,7 @@ def test_a_bad_batch_fails_its_own_request_only(run: Run) -> None:
 
 def test_several_topics_and_partitions_each_keep_their_order(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
-        await bench.broker.topics.create("views", 1, {})
+        await bench.broker.topic_admin.create("views", 1, {})
         bench.put(produce(("clicks", 0, batch()), ("clicks", 1, batch())))
         bench.put(produce(("clicks", 1, batch())))
         bench.put(produce(("views", 0, batch()), ("clicks", 0, batch()), ("clicks", 0, DAMAGED)))
@@ -353,7 +353,7 @@ def test_requests_are_recognised_from_run_to_run_and_their_frames_are_not_kept(r
             requests.carry_out([frame])
             assert bench.end() == round_number + 1
         # Another topic of the same name is another one, although the same requests go there.
-        await bench.broker.topics.delete("clicks")
+        await bench.broker.topic_admin.delete("clicks")
         bench.put(produce(("clicks", 0, batch())))
         (refused,) = _frames(b"".join(requests.carry_out(bench.frames).answer))  # type: ignore[arg-type]
         result = decode_response(ProduceResponse, VERSION, refused).responses[0].partition_responses[0]
@@ -364,7 +364,7 @@ def test_requests_are_recognised_from_run_to_run_and_their_frames_are_not_kept(r
 
 def test_only_requests_that_complete_flush_messages_and_those_behind_wait(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
-        await bench.broker.topics.create("flushed", 1, {"flush.messages": "3"})
+        await bench.broker.topic_admin.create("flushed", 1, {"flush.messages": "3"})
         for _ in range(5):
             bench.put(produce(("flushed", 0, batch())))
         reply = bench.requests.carry_out(bench.frames)
@@ -381,7 +381,7 @@ def test_only_requests_that_complete_flush_messages_and_those_behind_wait(run: R
 
 def test_waiting_for_several_flushes_takes_the_time_of_one(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
-        await bench.broker.topics.create("slow", 1, {"flush.ms": "1000000000"})
+        await bench.broker.topic_admin.create("slow", 1, {"flush.ms": "1000000000"})
         log = bench.broker.topics.partition("slow", 0).log
         flushes = []
         flush = log.flush
@@ -409,7 +409,7 @@ def test_a_reader_that_waits_is_told_once(run: Run) -> None:
 
 def test_batches_are_recompressed_one_request_at_a_time(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
-        await bench.broker.topics.create("packed", 1, {"compression.type": "gzip"})
+        await bench.broker.topic_admin.create("packed", 1, {"compression.type": "gzip"})
         for records in (batch(b"a" * 1_000), DAMAGED, batch(b"b" * 1_000)):
             bench.put(produce(("packed", 0, records)))
         corrupt = ErrorCode.CORRUPT_MESSAGE

@@ -167,7 +167,7 @@ def test_broker_alone_has_nobody_to_ask(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         (one,) = await cluster.start(1)
         maker = Maker(cluster, one)
-        await maker.propagation.until_known({(await one.topics.create("clicks", 1, {})).id: 1}, timeout_s=1.0)
+        await maker.propagation.until_known({(await one.topic_admin.create("clicks", 1, {})).id: 1}, timeout_s=1.0)
         assert maker.others.asked == []
 
     run(scenario)
@@ -233,7 +233,7 @@ def test_topic_that_is_deleted_meanwhile_is_not_waited_for(run: Run) -> None:
 
         async def answer(broker_id: int) -> None:
             if maker.others.asked.count(broker_id) == 2:
-                await one.topics.delete("clicks")
+                await one.topic_admin.delete("clicks")
 
         maker.others.before_answer = answer
         assert await maker.create("clicks") == [0]

@@ -27,7 +27,7 @@ class Leader:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.reassigning = Reassigning(node.topics, node.id)
+        self.reassigning = Reassigning(node.topics, node.topic_admin, node.id)
         self.isr_updates = IsrUpdates(node.topics, node.cluster.clock, 10.0)
 
     async def hear_from(self, *followers: int, where: TopicPartition = CLICKS) -> None:
@@ -50,13 +50,13 @@ async def go_on(cluster: Cluster) -> None:
     """Let all leaders do what they can, and all brokers follow."""
     for _ in range(4):
         for node in cluster.nodes:
-            await Reassigning(node.topics, node.id).go_on()
+            await Reassigning(node.topics, node.topic_admin, node.id).go_on()
         await cluster.follow()
 
 
 async def begin(cluster: Cluster, *ids: int, replicas: Sequence[int]) -> list[Node]:
     nodes = await cluster.start(*ids)
-    await nodes[0].topics.create("clicks", 1, {}, assignment=[replicas])
+    await nodes[0].topic_admin.create("clicks", 1, {}, assignment=[replicas])
     await cluster.follow()
     return nodes
 
@@ -70,7 +70,7 @@ def test_partition_moves_when_the_new_replica_is_in_sync_and_not_before(run: Run
     async def scenario(cluster: Cluster) -> None:
         one, two, three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
         append(one, 3)
-        assert await three.topics.reassign("clicks", {0: [1, 3]}) == {}
+        assert await three.topic_admin.reassign("clicks", {0: [1, 3]}) == {}
         await go_on(cluster)
         for node in cluster.nodes:
             assert node.info().replica_set == ReplicaSet((1, 3, 2), adding=(3,), removing=(2,))
@@ -99,7 +99,7 @@ def test_what_a_replica_asked_for_before_it_went_is_refused_once_it_is_back(run:
         append(one, 3)
         epoch = one.topics.partition(*CLICKS).leader_epoch
         for target in ([1, 3], [1, 3, 2]):
-            assert await one.topics.reassign("clicks", {0: target}) == {}
+            assert await one.topic_admin.reassign("clicks", {0: target}) == {}
             await cluster.follow()
             if 2 not in target:
                 await Leader(one).hear_from(2, 3)
@@ -115,7 +115,7 @@ def test_what_a_replica_asked_for_before_it_went_is_refused_once_it_is_back(run:
 def test_who_waits_for_an_acknowledgement_when_a_move_ends_gets_it_of_the_replicas_that_stay(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, _two, three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
-        await three.topics.reassign("clicks", {0: [1, 3]})
+        await three.topic_admin.reassign("clicks", {0: [1, 3]})
         await go_on(cluster)
         await Leader(one).hear_from(2, 3)
         partition = one.topics.partition(*CLICKS)
@@ -135,7 +135,7 @@ def test_who_waits_for_an_acknowledgement_when_a_move_ends_gets_it_of_the_replic
 def test_leader_that_is_to_go_hands_on_first_and_the_next_one_ends_the_move(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, _two, three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
-        await one.topics.reassign("clicks", {0: [3, 2]})
+        await one.topic_admin.reassign("clicks", {0: [3, 2]})
         await cluster.follow()
         await Leader(one).hear_from(2, 3)
         await go_on(cluster)
@@ -150,7 +150,7 @@ def test_leader_that_is_to_go_hands_on_first_and_the_next_one_ends_the_move(run:
 def test_next_leader_goes_on_with_a_move_when_the_leader_dies(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, _three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
-        await one.topics.reassign("clicks", {0: [2, 3]})
+        await one.topic_admin.reassign("clicks", {0: [2, 3]})
         await cluster.follow()
         await cluster.lose(one)
         await cluster.follow()
@@ -169,7 +169,7 @@ def test_broker_that_was_away_deletes_its_replica_when_it_comes_back(run: Run) -
     async def scenario(cluster: Cluster) -> None:
         one, two, _three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
         await cluster.lose(two)
-        await one.topics.reassign("clicks", {0: [1, 3]})
+        await one.topic_admin.reassign("clicks", {0: [1, 3]})
         await cluster.follow()
         await Leader(one).hear_from(3)
         await go_on(cluster)
@@ -186,7 +186,7 @@ def test_broker_that_was_away_and_is_a_replica_again_keeps_what_it_has(run: Run)
     async def scenario(cluster: Cluster) -> None:
         one, two, _three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
         await cluster.lose(two)
-        await one.topics.reassign("clicks", {0: [1, 3]})
+        await one.topic_admin.reassign("clicks", {0: [1, 3]})
         await cluster.follow()
         await Leader(one).hear_from(3)
         await go_on(cluster)
@@ -206,8 +206,8 @@ def test_broker_that_never_heard_that_it_was_to_hold_a_replica_takes_its_name_ou
     async def scenario(cluster: Cluster) -> None:
         one, _two, three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
         cluster.nodes.remove(three)
-        await one.topics.reassign("clicks", {0: [1, 3]})
-        await one.topics.reassign("clicks", {0: None})
+        await one.topic_admin.reassign("clicks", {0: [1, 3]})
+        await one.topic_admin.reassign("clicks", {0: None})
         await go_on(cluster)
         assert set(one.info().replicas) == {1, 2}
         assert notes(cluster) == [3]
@@ -236,11 +236,11 @@ def test_replica_of_which_nobody_says_that_it_is_to_go_is_left_on_the_disk(run: 
 def test_move_that_is_taken_back_ends_where_it_began(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, _two, three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
-        assert (await one.topics.reassign("clicks", {0: None}))[0].code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-        await one.topics.reassign("clicks", {0: [2, 3]})
+        assert (await one.topic_admin.reassign("clicks", {0: None}))[0].code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        await one.topic_admin.reassign("clicks", {0: [2, 3]})
         await cluster.follow()
         assert three.folders() == ["clicks-0"]
-        assert await three.topics.reassign("clicks", {0: None}) == {}
+        assert await three.topic_admin.reassign("clicks", {0: None}) == {}
         await cluster.follow()
         await go_on(cluster)
         assert set(one.info().replicas) == {1, 2}
@@ -253,11 +253,11 @@ def test_move_that_is_taken_back_ends_where_it_began(run: Run) -> None:
 def test_other_move_takes_the_place_of_one_that_is_under_way(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, _two, three, four = await begin(cluster, 1, 2, 3, 4, replicas=[1, 2])
-        await one.topics.reassign("clicks", {0: [1, 3]})
+        await one.topic_admin.reassign("clicks", {0: [1, 3]})
         await cluster.follow()
         leader = Leader(one)
         await leader.hear_from(2, 3)
-        await four.topics.reassign("clicks", {0: [1, 4]})
+        await four.topic_admin.reassign("clicks", {0: [1, 4]})
         await cluster.follow()
         await go_on(cluster)
         assert one.info().replica_set.is_moving
@@ -273,7 +273,7 @@ def test_other_move_takes_the_place_of_one_that_is_under_way(run: Run) -> None:
 def test_other_order_is_in_force_at_once(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await begin(cluster, 1, 2, replicas=[1, 2])
-        assert await two.topics.reassign("clicks", {0: [2, 1]}) == {}
+        assert await two.topic_admin.reassign("clicks", {0: [2, 1]}) == {}
         assert two.info().replica_set == ReplicaSet((2, 1))
         assert one.topics.preferred_replica(CLICKS) == 1
         await cluster.follow()
@@ -286,7 +286,7 @@ def test_sole_replica_gets_others_and_is_left_alone_again(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await begin(cluster, 1, 2, replicas=[1])
         append(one, 5)
-        await one.topics.reassign("clicks", {0: [1, 2]})
+        await one.topic_admin.reassign("clicks", {0: [1, 2]})
         await go_on(cluster)
         assert one.info().state == PartitionState(1, 1, (1,))
         assert one.topics.partition(*CLICKS).log.high_watermark == 5
@@ -294,7 +294,7 @@ def test_sole_replica_gets_others_and_is_left_alone_again(run: Run) -> None:
         await Leader(one).hear_from(2)
         await go_on(cluster)
         assert two.info().replica_set == ReplicaSet((1, 2))
-        await two.topics.reassign("clicks", {0: [2]})
+        await two.topic_admin.reassign("clicks", {0: [2]})
         await cluster.follow()
         await go_on(cluster)
         assert two.leads()
@@ -328,7 +328,7 @@ def test_replica_that_has_gone_is_not_taken_in_by_a_leader_that_does_not_know_it
 def test_leader_whose_answer_is_lost_reads_what_there_is(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, _two, three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
-        await one.topics.reassign("clicks", {0: [1, 3]})
+        await one.topic_admin.reassign("clicks", {0: [1, 3]})
         await cluster.follow()
         leader = Leader(one)
         await leader.hear_from(2, 3)
@@ -358,9 +358,9 @@ def test_topic_that_cannot_be_read_keeps_no_other_from_its_end(run: Run) -> None
     async def scenario(cluster: Cluster) -> None:
         one, _two, _three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
         damaged = TopicPartition("a", 0)
-        await one.topics.create("a", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("a", 1, {}, assignment=[[1, 2]])
         for name in ("a", "clicks"):
-            assert await one.topics.reassign(name, {0: [1, 3]}) == {}
+            assert await one.topic_admin.reassign(name, {0: [1, 3]}) == {}
         await cluster.follow()
         leader = Leader(one)
         await leader.hear_from(2, 3, where=damaged)
@@ -374,7 +374,7 @@ def test_topic_that_cannot_be_read_keeps_no_other_from_its_end(run: Run) -> None
         assert not followers_of(one).is_changing
         assert followers_of(one, damaged).is_changing
         # Neither does it while it is in doubt.
-        assert await one.topics.reassign("clicks", {0: [1, 2]}) == {}
+        assert await one.topic_admin.reassign("clicks", {0: [1, 2]}) == {}
         await cluster.follow()
         await leader.hear_from(2, 3)
         with pytest.raises(NodeError, match=path):
@@ -490,15 +490,17 @@ def test_move_does_not_end_where_another_was_asked_for_meanwhile(tmp_path: Path)
 def test_refusals_are_told_partition_by_partition(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, _two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 3, {}, assignment=[[1], [1], [1]])
-        refused = await one.topics.reassign("clicks", {0: [1, 2], 1: [7], 2: [1, 2], 9: [1]}, may_change_factor=True)
+        await one.topic_admin.create("clicks", 3, {}, assignment=[[1], [1], [1]])
+        refused = await one.topic_admin.reassign(
+            "clicks", {0: [1, 2], 1: [7], 2: [1, 2], 9: [1]}, may_change_factor=True
+        )
         assert {number: error.code for number, error in refused.items()} == {
             1: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         }
         assert {each.partition for each in one.topics.picture.moving} == {0, 2}
-        refused = await one.topics.reassign("clicks", {1: [1, 2]}, may_change_factor=False)
+        refused = await one.topic_admin.reassign("clicks", {1: [1, 2]}, may_change_factor=False)
         assert refused[1].code is ErrorCode.INVALID_REPLICATION_FACTOR
-        assert (await one.topics.reassign("views", {0: [1]}))[0].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await one.topic_admin.reassign("views", {0: [1]}))[0].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     run(scenario)

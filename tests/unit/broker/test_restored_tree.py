@@ -60,7 +60,7 @@ def test_producer_ids_go_on_behind_all_that_were_given_out(run: Run) -> None:
 def test_nothing_is_changed_while_a_broker_is_registered(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         (node,) = await cluster.start(1)
-        await node.topics.create("clicks", 1, {}, assignment=[[1]])
+        await node.topic_admin.create("clicks", 1, {}, assignment=[[1]])
         with pytest.raises(CoordinationError, match=r"brokers \[1\] are registered; stop them first"):
             distrust(cluster.tree)
         assert node.info().state.leader == 1
@@ -76,7 +76,7 @@ def test_note_that_a_replica_is_to_go_deletes_nothing_that_came_back_since(
 
     async def scenario(cluster: Cluster) -> None:
         one, _four = await cluster.start(1, 4)
-        await one.topics.create("clicks", 1, {}, assignment=[[1]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1]])
         append(one)
         for epoch in (0, 4):
             builder = BatchBuilder()
@@ -118,7 +118,7 @@ def test_log_that_had_moved_since_the_backup_is_named_and_leads_once_it_is_a_rep
         distrust(cluster.tree)
         (three,) = await cluster.start(3)
         assert "clicks-0 is on brokers [1, 2] by the tree, in epoch 1; a log of it is left here" in caplog.text
-        assert await three.topics.reassign("clicks", {0: [3, 1, 2]}) == {}
+        assert await three.topic_admin.reassign("clicks", {0: [3, 1, 2]}) == {}
         await cluster.follow()
         assert not three.leads()
         await cluster.lose(three)

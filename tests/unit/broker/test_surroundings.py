@@ -157,7 +157,7 @@ def test_broker_has_time_files_chance_and_network_from_its_surroundings_alone(
     async def scenario(broker: Broker) -> None:
         monkeypatch.setattr(asyncio, "to_thread", refuse)
         monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", refuse)
-        topic = await broker.topics.create("clicks", 2, {})
+        topic = await broker.topic_admin.create("clicks", 2, {})
         assert broker.port == 4711
         assert topic.id == uuid.UUID(int=world.ids).bytes
         assert broker.clock.time_ms == world.clock.time_ms
@@ -178,7 +178,7 @@ def test_two_brokers_with_the_same_surroundings_do_the_same(tmp_path: Path) -> N
         world = World(tmp_path / name)
 
         async def scenario(broker: Broker) -> None:
-            found.append((broker.identity.cluster_id, (await broker.topics.create("clicks", 1, {})).id))
+            found.append((broker.identity.cluster_id, (await broker.topic_admin.create("clicks", 1, {})).id))
 
         asyncio.run(world.run(scenario))
     assert found[0] == found[1]

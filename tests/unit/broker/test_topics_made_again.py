@@ -38,7 +38,7 @@ def test_topic_made_again_unheard_is_deleted_with_its_own_id_noted(bench: Bench)
     former = delete_unheard(bench, make_again=True)
     made_again = registry.read_topic(bench.tree, "clicks")
     assert made_again is not None
-    asyncio.run(bench.topics.delete("clicks"))
+    asyncio.run(bench.topic_admin.delete("clicks"))
     assert bench.partitions_in_tree() == 0
     assert bench.forgotten == [({made_again.topic_id}, {"clicks"})]
     assert deletion_notes.read_deletions(bench.tree).keys() == {former}
@@ -49,7 +49,7 @@ def test_topic_made_again_unheard_is_not_deleted_for_the_id_of_the_former_one(be
     bench.create()
     former = delete_unheard(bench, make_again=True)
     with pytest.raises(ApiError) as caught:
-        asyncio.run(bench.topics.delete("clicks", former))
+        asyncio.run(bench.topic_admin.delete("clicks", former))
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_ID
     assert bench.partitions_in_tree() == 2
 
@@ -63,7 +63,7 @@ def test_topic_made_again_unheard_grows_and_is_configured_by_what_it_is(bench: B
     bench.grow(3)
     assert bench.partitions_in_tree() == 3
     delete_unheard(bench, make_again=True)
-    asyncio.run(bench.topics.configure("clicks", lambda settings: {**settings, "retention.bytes": "9"}))
+    asyncio.run(bench.topic_admin.alter("clicks", lambda settings: {**settings, "retention.bytes": "9"}))
     info = registry.read_topic(bench.tree, "clicks")
     assert info is not None
     assert info.config == {"retention.ms": "7", "retention.bytes": "9"}

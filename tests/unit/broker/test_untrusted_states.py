@@ -62,7 +62,7 @@ def leader_of(cluster: Cluster) -> Node:
 def test_partition_is_led_on_whatever_a_stranger_writes(run: Run, state: Any, *, is_told: bool) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two, _ = await cluster.start(1, 2, 3)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         await cluster.lose(one)
         await settle(cluster)
@@ -95,7 +95,7 @@ def test_replica_with_all_records_leads_after_a_restart_of_all(run: Run, state: 
 
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        await one.topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         await cluster.lose(one)
         await settle(cluster)
@@ -117,7 +117,7 @@ def test_replica_with_all_records_leads_after_a_restart_of_all(run: Run, state: 
 def test_brokers_that_read_different_leaders_of_one_epoch_agree(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         nodes = await cluster.start(1, 2)
-        await nodes[0].topics.create("clicks", 1, {}, assignment=[[1, 2]])
+        await nodes[0].topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         for node in nodes:
             write(cluster, {"leader": node.id, "leader_epoch": 8, "isr": [1, 2]}, is_told=False)

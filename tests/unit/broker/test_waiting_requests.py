@@ -120,8 +120,8 @@ def wait_bytes(listener: Listener) -> int:
 
 def test_thousand_waiting_requests_of_each_kind_leave_memory_for_the_largest_request(tmp_path: Path) -> None:
     async def scenario(caller: Caller) -> None:
-        topics, memory = caller.broker.topics, caller.broker.groups.memory
-        await topics.create("large", 1, {"max.message.bytes": str(QUEUED)})
+        topic_admin, memory = caller.broker.topic_admin, caller.broker.groups.memory
+        await topic_admin.create("large", 1, {"max.message.bytes": str(QUEUED)})
         await caller.broker.groups.ensure_topic()
         listener = listen(caller)
         streams: list[FakeStream] = []

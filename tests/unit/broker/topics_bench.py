@@ -9,18 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import News
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
 from barnabas.coordination import registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Operation, OperationResult
 from barnabas.coordination.values import BrokerRegistration, LiveBroker
-from barnabas.errors import ApiError, CoordinationError, ErrorCode
+from barnabas.errors import ApiError, CoordinationError, ErrorCode, StorageError
 from barnabas.records import BatchBuilder
 from barnabas.storage import LogManager, OsFileSystem
 from tests.log_steps import append
@@ -78,6 +80,8 @@ class Bench:
         """Where there is one, the tree's thread waits for it."""
         self.thread: ThreadPoolExecutor | None = None
         """Where there is one, it is the tree's thread."""
+        self.room = 1_000_000
+        """How many partitions the disk has room for."""
         self.cannot_forget = False
         self.forgotten: list[tuple[set[bytes], set[str]]] = []
         """The topics whose offsets were forgotten."""
@@ -92,10 +96,18 @@ class Bench:
 
     async def _load(self) -> None:
         """Begin as a broker does that has registered."""
-        self.topics = Topics(CONFIG, self.tree, self.logs, self._in_tree_thread, self.open_files)  # type: ignore[arg-type]
+        run: Any = self._in_tree_thread
+        self.topics = HostedTopics(CONFIG, self.tree, self.logs, run)
+        self.topic_admin = TopicAdmin(
+            CONFIG.broker_id, self.topics, self.tree, run, self.open_files, Chance(), self._check_disk
+        )
         self.topics.deletions.forget_offsets = self._forget
         me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
         await self.topics.load(News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(self.tree))))
+
+    def _check_disk(self, count: int) -> None:
+        if count > self.room:
+            raise StorageError(f"the disk is full: no room for {count}")
 
     async def _forget(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
         if self.cannot_forget:
@@ -120,10 +132,10 @@ class Bench:
 
     def create(self, partition_count: int = 1, **settings: str) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        asyncio.run(self.topics.create("clicks", partition_count, named))
+        asyncio.run(self.topic_admin.create("clicks", partition_count, named))
 
     def grow(self, partition_count: int) -> None:
-        asyncio.run(self.topics.grow("clicks", partition_count))
+        asyncio.run(self.topic_admin.grow("clicks", partition_count))
 
     def append(self, number: int = 0) -> None:
         builder = BatchBuilder()

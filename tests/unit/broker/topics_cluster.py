@@ -10,11 +10,12 @@ from typing import Any
 
 from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import ClusterWatch, News
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.clock import ManualClock
 from barnabas.coordination import paths, registry
 from barnabas.coordination.embedded import EmbeddedTree
@@ -43,7 +44,8 @@ class NextEpochs(Chance):
 class Node:
     """What is of a broker here: its session, its folder, its topics, and what it has read."""
 
-    topics: Topics
+    topics: HostedTopics
+    topic_admin: TopicAdmin
     watch: ClusterWatch
 
     def __init__(self, cluster: Cluster, broker_id: int) -> None:
@@ -70,7 +72,9 @@ class Node:
         self.logs.report_age()
         registry.register_broker(self.tree, BrokerRegistration(self.id, "here", 9000 + self.id))
         clock, chance, files = self.cluster.clock, self.cluster.chance, OpenFiles(10_000, 100)
-        self.topics = Topics(self.config, self.tree, self.logs, in_tree_thread, files, clock=clock, chance=chance)  # type: ignore[arg-type]
+        run: Any = in_tree_thread
+        self.topics = HostedTopics(self.config, self.tree, self.logs, run, clock=clock, chance=chance)
+        self.topic_admin = TopicAdmin(self.id, self.topics, self.tree, run, files, chance, lambda _count: None)
         self.watch = ClusterWatch(self.tree, in_tree_thread, self._take_over)  # type: ignore[arg-type]
         news = self.watch.read_everything()
         self.before_loading()

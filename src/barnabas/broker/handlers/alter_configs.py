@@ -6,11 +6,12 @@ What is not named goes back to its default. The broker without a name stands for
 from __future__ import annotations
 
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import target_of
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError
 from barnabas.protocol.messages.alter_configs import (
@@ -23,23 +24,32 @@ from barnabas.protocol.messages.alter_configs import (
 
 @serves(AlterConfigsRequest)
 async def alter_configs(
-    topics: Topics, settings: DynamicSettings, turns: Turns, request: AlterConfigsRequest, call: Call
+    topics: HostedTopics,
+    topic_admin: TopicAdmin,
+    settings: DynamicSettings,
+    turns: Turns,
+    request: AlterConfigsRequest,
+    call: Call,
 ) -> AlterConfigsResponse:
     """Replace the settings of each resource, or check that they could be replaced."""
     responses = []
     for resource in request.resources:
-        error = await _alter(topics, settings, resource, request.validate_only)
+        error = await _alter(topics, topic_admin, settings, resource, request.validate_only)
         await turns.pause()
         responses.append(altered(resource.resource_type, resource.resource_name, error))
     return AlterConfigsResponse(responses=responses)
 
 
 async def _alter(
-    topics: Topics, settings: DynamicSettings, resource: AlterConfigsResource, validate_only: bool
+    topics: HostedTopics,
+    topic_admin: TopicAdmin,
+    settings: DynamicSettings,
+    resource: AlterConfigsResource,
+    validate_only: bool,
 ) -> BarnabasError | None:
     """Return why the settings cannot be replaced, or None when they are."""
     try:
-        target = target_of(topics, settings, resource.resource_type, resource.resource_name)
+        target = target_of(topics, topic_admin, settings, resource.resource_type, resource.resource_name)
         wanted = {config.name: config.value for config in resource.configs if config.value is not None}
         await target.change(lambda _: wanted, validate_only=validate_only)
     except BarnabasError as error:

@@ -10,9 +10,10 @@ import asyncio
 from collections import Counter
 
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
@@ -34,12 +35,17 @@ WAIT_S_MAX = 5.0
 
 @serves(AlterPartitionReassignmentsRequest)
 async def alter_partition_reassignments(
-    topics: Topics, turns: Turns, clock: Clock, request: AlterPartitionReassignmentsRequest, call: Call
+    topics: HostedTopics,
+    topic_admin: TopicAdmin,
+    turns: Turns,
+    clock: Clock,
+    request: AlterPartitionReassignmentsRequest,
+    call: Call,
 ) -> AlterPartitionReassignmentsResponse:
     """Begin each move, or take it back."""
     responses, begun = [], list[TopicPartition]()
     for topic in request.topics:
-        errors = await _reassign(topics, topic, request.allow_replication_factor_change)
+        errors = await _reassign(topic_admin, topic, request.allow_replication_factor_change)
         await turns.pause()
         begun += [
             TopicPartition(topic.name, each.partition_index)
@@ -72,7 +78,9 @@ async def alter_partition_reassignments(
     )
 
 
-async def _reassign(topics: Topics, wanted: ReassignableTopic, may_change_factor: bool) -> dict[int, BarnabasError]:
+async def _reassign(
+    topic_admin: TopicAdmin, wanted: ReassignableTopic, may_change_factor: bool
+) -> dict[int, BarnabasError]:
     """Begin the moves of a topic's partitions; return why some cannot begin, by number."""
     times = Counter(each.partition_index for each in wanted.partitions)
     twice = {number for number, count in times.items() if count > 1}
@@ -82,12 +90,12 @@ async def _reassign(topics: Topics, wanted: ReassignableTopic, may_change_factor
     }
     targets = {each.partition_index: each.replicas for each in wanted.partitions if each.partition_index not in twice}
     try:
-        return errors | await topics.reassign(wanted.name, targets, may_change_factor=may_change_factor)
+        return errors | await topic_admin.reassign(wanted.name, targets, may_change_factor=may_change_factor)
     except BarnabasError as error:
         return errors | dict.fromkeys(targets, error)
 
 
-def _is_about_to_end(topics: Topics, where: TopicPartition) -> bool:
+def _is_about_to_end(topics: HostedTopics, where: TopicPartition) -> bool:
     """Whether a partition only lets go of replicas."""
     info = topics.picture.partition(where)
     return info is not None and bool(info.removing) and set(info.adding) <= set(info.removing)

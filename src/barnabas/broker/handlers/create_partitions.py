@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import Counter
 
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.propagation import Propagation
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.create_partitions import (
@@ -25,13 +26,18 @@ from barnabas.protocol.messages.create_partitions import (
 
 @serves(CreatePartitionsRequest)
 async def create_partitions(
-    topics: Topics, propagation: Propagation, turns: Turns, request: CreatePartitionsRequest, call: Call
+    topics: HostedTopics,
+    topic_admin: TopicAdmin,
+    propagation: Propagation,
+    turns: Turns,
+    request: CreatePartitionsRequest,
+    call: Call,
 ) -> CreatePartitionsResponse:
     """Add partitions to each topic, or check that they could be added."""
     times = Counter(topic.name for topic in request.topics)
     results, grown = [], {}
     for topic in request.topics:
-        error = await _grow(topics, topic, times[topic.name] > 1, request.validate_only)
+        error = await _grow(topic_admin, topic, times[topic.name] > 1, request.validate_only)
         if error is None and not request.validate_only and (there := topics.get(topic.name)) is not None:
             grown[there.id] = topic.count
         await turns.pause()
@@ -47,24 +53,24 @@ async def create_partitions(
 
 
 async def _grow(
-    topics: Topics, wanted: CreatePartitionsTopic, is_repeated: bool, validate_only: bool
+    topic_admin: TopicAdmin, wanted: CreatePartitionsTopic, is_repeated: bool, validate_only: bool
 ) -> BarnabasError | None:
     """Return why the topic cannot grow, or None when it has."""
     try:
         if is_repeated:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
-        _check(topics, wanted)
+        _check(topic_admin, wanted)
         if not validate_only:
             assignment = None if wanted.assignments is None else [each.broker_ids for each in wanted.assignments]
-            await topics.grow(wanted.name, wanted.count, assignment)
+            await topic_admin.grow(wanted.name, wanted.count, assignment)
     except BarnabasError as error:
         return error
     return None
 
 
-def _check(topics: Topics, wanted: CreatePartitionsTopic) -> None:
+def _check(topic_admin: TopicAdmin, wanted: CreatePartitionsTopic) -> None:
     check_not_internal(wanted.name, "cannot grow: its records would be looked for in other partitions")
-    added = topics.check_growth(wanted.name, wanted.count)
+    added = topic_admin.check_growth(wanted.name, wanted.count)
     if wanted.assignments is None:
         return
     if len(wanted.assignments) != added:

@@ -11,12 +11,13 @@ from collections import Counter
 from typing import NamedTuple
 
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.internal_topics import partition_count, replication_factor, settings_of
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.create_topics import (
@@ -34,7 +35,8 @@ DYNAMIC_TOPIC_CONFIG = 1
 
 @serves(CreateTopicsRequest)
 async def create_topics(
-    topics: Topics,
+    topics: HostedTopics,
+    topic_admin: TopicAdmin,
     settings: DynamicSettings,
     propagation: Propagation,
     turns: Turns,
@@ -45,7 +47,9 @@ async def create_topics(
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
-        results.append(await _create(topics, settings, topic, times[topic.name] > 1, request.validate_only))
+        results.append(
+            await _create(topics, topic_admin, settings, topic, times[topic.name] > 1, request.validate_only)
+        )
         await turns.pause()
     if not request.validate_only:
         made = {each.topic_id: each.num_partitions for each in results if each.error_code == ErrorCode.NONE}
@@ -54,7 +58,12 @@ async def create_topics(
 
 
 async def _create(
-    topics: Topics, settings: DynamicSettings, wanted: CreatableTopic, is_repeated: bool, validate_only: bool
+    topics: HostedTopics,
+    topic_admin: TopicAdmin,
+    settings: DynamicSettings,
+    wanted: CreatableTopic,
+    is_repeated: bool,
+    validate_only: bool,
 ) -> CreatableTopicResult:
     own_settings = {**settings_of(wanted.name, settings.config), **{each.name: each.value for each in wanted.configs}}
     try:
@@ -62,11 +71,13 @@ async def _create(
             raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
         shape = _shape(topics, settings, wanted)
         if validate_only:
-            topics.check_new(wanted.name, shape.partitions, own_settings, shape.replication_factor, shape.assignment)
+            topic_admin.check_new(
+                wanted.name, shape.partitions, own_settings, shape.replication_factor, shape.assignment
+            )
             topic_id = None
         else:
             topic_id = (
-                await topics.create(
+                await topic_admin.create(
                     wanted.name, shape.partitions, own_settings, shape.replication_factor, shape.assignment
                 )
             ).id
@@ -96,7 +107,7 @@ class _Shape(NamedTuple):
     assignment: list[list[int]] | None = None
 
 
-def _shape(topics: Topics, settings: DynamicSettings, wanted: CreatableTopic) -> _Shape:
+def _shape(topics: HostedTopics, settings: DynamicSettings, wanted: CreatableTopic) -> _Shape:
     """:raises ApiError: what is asked for cannot be understood."""
     if wanted.assignments:
         return _assigned(wanted)

@@ -11,10 +11,10 @@ import asyncio
 from contextlib import suppress
 
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.model import NO_OFFSET
 from barnabas.protocol.messages.delete_records import (
@@ -28,7 +28,7 @@ from barnabas.protocol.messages.delete_records import (
 
 
 @serves(DeleteRecordsRequest)
-async def delete_records(topics: Topics, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+async def delete_records(topics: HostedTopics, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
     """Move the start of each log, and store where they begin."""
     deleted = [
         DeleteRecordsTopicResult(
@@ -47,7 +47,7 @@ async def delete_records(topics: Topics, request: DeleteRecordsRequest, call: Ca
     return DeleteRecordsResponse(topics=deleted)
 
 
-async def _delete(topics: Topics, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+async def _delete(topics: HostedTopics, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(
         partition_index=wanted.partition_index, low_watermark=NO_OFFSET, error_code=ErrorCode.NONE
     )
@@ -61,7 +61,7 @@ async def _delete(topics: Topics, topic: str, wanted: DeleteRecordsPartition) ->
     return result
 
 
-async def _wait_for_followers(topics: Topics, deleted: list[DeleteRecordsTopicResult], timeout_s: float) -> None:
+async def _wait_for_followers(topics: HostedTopics, deleted: list[DeleteRecordsTopicResult], timeout_s: float) -> None:
     """Wait until the replicas in sync have deleted what the leaders have; refuse what is not done in time."""
     waiting: dict[asyncio.Future[None], DeleteRecordsPartitionResult] = {}
     for topic in deleted:
@@ -81,7 +81,7 @@ async def _wait_for_followers(topics: Topics, deleted: list[DeleteRecordsTopicRe
         _refuse([waiting[waiter]], ErrorCode.REQUEST_TIMED_OUT)
 
 
-def _is_offline(topics: Topics, topic: str, number: int) -> bool:
+def _is_offline(topics: HostedTopics, topic: str, number: int) -> bool:
     """Return whether the disk refused to store the log start offset; False where this broker does not lead."""
     try:
         return topics.partition(topic, number).log.is_offline

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.delete_topics import (
@@ -23,19 +24,24 @@ FIRST_VERSION_WITH_DELETION_DISABLED = 3
 
 @serves(DeleteTopicsRequest)
 async def delete_topics(
-    topics: Topics, settings: DynamicSettings, turns: Turns, request: DeleteTopicsRequest, call: Call
+    topics: HostedTopics,
+    topic_admin: TopicAdmin,
+    settings: DynamicSettings,
+    turns: Turns,
+    request: DeleteTopicsRequest,
+    call: Call,
 ) -> DeleteTopicsResponse:
     """Remove each topic; its files go a while later."""
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     responses = []
     for each in wanted:
-        responses.append(await _delete(topics, settings, each, call.version))
+        responses.append(await _delete(topics, topic_admin, settings, each, call.version))
         await turns.pause()
     return DeleteTopicsResponse(responses=responses)
 
 
 async def _delete(
-    topics: Topics, settings: DynamicSettings, wanted: DeleteTopicState, version: int
+    topics: HostedTopics, topic_admin: TopicAdmin, settings: DynamicSettings, wanted: DeleteTopicState, version: int
 ) -> DeletableTopicResult:
     name, topic_id = wanted.name, wanted.topic_id
     try:
@@ -54,7 +60,7 @@ async def _delete(
             code = ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
             raise ApiError(code, "delete.topic.enable is false")
         check_not_internal(name, "cannot be deleted")
-        await topics.delete(topic.name, topic.id if wanted.name is None else None)
+        await topic_admin.delete(topic.name, topic.id if wanted.name is None else None)
     except BarnabasError as error:
         return DeletableTopicResult(
             name=name, topic_id=topic_id, error_code=error_code(error), error_message=error_message(error)

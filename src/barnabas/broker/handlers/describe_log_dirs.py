@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import Steps, is_pause_due
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.describe_log_dirs import (
@@ -34,7 +34,7 @@ FolderOf = Callable[[TopicPartition], Path | None]
 
 @serves(DescribeLogDirsRequest, ends_with_client=True)
 def describe_log_dirs(
-    topics: Topics, folders: DataFolders, request: DescribeLogDirsRequest, call: Call
+    topics: HostedTopics, folders: DataFolders, request: DescribeLogDirsRequest, call: Call
 ) -> Steps[DescribeLogDirsResponse]:
     """Describe the logs of the partitions asked for, or of all."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}

@@ -6,9 +6,9 @@ Their last timestamp is when the broker took their last batch. There are no tran
 from __future__ import annotations
 
 from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -22,7 +22,9 @@ NO_COORDINATOR_EPOCH = -1
 
 
 @serves(DescribeProducersRequest)
-def describe_producers(topics: Topics, request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
+def describe_producers(
+    topics: HostedTopics, request: DescribeProducersRequest, call: Call
+) -> DescribeProducersResponse:
     """Tell the producers of each partition."""
     described = []
     for topic in request.topics:
@@ -31,7 +33,7 @@ def describe_producers(topics: Topics, request: DescribeProducersRequest, call: 
     return DescribeProducersResponse(topics=described)
 
 
-def _describe(topics: Topics, topic: str, number: int) -> PartitionResponse:
+def _describe(topics: HostedTopics, topic: str, number: int) -> PartitionResponse:
     try:
         producers = topics.partition(topic, number).log.producers
     except BarnabasError as error:

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 from barnabas.broker.delayed_fetch import DelayedFetch
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, WAITING_ENTRY_BYTES, LaterReply, Reply, Steps
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import RACK_AWARE_SELECTORS
-from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
@@ -62,7 +62,7 @@ KEPT_PER_PARTITION = 4 * WAITING_ENTRY_BYTES
 
 @serves(FetchRequest, ends_with_client=True)
 def fetch(
-    topics: Topics,
+    topics: HostedTopics,
     fetch_sessions: FetchSessions,
     settings: DynamicSettings,
     turns: Turns,
@@ -137,7 +137,7 @@ async def _respond_after_remote_reads(read: _Read, plan: FetchPlan) -> Steps[Fet
 class _Read:
     """One pass over the partitions of a request; `data` has its results."""
 
-    def __init__(self, topics: Topics, settings: DynamicSettings, request: FetchRequest, plan: FetchPlan) -> None:
+    def __init__(self, topics: HostedTopics, settings: DynamicSettings, request: FetchRequest, plan: FetchPlan) -> None:
         self._topics = topics
         self._settings = settings
         self._request = request

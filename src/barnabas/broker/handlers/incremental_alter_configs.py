@@ -9,12 +9,13 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from barnabas.broker.handlers.alter_configs import altered
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import Target, target_of
 from barnabas.broker.settings.rules import ConfigType, items_of
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -31,23 +32,32 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 
 @serves(IncrementalAlterConfigsRequest)
 async def incremental_alter_configs(
-    topics: Topics, settings: DynamicSettings, turns: Turns, request: IncrementalAlterConfigsRequest, call: Call
+    topics: HostedTopics,
+    topic_admin: TopicAdmin,
+    settings: DynamicSettings,
+    turns: Turns,
+    request: IncrementalAlterConfigsRequest,
+    call: Call,
 ) -> IncrementalAlterConfigsResponse:
     """Change the settings of each resource, or check that they could be changed."""
     responses = []
     for resource in request.resources:
-        error = await _alter(topics, settings, resource, request.validate_only)
+        error = await _alter(topics, topic_admin, settings, resource, request.validate_only)
         await turns.pause()
         responses.append(altered(resource.resource_type, resource.resource_name, error))
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
 async def _alter(
-    topics: Topics, settings: DynamicSettings, resource: IncrementalAlterConfigsResource, validate_only: bool
+    topics: HostedTopics,
+    topic_admin: TopicAdmin,
+    settings: DynamicSettings,
+    resource: IncrementalAlterConfigsResource,
+    validate_only: bool,
 ) -> BarnabasError | None:
     """Return why the settings cannot be changed, or None when they are."""
     try:
-        target = target_of(topics, settings, resource.resource_type, resource.resource_name)
+        target = target_of(topics, topic_admin, settings, resource.resource_type, resource.resource_name)
         names = [config.name for config in resource.configs]
         if len(names) != len(set(names)):
             raise ApiError(ErrorCode.INVALID_REQUEST, "a setting stands in the request twice")

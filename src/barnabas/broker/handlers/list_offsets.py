@@ -15,9 +15,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, IsolationLevel, OffsetAndTimestamp
@@ -52,7 +52,9 @@ FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
 
 @serves(ListOffsetsRequest, ends_with_client=True)
-async def list_offsets(topics: Topics, turns: Turns, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+async def list_offsets(
+    topics: HostedTopics, turns: Turns, request: ListOffsetsRequest, call: Call
+) -> ListOffsetsResponse:
     """Look up one offset for each partition."""
     times = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     committed = request.isolation_level == IsolationLevel.READ_COMMITTED
@@ -71,7 +73,7 @@ async def list_offsets(topics: Topics, turns: Turns, request: ListOffsetsRequest
 
 
 async def _look_up(
-    topics: Topics, topic: str, wanted: ListOffsetsPartition, version: int, *, committed: bool, is_repeated: bool
+    topics: HostedTopics, topic: str, wanted: ListOffsetsPartition, version: int, *, committed: bool, is_repeated: bool
 ) -> ListOffsetsPartitionResponse:
     try:
         if is_repeated:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.addresses import addresses
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.identity import Identity
 from barnabas.broker.internal_topics import INTERNAL_TOPICS
 from barnabas.broker.operations import ON_CLUSTER, ON_TOPICS
@@ -19,7 +20,7 @@ from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, is_pause_du
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
-from barnabas.broker.topics import Topics
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.turns import Turns
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import BarnabasError, ErrorCode
@@ -48,7 +49,8 @@ MADE_KNOWN_S = 1.0
 
 @serves(MetadataRequest, ends_with_client=True)
 def metadata(
-    topics: Topics,
+    topics: HostedTopics,
+    topic_admin: TopicAdmin,
     settings: DynamicSettings,
     identity: Identity,
     propagation: Propagation,
@@ -62,13 +64,15 @@ def metadata(
     if request.allow_auto_topic_creation and settings.config.auto_create_topics_enable:
         missing = yield from _missing(topics, wanted)
         if missing:
-            describing = _create_and_describe(topics, identity, propagation, turns, missing, wanted, request, call)
+            describing = _create_and_describe(
+                topics, topic_admin, identity, propagation, turns, missing, wanted, request, call
+            )
             return LaterReply(describing)
     return (yield from _describe(topics, identity, wanted if not wants_all else None, {}, request, call))
 
 
 @serves(MetadataRequest)
-def known_topics(topics: Topics, request: MetadataRequest, call: Call) -> Steps[MetadataResponse]:
+def known_topics(topics: HostedTopics, request: MetadataRequest, call: Call) -> Steps[MetadataResponse]:
     """Tell another broker which of the topics that it asks for are known here; none is made."""
     described = []
     for number, each in enumerate((yield from _each_once(request.topics or []))):
@@ -88,7 +92,7 @@ def _each_once(topics: list[MetadataRequestTopic]) -> Steps[list[MetadataRequest
     return list(found.values())
 
 
-def _missing(topics: Topics, wanted: list[MetadataRequestTopic]) -> Steps[list[str]]:
+def _missing(topics: HostedTopics, wanted: list[MetadataRequestTopic]) -> Steps[list[str]]:
     missing = []
     for number, each in enumerate(wanted):
         if is_pause_due(number):
@@ -99,7 +103,8 @@ def _missing(topics: Topics, wanted: list[MetadataRequestTopic]) -> Steps[list[s
 
 
 async def _create_and_describe(
-    topics: Topics,
+    topics: HostedTopics,
+    topic_admin: TopicAdmin,
     identity: Identity,
     propagation: Propagation,
     turns: Turns,
@@ -112,7 +117,7 @@ async def _create_and_describe(
     made: dict[bytes, int] = {}
     for name in missing:
         try:
-            topic = await topics.create_with_defaults(name)
+            topic = await topic_admin.create_with_defaults(name)
             made[topic.id] = len(topic.partitions)
         except BarnabasError as error:
             if error_code(error) is not ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -123,7 +128,7 @@ async def _create_and_describe(
 
 
 def _describe(
-    topics: Topics,
+    topics: HostedTopics,
     identity: Identity,
     wanted: list[MetadataRequestTopic] | None,
     errors: dict[str, ErrorCode],
@@ -158,7 +163,7 @@ def _describe(
 
 
 def _wanted_topic(
-    topics: Topics, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], call: Call
+    topics: HostedTopics, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], call: Call
 ) -> Steps[MetadataResponseTopic]:
     name = wanted.name or ""
     if _is_by_id(wanted):

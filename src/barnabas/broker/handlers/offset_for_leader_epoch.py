@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from barnabas.broker.error_codes import error_code
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import Steps, is_pause_due
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.offset_for_leader_epoch import (
     LeaderEpochEndOffset,
@@ -19,7 +19,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 
 @serves(OffsetForLeaderEpochRequest, ends_with_client=True)
 def offset_for_leader_epoch(
-    topics: Topics, request: OffsetForLeaderEpochRequest, call: Call
+    topics: HostedTopics, request: OffsetForLeaderEpochRequest, call: Call
 ) -> Steps[OffsetForLeaderEpochResponse]:
     """Look up one epoch for each partition."""
     results = []
@@ -35,7 +35,7 @@ def offset_for_leader_epoch(
     return OffsetForLeaderEpochResponse(topics=results)
 
 
-def _look_up(topics: Topics, topic: str, wanted: OffsetForLeaderPartition) -> LeaderEpochEndOffset:
+def _look_up(topics: HostedTopics, topic: str, wanted: OffsetForLeaderPartition) -> LeaderEpochEndOffset:
     try:
         partition = topics.partition(topic, wanted.partition)
         partition.check_epoch(wanted.current_leader_epoch)

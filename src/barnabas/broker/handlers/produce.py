@@ -56,9 +56,9 @@ from barnabas.storage.append import AppendInfo, RecordRefusedError
 
 if TYPE_CHECKING:
     from barnabas.broker.acknowledgements import Waiter
+    from barnabas.broker.hosted_topics import HostedTopics
     from barnabas.broker.leader_replica import LeaderReplica
     from barnabas.broker.pipeline.connection_state import ConnectionState
-    from barnabas.broker.topics import Topics
     from barnabas.records.header import Buffer
     from barnabas.storage.append_group import Outcome
 
@@ -70,7 +70,7 @@ KEPT_BYTES_IN_RUN = 1_024
 
 
 @serves(ProduceRequest, runs=ProduceRuns())
-def produce(topics: Topics, run: Run, call: Call) -> Reply:
+def produce(topics: HostedTopics, run: Run, call: Call) -> Reply:
     """Append each partition's batches, of all requests of a run.
 
     :raises BarnabasError: an append failed and acks=0 leaves no other way to tell than to end the connection.
@@ -109,7 +109,7 @@ class _Append:
 
     def __init__(
         self,
-        topics: Topics,
+        topics: HostedTopics,
         topic: str | bytes,
         number: int,
         acks: int,
@@ -208,7 +208,7 @@ class _Appends:
 
     __slots__ = ("_call", "_topics", "by_id", "by_place", "by_request")
 
-    def __init__(self, topics: Topics, call: Call) -> None:
+    def __init__(self, topics: HostedTopics, call: Call) -> None:
         self._topics = topics
         self._call = call
         self.by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
@@ -242,7 +242,7 @@ class _Appends:
         return append
 
 
-def _append_all(topics: Topics, run: Run, call: Call) -> _Appends:
+def _append_all(topics: HostedTopics, run: Run, call: Call) -> _Appends:
     appends = _Appends(topics, call)
     by_request = appends.by_request
     for received in run:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.delayed_fetch import DelayedFetch
 from barnabas.broker.follower_sessions import FollowerRead, FollowerSession, FollowerSessions
+from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, ErrorCode
@@ -44,7 +44,7 @@ CheckBroker = Callable[[int, int], None]
 
 @serves(FetchRequest, ends_with_client=True)
 def replica_fetch(
-    topics: Topics,
+    topics: HostedTopics,
     follower_sessions: FollowerSessions,
     check_broker: CheckBroker,
     turns: Turns,
@@ -78,7 +78,7 @@ def replica_fetch(
     return LaterReply(_read_later(delayed, session, again, follower_sessions, call.connection))
 
 
-def _new_read(session: FollowerSession, topics: Topics, request: FetchRequest) -> FollowerRead:
+def _new_read(session: FollowerSession, topics: HostedTopics, request: FetchRequest) -> FollowerRead:
     return FollowerRead(session, topics, min(max(0, request.max_bytes), RESPONSE_BYTES_MAX))
 
 

@@ -14,11 +14,12 @@ from barnabas.broker.settings.rules import Rule
 from barnabas.broker.settings.sources import ConfigSource, DescribedSetting, Synonym
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS, TopicSetting
 from barnabas.broker.settings.unused import GROUP_SETTINGS, NO_EFFECT
+from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
+    from barnabas.broker.hosted_topics import HostedTopics
     from barnabas.broker.topic_lookup import Topic
-    from barnabas.broker.topics import Topics
 
 __all__ = ["ConfigSource", "DescribedSetting", "ResourceType", "describe", "names_of", "target_of"]
 
@@ -44,7 +45,7 @@ class Target(NamedTuple):
     """Carries out a change of its own settings."""
 
 
-def describe(topics: Topics, settings: DynamicSettings, resource_type: int, name: str) -> list[DescribedSetting]:
+def describe(topics: HostedTopics, settings: DynamicSettings, resource_type: int, name: str) -> list[DescribedSetting]:
     """Return all settings of a topic, of this broker, of all brokers (no name), or of a group.
 
     :raises ApiError: there is no such topic or broker, or nothing of that type has settings.
@@ -61,14 +62,16 @@ def describe(topics: Topics, settings: DynamicSettings, resource_type: int, name
     raise _no_settings(resource_type)
 
 
-def target_of(topics: Topics, settings: DynamicSettings, resource_type: int, name: str) -> Target:
+def target_of(
+    topics: HostedTopics, topic_admin: TopicAdmin, settings: DynamicSettings, resource_type: int, name: str
+) -> Target:
     """Return the resource whose settings are to be changed.
 
     :raises ApiError: there is no such topic or broker, or nothing of that type has settings that can be changed.
     """
     if resource_type == ResourceType.TOPIC:
         find_topic(topics, name)
-        rules, change = {each.name: each.rule for each in TOPIC_SETTINGS.values()}, topics.configure
+        rules, change = {each.name: each.rule for each in TOPIC_SETTINGS.values()}, topic_admin.alter
     elif resource_type == ResourceType.BROKER:
         settings.check_broker(name)
         rules, change = DYNAMIC_RULES, settings.alter_broker
@@ -89,7 +92,7 @@ def target_of(topics: Topics, settings: DynamicSettings, resource_type: int, nam
     return Target(rules, inherited, partial(change, name))
 
 
-def names_of(topics: Topics, settings: DynamicSettings, resource_type: ResourceType) -> list[str]:
+def names_of(topics: HostedTopics, settings: DynamicSettings, resource_type: ResourceType) -> list[str]:
     """Return the names of all that has settings of a type; of groups, those that have settings of their own."""
     if resource_type is ResourceType.TOPIC:
         return sorted(topic.name for topic in topics.all())
@@ -98,7 +101,7 @@ def names_of(topics: Topics, settings: DynamicSettings, resource_type: ResourceT
     return [settings.own_name] if resource_type in {ResourceType.BROKER, ResourceType.BROKER_LOGGER} else []
 
 
-def find_topic(topics: Topics, name: str) -> Topic:
+def find_topic(topics: HostedTopics, name: str) -> Topic:
     """Return a topic.
 
     :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.

@@ -81,7 +81,7 @@ def test_a_brokers_setting_is_in_force_at_once_for_the_topics_that_there_are(run
         assert await alter(caller, BROKER, "0", ("message.max.bytes", SET, "600")) == (ErrorCode.NONE, None)
         assert clicks.config.log.max_message_bytes == clicks.log.config.max_message_bytes == 600
         assert caller.broker.topics.partition("views", 2).config.log.max_message_bytes == 7000
-        await caller.broker.topics.create("new", 1, {})
+        await caller.broker.topic_admin.create("new", 1, {})
         assert caller.broker.topics.partition("new", 0).config.log.max_message_bytes == 600
         assert await alter(caller, BROKER, "0", ("message.max.bytes", DELETE, None)) == (ErrorCode.NONE, None)
         assert clicks.config.log.max_message_bytes == 500
@@ -303,7 +303,7 @@ def test_lists_can_be_empty(run: Run) -> None:
         assert not log.config.deletes_old
         assert await alter(caller, TOPIC, "clicks", ("cleanup.policy", APPEND, "compact")) == (ErrorCode.NONE, None)
         assert log.config.is_compacted
-        await caller.broker.topics.create("kept", 1, {"cleanup.policy": ""})
+        await caller.broker.topic_admin.create("kept", 1, {"cleanup.policy": ""})
         assert not caller.broker.topics.partition("kept", 0).config.log.deletes_old
 
     run(scenario)
@@ -434,8 +434,8 @@ def test_a_stop_waits_for_changes_that_have_begun(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = Caller(tmp_path / "data").broker
         await broker.start()
-        changes = [asyncio.ensure_future(broker.topics.create(f"t{number}", 20, {})) for number in range(3)]
-        changes.append(asyncio.ensure_future(broker.topics.delete("t0")))
+        changes = [asyncio.ensure_future(broker.topic_admin.create(f"t{number}", 20, {})) for number in range(3)]
+        changes.append(asyncio.ensure_future(broker.topic_admin.delete("t0")))
         changes.append(asyncio.ensure_future(broker.settings.alter_broker("0", lambda _: {"log.roll.ms": "5"})))
         await asyncio.sleep(0)
         await broker.stop()

@@ -1,0 +1,367 @@
+"""Creates, grows, moves, alters and deletes topics.
+
+`TopicAdmin` writes each change into the metadata tree first. Then `HostedTopics` applies the change, as it applies the
+changes of other brokers. A deleted topic leaves the tree first; its folders are set aside, and removed later.
+
+Used from the event loop's thread. The tree reads and writes on its own thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from barnabas.broker import internal_topics
+from barnabas.broker.chance import Chance
+from barnabas.broker.hosted_topics import HostedTopics
+from barnabas.broker.hosting import make_all
+from barnabas.broker.internal_topics import config_in_force, replication_factor_of
+from barnabas.broker.open_files import OpenFiles
+from barnabas.broker.placement import (
+    Assignment,
+    added_replicas,
+    check_partition_count,
+    new_replicas,
+    reassigned_partitions,
+    unknown_partition,
+)
+from barnabas.broker.settings.topic_config import usable_settings
+from barnabas.broker.topic_lookup import Topic
+from barnabas.broker.topic_names import check_topic_name
+from barnabas.broker.tree_thread import InTreeThread
+from barnabas.broker.uncancellable import uncancellable
+from barnabas.coordination import configs, paths, reassignments, registry
+from barnabas.coordination.reassignments import End
+from barnabas.coordination.registry import TopicInfo
+from barnabas.coordination.tree import NodeExistsError, NoNodeError, Tree
+from barnabas.coordination.values import ReplicaSet, TopicAssignment
+from barnabas.errors import ApiError, BarnabasError, CoordinationError, ErrorCode
+from barnabas.log_lines import about
+from barnabas.model import TopicPartition
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 3
+"""How often a change is tried. Each time that another broker deletes the topic and creates it again costs one."""
+
+T = TypeVar("T")
+
+
+class TopicAdmin:
+    """Used from the event loop's thread only.
+
+    :param topics: the topics that this broker knows. A change holds their lock `changing`.
+    :param open_files: refuses partitions for which the process has no files left.
+    :param check_disk: raises StorageError if the disk has no room for so many new partitions (`Reserve.check_room`).
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        topics: HostedTopics,
+        tree: Tree,
+        in_tree_thread: InTreeThread,
+        open_files: OpenFiles,
+        chance: Chance,
+        check_disk: Callable[[int], None],
+    ) -> None:
+        self._broker_id = broker_id
+        self._topics = topics
+        self._tree = tree
+        self._in_tree_thread = in_tree_thread
+        self._open_files = open_files
+        self._chance = chance
+        self._check_disk = check_disk
+
+    # -- create ----------------------------------------------------------------------------------------------
+
+    def check_new(
+        self,
+        name: str,
+        partition_count: int,
+        settings: Mapping[str, str | None],
+        replication_factor: int = 1,
+        assignment: Assignment = None,
+    ) -> list[tuple[int, ...]]:
+        """Check that a topic can be created; return the brokers of each partition's replicas.
+
+        :raises ApiError: the topic exists, or its name, a setting or the placement is wrong.
+        :raises StorageError: the disk is full.
+        """
+        check_topic_name(name)
+        if self._topics.get(name) is not None:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
+        if partition_count < 1:
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 partition or more, not {partition_count}")
+        check_partition_count(partition_count)
+        config, picture = self._topics.config, self._topics.picture
+        config_in_force(config, name, settings, replication_factor)
+        placed = new_replicas(picture, partition_count, replication_factor, assignment, self._chance.random_below)
+        factor = min(map(len, placed))
+        internal_topics.check_creation(name, config, factor, len(picture.brokers))
+        internal_topics.check_settings(name, config, {}, settings, factor)
+        own = self._own_numbers(placed)
+        self._open_files.check_room(len(own))
+        self._check_disk(len(own))
+        for number in own:
+            self._topics.hosting.check_free(TopicPartition(name, number))
+        return placed
+
+    def _own_numbers(self, replicas: Sequence[Sequence[int]], first: int = 0) -> list[int]:
+        """Return the numbers of the partitions that have a replica on this broker.
+
+        :param first: the number of the first partition.
+        """
+        return [number for number, brokers in enumerate(replicas, first) if self._broker_id in brokers]
+
+    @uncancellable
+    async def create(
+        self,
+        name: str,
+        partition_count: int,
+        settings: Mapping[str, str | None],
+        replication_factor: int = 1,
+        assignment: Assignment = None,
+    ) -> Topic:
+        """Create a topic.
+
+        :param assignment: the brokers of each partition's replicas; None spreads them over all brokers.
+        :raises ApiError: as `check_new`; or a folder of another topic has the name of a partition.
+        :raises StorageError: the disk refused a folder. Nothing of the topic is left.
+        :raises CoordinationError: the tree did not store the topic durably. Nothing of the topic is left.
+        """
+        topics = self._topics
+        async with topics.changing:
+            placed = self.check_new(name, partition_count, settings, replication_factor, assignment)
+            topic_id = self._chance.new_id().bytes
+            given = {key: value for key, value in settings.items() if value is not None}
+            kept = internal_topics.settings_to_keep(name, given)
+            live = set(topics.picture.brokers)
+            try:
+                create = registry.create_topic
+                info = await self._in_tree_thread(create, self._tree, name, topic_id, placed, kept, live)
+            except NodeExistsError:
+                raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists") from None
+            topics.picture.put_topic(info)
+            try:
+                await self._in_tree_thread(self._tree.flush)
+                topic = await topics.host_created(info)
+            except BarnabasError:
+                try:
+                    await self._undo_creation(info)
+                except CoordinationError as error:
+                    message = "cannot delete topic %s, which has no logs: %s; delete the topic later"
+                    log.error(message, name, error, extra=about(name))  # noqa: TRY400 - the words say all
+                raise
+            log.info("created topic %s with %d partitions", name, partition_count, extra=about(name))
+            topics.on_led()
+            return topic
+
+    async def _undo_creation(self, info: TopicInfo) -> None:
+        """Delete a topic without logs: clients could neither use it nor create it again."""
+        # `check_new` has found no folders of its own replicas, so all that are there now belong to this creation.
+        # Folders of other brokers' partitions may belong to a topic that the tree does not know.
+        own = self._own_numbers([each.replicas for each in info.partitions])
+        refused = self._topics.hosting.delete(TopicPartition(info.name, number) for number in own)
+        # Other brokers may have created their logs already.
+        holders = {broker for each in info.partitions for broker in each.replicas} | {self._broker_id}
+        is_all_gone = refused is None and len(holders) == 1
+        if not is_all_gone or not await self._in_tree_thread(registry.take_topic_back, self._tree, info):
+            await self._topics.deletions.delete(info.topic_id, info.name, holders)
+        self._topics.picture.remove_topic(info.name)
+        # Another broker may have deleted the topic meanwhile, with a note that names this broker.
+        self._topics.deletions.begin(info.topic_id, info.name, has_folders=refused is not None)
+
+    async def create_with_defaults(self, name: str) -> Topic:
+        """Create a topic with the broker's default settings.
+
+        :raises BarnabasError: as `create`.
+        """
+        config = self._topics.config
+        count = internal_topics.partition_count(name, config)
+        factor = internal_topics.replication_factor(name, config, len(self._topics.picture.brokers))
+        return await self.create(name, count, internal_topics.settings_of(name, config), factor)
+
+    # -- grow ------------------------------------------------------------------------------------------------
+
+    def check_growth(self, name: str, partition_count: int) -> int:
+        """Check that a topic can grow to so many partitions; return the number of new partitions.
+
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS where it would not grow.
+        """
+        topic = self._topics.get(name)
+        if topic is None:
+            raise _unknown_topic(name)
+        count = len(topic.partitions)
+        if partition_count <= count:
+            message = f"topic {name} has {count} partitions; it can grow to more, not to {partition_count}"
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
+        check_partition_count(partition_count)
+        return partition_count - count
+
+    @uncancellable
+    async def grow(self, name: str, partition_count: int, assignment: Assignment = None) -> None:
+        """Add partitions to a topic, with as many replicas as it has.
+
+        :param assignment: the brokers of each new partition's replicas; None spreads them over all brokers.
+        :raises ApiError: the topic does not exist, or would not grow.
+        :raises StorageError: the disk refused a folder.
+        :raises CoordinationError: the tree refused the change, or its answer is lost. The caller can try again.
+        """
+        async with self._topics.changing:
+            await self._change(name, lambda topic: self._grow(topic, partition_count, assignment))
+            await self._topics.reread_while_changing([name])
+            log.info("topic %s now has %d partitions", name, partition_count, extra=about(name))
+
+    async def _grow(self, topic: Topic, partition_count: int, assignment: Assignment) -> None:
+        name, count, hosting = topic.name, len(topic.partitions), self._topics.hosting
+        added_count = self.check_growth(name, partition_count)
+        existing = [each.replica_set.target for each in topic.partitions]
+        placed = added_replicas(self._topics.picture, existing, added_count, assignment)
+        own = [TopicPartition(name, number) for number in self._own_numbers(placed, count)]
+        self._open_files.check_room(len(own))
+        self._check_disk(len(own))
+        new = [where for where in own if not hosting.is_there(where)]
+        config = config_in_force(self._topics.config, name, topic.settings, replication_factor_of(topic.partitions))
+        try:
+            # Logs first: the tree must not list a partition whose log cannot be opened.
+            await make_all(hosting.make, own, config.log, topic.id)
+            grow, live = registry.grow_topic, set(self._topics.picture.brokers)
+            there = await self._in_tree_thread(grow, self._tree, name, placed, count, live, topic.id)
+            if there != partition_count:
+                message = f"topic {name} has {there} partitions in the tree; it can grow to more"
+                raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
+        except BarnabasError:
+            hosting.delete(new)
+            raise
+
+    # -- move ------------------------------------------------------------------------------------------------
+
+    @uncancellable
+    async def reassign(
+        self, name: str, wanted: Mapping[int, Sequence[int] | None], *, may_change_factor: bool = True
+    ) -> dict[int, ApiError]:
+        """Begin to move partitions of a topic to other brokers. The moves end after this call.
+
+        :param wanted: the brokers for each partition, the preferred leader first; None cancels a move under way.
+        :param may_change_factor: whether partitions may get more or fewer replicas.
+        :returns: the refused partitions with the reason, by number; the others move.
+        :raises CoordinationError: the tree refused the change.
+        """
+        async with self._topics.changing:
+            topic = self._topics.get(name)
+            if topic is None:
+                return dict.fromkeys(wanted, _unknown_topic(name))  # one error for all: a request may name very many
+            live, refused = set(self._topics.picture.brokers), dict[int, ApiError]()
+
+            def change(found: TopicAssignment) -> dict[int, ReplicaSet]:
+                changed, refusals = reassigned_partitions(name, found, wanted, live, may_change_factor)
+                refused.clear()
+                refused.update(refusals)
+                return changed
+
+            try:
+                begin = reassignments.begin_reassignments
+                await self._in_tree_thread(begin, self._tree, name, topic.id, change)
+            except NoNodeError:
+                return {number: unknown_partition(name, number) for number in wanted}
+            await self._topics.reread_while_changing([name])
+            return refused
+
+    async def end_reassignments(self, topic_id: bytes, ends: Sequence[End]) -> None:
+        """End moves of one topic's partitions that this broker leads; apply the resulting state.
+
+        :raises CoordinationError: the tree refused. Some of the moves may have ended.
+        """
+        async with self._topics.changing:
+            with suppress(NoNodeError):
+                await self._in_tree_thread(reassignments.end_reassignments, self._tree, topic_id, ends)
+            await self._topics.reread_while_changing([ends[0].where.topic])
+
+    # -- alter -----------------------------------------------------------------------------------------------
+
+    @uncancellable
+    async def alter(
+        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
+    ) -> None:
+        """Change the settings of a topic. They are in force when this call returns.
+
+        :param change: returns the new settings of the topic for its present ones; its exceptions reach the caller. It
+            runs on any thread, and runs again where another broker changes the settings meanwhile.
+        :raises ApiError: the topic does not exist, or a setting is wrong.
+        """
+
+        async def alter(topic: Topic) -> None:
+            config, factor = self._topics.config, replication_factor_of(topic.partitions)
+
+            def changed(settings: Mapping[str, str]) -> Mapping[str, str]:
+                known = usable_settings(config, settings)[0]
+                wanted = change(known)
+                internal_topics.check_settings(name, config, known, wanted, factor)
+                config_in_force(config, name, wanted, factor)
+                return internal_topics.settings_to_keep(name, wanted)
+
+            if validate_only:
+                changed(topic.settings)
+                return
+            write = configs.change_topic_config
+            settings = await self._in_tree_thread(write, self._tree, name, changed, topic.settings, topic.id)
+            self._topics.put_settings(topic, settings)
+
+        async with self._topics.changing:
+            await self._change(name, alter)
+
+    async def _change(self, name: str, change: Callable[[Topic], Awaitable[T]]) -> T:
+        """Change the topic that has a name now.
+
+        :param change: raises `NoNodeError` where the topic is gone; its other exceptions reach the caller.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        for _ in range(ATTEMPTS):
+            topic = self._topics.get(name)
+            if topic is None:
+                break
+            try:
+                return await change(topic)
+            except NoNodeError:
+                # Another broker has deleted the topic, and this broker has not read that yet.
+                await self._topics.reread_while_changing([name])
+        raise _unknown_topic(name)
+
+    # -- delete ----------------------------------------------------------------------------------------------
+
+    @uncancellable
+    async def delete(self, name: str, topic_id: bytes | None = None) -> None:
+        """Delete a topic with its records, and every group's offsets in it.
+
+        :param topic_id: of the topic; None: of any topic with this name.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
+        :raises StorageError: the disk refused for some folders. The topic is gone; the next start, or a new topic of
+            this name, removes these folders.
+        """
+
+        async def delete(topic: Topic) -> Topic:
+            if topic_id not in {None, topic.id}:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+            live = set(self._topics.picture.brokers)
+            holders = {broker for each in topic.partitions for broker in each.replicas} | live
+            if not await self._topics.deletions.delete(topic.id, name, holders):
+                raise NoNodeError(paths.topic(name))
+            return topic
+
+        async with self._topics.changing:
+            topic = await self._change(name, delete)
+            refused = await self._topics.set_aside(topic)
+            if refused:
+                self._topics.deletions.keep_folders(topic.id)
+            log.info("deleted topic %s", name, extra=about(name))
+        # Without the lock: this may take long, and concerns no other topic.
+        await self._topics.deletions.end({topic.id: name}, self._topics.names())
+        if refused:
+            raise refused
+
+
+def _unknown_topic(name: str) -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")

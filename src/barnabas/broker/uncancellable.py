@@ -1,0 +1,40 @@
+"""Changes that run to their end, also when their client disconnects meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+from barnabas.errors import BarnabasError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+def uncancellable(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Decorate a coroutine function: cancelling the caller does not cancel the call.
+
+    Half a change would leave the metadata tree and the logs in disagreement.
+    """
+
+    @functools.wraps(change)
+    async def run(*arguments: P.args, **named: P.kwargs) -> T:
+        changing = asyncio.create_task(change(*arguments, **named))
+        try:
+            return await asyncio.shield(changing)
+        except asyncio.CancelledError:
+            changing.add_done_callback(_read_outcome)
+            raise
+
+    return run
+
+
+def _read_outcome(changing: asyncio.Task[Any]) -> None:
+    """Log an unexpected error of a change without a caller. asyncio would also log the expected ones."""
+    if not changing.cancelled() and (error := changing.exception()) and not isinstance(error, BarnabasError):
+        log.error("a change failed after its client had disconnected", exc_info=error)
