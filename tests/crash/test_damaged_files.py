@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.broker_events import Events
 from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import News
 from barnabas.broker.hosted_topics import HostedTopics
@@ -58,8 +59,8 @@ def started(folder: Path) -> Iterator[tuple[HostedTopics, TopicAdmin, LogManager
                 return function(*arguments)
 
             run: Any = in_tree_thread
-            topics, files = HostedTopics(CONFIG, tree, logs, run), OpenFiles(10_000, 100)
-            admin = TopicAdmin(CONFIG.broker_id, topics, tree, run, files, Chance(), lambda _count: None)
+            topics, files = HostedTopics(CONFIG, tree, logs, run, Events()), OpenFiles(10_000, 100, logs.count)
+            admin = TopicAdmin(CONFIG.broker_id, topics, tree, run, Events(), files, Chance(), lambda _count: None)
             me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
             news = News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(tree)))
             asyncio.run(topics.load(news))

@@ -154,10 +154,9 @@ def test_files_of_deleted_segments_are_set_aside_later(
 
 
 def test_flush_is_asked_for_when_many_segments_hold_their_files_open(tmp_path: Path, make_batch: Any) -> None:
-    manager = LogManager(tmp_path, CONFIG, ManualClock(), OsFileSystem())
-    asked: list[int] = []
+    asked: list[None] = []
+    manager = LogManager(tmp_path, CONFIG, ManualClock(), OsFileSystem(), on_flush_due=lambda: asked.append(None))
     log = manager.create(TopicPartition("clicks", 0))
-    manager.on_flush_due = lambda: asked.append(log.segment_count)
     while not asked:
         log.append(make_batch([b"x" * 200]), 0)
         assert log.segment_count < 100

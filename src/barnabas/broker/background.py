@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from barnabas.broker.broker_events import ClaimsPostponed, Events
 from barnabas.broker.cluster_watch import ClusterWatch
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.group_service import GroupService
@@ -59,6 +60,7 @@ class Background:
     """Used from the event loop's thread only.
 
     :param config: returns the settings that are in force.
+    :param flush_due: set when sealed segments that are not flushed pile up.
     """
 
     def __init__(
@@ -70,6 +72,8 @@ class Background:
         watch: ClusterWatch,
         clock: Clock,
         work: DiskWork,
+        events: Events,
+        flush_due: asyncio.Event,
     ) -> None:
         self._config = config
         self._topics = topics
@@ -78,7 +82,9 @@ class Background:
         self._watch = watch
         self._clock = clock
         self._work = work
+        self._flush_due = flush_due
         self._may_claim = asyncio.Event()
+        events.subscribe(ClaimsPostponed, lambda _event: self._may_claim.set())
 
     def all(self, logs: AnyLogs, reserve: Reserve) -> list[Coroutine[Any, Any, None]]:
         """Return the loops that need nothing else."""
@@ -133,9 +139,8 @@ class Background:
         claims = self._topics.claims
         if claims.next_deadline is None:
             # An idle broker does nothing for it.
-            claims.on_later = self._may_claim.set
-            await self._may_claim.wait()
             self._may_claim.clear()
+            await self._may_claim.wait()
         due_s = claims.next_deadline
         if due_s is not None and due_s <= self._clock.monotonic():
             await self._topics.claim_due()
@@ -163,19 +168,21 @@ class Background:
         return self._config().log_retention_check_interval_ms
 
     async def _flush_sealed(self, logs: AnyLogs) -> None:
-        due = asyncio.Event()
-        # Called by the thread that rolls a segment; an asyncio event may be set by its loop's own thread only.
-        logs.on_flush_due = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, due.set)
         wanted_ms = min(self._config().log_flush_offset_checkpoint_interval_ms, FLUSH_INTERVAL_MS_MAX)
         interval_s = max(wanted_ms, INTERVAL_MS_MIN) / 1000
 
         async def flush() -> None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(due.wait(), interval_s)
-            due.clear()
+                await asyncio.wait_for(self._flush_due.wait(), interval_s)
+            self._flush_due.clear()
             await self._work.for_all(logs.flush_sealed)
 
         await _again_and_again(lambda: INTERVAL_MS_MIN, "flush logs", flush)
+
+
+def setter_for_threads(event: asyncio.Event) -> Callable[[], object]:
+    """Return a function that sets an event of the running loop, and may be called on any thread."""
+    return functools.partial(asyncio.get_running_loop().call_soon_threadsafe, event.set)
 
 
 async def _again_and_again(interval_ms: Callable[[], int], what: str, action: Callable[[], Awaitable[None]]) -> None:

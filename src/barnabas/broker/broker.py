@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import barnabas
 from barnabas.addresses import host_port
-from barnabas.broker.background import Background
+from barnabas.broker.background import Background, setter_for_threads
+from barnabas.broker.broker_events import (
+    Events,
+    IsrChangeDue,
+    LeadershipChanged,
+    LifeCountersDue,
+    ReassignmentsDue,
+    TopicsDeleted,
+)
 from barnabas.broker.cluster_watch import ClusterWatch, News, Read
 from barnabas.broker.commit_templates import CommitTemplates
 from barnabas.broker.disk_work import DiskWork
@@ -53,7 +61,6 @@ from barnabas.coordination import deletion_notes, registry
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.lives import read_lives
 from barnabas.coordination.renewable import RenewableTree
-from barnabas.coordination.tree import Tree
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import BarnabasError, DataFolderError, UnavailableError, reason_of
 from barnabas.net.limits import Limits
@@ -78,12 +85,16 @@ log = logging.getLogger(__name__)
 class Broker:
     """One broker with its embedded tree. Used from the thread of the event loop in which it was started.
 
+    Each part gets its collaborators from its constructor. What a part must announce to parts that are made later, it
+    publishes (`barnabas.broker.broker_events`). `_start` and `stop` show the order of all steps.
+
     :param served: the APIs for clients.
+    :param on_failed: called with the reason, on any thread, when no data folder is left.
     """
 
     identity: Identity
-    _work: DiskWork
     settings: DynamicSettings
+    membership: Membership
     topics: HostedTopics
     topic_admin: TopicAdmin
     groups: GroupService
@@ -91,12 +102,22 @@ class Broker:
     producer_ids: ProducerIds
     parts: Parts
     requests: RequestPipeline
+    _tree: RenewableTree
+    _logs: DataFolders
+    _work: DiskWork
+    _watch: ClusterWatch
+    _replication: Replication
 
     def __init__(
-        self, config: BrokerConfig, surroundings: Surroundings | None = None, served: ServedApis = SERVED
+        self,
+        config: BrokerConfig,
+        surroundings: Surroundings | None = None,
+        served: ServedApis = SERVED,
+        on_failed: Callable[[str], object] = lambda _reason: None,
     ) -> None:
         self.config = config
         self._served = served
+        self._on_failed = on_failed
         around = self._around = surroundings or Surroundings()
         self.clock = GuardedClock(around.clock)
         self.port = 0
@@ -104,7 +125,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, around.chance.random_below
         )
-        self._listener: Listener | None = None
+        self._events = Events()
         self._zookeeper: ZooKeeperListener | None = None
         self._stopping = contextlib.ExitStack()
         self._threads = around.threads()
@@ -112,8 +133,9 @@ class Broker:
         self._inter_broker_port = 0
         self._is_started = False
         self._is_leaving = False
-        self.on_failed: Callable[[str], object] = lambda _reason: None
-        """Called with the reason, on any thread, when no data folder is left. To be set before the start."""
+        self._log_count: Callable[[], int] = lambda: 0
+
+    # -- the order of start and stop -------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Begin to serve; `port` is known afterwards.
@@ -125,63 +147,66 @@ class Broker:
         try:
             await self._start()
         except BaseException:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._end_tasks()
             self._stopping.close()
             raise
+
+    async def _start(self) -> None:
+        """Take the steps of the start. Each step puts its counterpart on `_stopping`, which runs them in reverse."""
+        self._open_files = OpenFiles(open_files_limit(), self.config.max_connections, self._count_logs)
+        # Listeners come first: an address in use is an error before any log is touched, and early clients wait in
+        # the backlog instead of being refused.
+        self._listen_to_clients()
+        self._listen_to_brokers()
+        self._listen_to_zookeeper_clients()
+        await self._open_tree()
+        await self._open_logs()
+        await self._register()
+        await self._load_topics()
+        self._begin_replication()
+        await self._make_coordinators()
+        await self._begin_background()
+        self._serve_clients()
+        self._serve_brokers()
+        self._serve_zookeeper_clients()
+        self._is_started = True
 
     async def stop(self) -> None:
         """Stop serving, store everything, and leave a clean data folder."""
         if self._is_started:
             await self._hand_over()
         self._replication.close()
-        if self._listener:
-            await self._listener.finish(FINISH_S)
-            self._listener.close()
+        await self._listener.finish(FINISH_S)
+        self._listener.close()
         if self._zookeeper:
             await self._zookeeper.finish(FINISH_S)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        # Changes that clients have begun are completed, even if those clients are gone.
+        await self._end_tasks()
+        # Changes that clients have begun are completed, also for clients that are gone.
         await self.settings.end_changes()
         await self.topics.end_changes()
+        # Closes the listeners, groups, replication, disk threads, logs, the tree's thread and the tree.
         self._stopping.close()
 
-    async def _start(self) -> None:
-        stopping = self._stopping
-        open_files = self._open_files = OpenFiles(open_files_limit(), self.config.max_connections)
-        limits = self._limits(open_files)
-        listener = self._listener = self._around.listen(limits)
-        # Listening comes first: an address in use is told before any log is touched, and clients that come
-        # early wait in the backlog instead of being refused.
-        stopping.callback(listener.close)
-        self.port = self._listen(listener, self.config.host, self.config.port, "--port")
-        inter_broker = self._inter_broker = self._around.listen(limits)
-        stopping.callback(inter_broker.close)
+    # -- the steps of the start ------------------------------------------------------------------------------
+
+    def _listen_to_clients(self) -> None:
+        self._limits = self._new_limits()
+        self._listener = self._around.listen(self._limits)
+        self._stopping.callback(self._listener.close)
+        self.port = self._listen(self._listener, self.config.host, self.config.port, "--port")
+
+    def _listen_to_brokers(self) -> None:
+        self._inter_broker = self._around.listen(self._limits)
+        self._stopping.callback(self._inter_broker.close)
         if self.config.zookeeper_connect:
             host = self.config.inter_broker_host or self.config.host
             self._inter_broker_port = self._listen(
-                inter_broker, host, self.config.inter_broker_port, "inter.broker.port"
+                self._inter_broker, host, self.config.inter_broker_port, "inter.broker.port"
             )
-        if self.config.zookeeper_listener:
-            self._listen_for_zookeeper()
-        work = await self._join_cluster(self.config.folders[0], open_files)
-        await self._assemble(open_files, work)
-        self._begin_background(must_move=await self._in_tree_thread(registry.must_move_offsets, self._tree))
-        self._serve(listener)
-        if self.config.zookeeper_connect:
-            stopping.callback(inter_broker.close)
-            inter_broker.accept(self._replication.requests.new_handler)
-        if self._zookeeper:
-            stopping.callback(self._zookeeper.close)
-            session = self._tree.session
-            assert isinstance(session, EmbeddedTree), "the settings do not go together"
-            self._zookeeper.serve(session.store, self._in_tree_thread)
-            self._begin(self._zookeeper.run())
 
-    def _listen_for_zookeeper(self) -> None:
+    def _listen_to_zookeeper_clients(self) -> None:
+        if not self.config.zookeeper_listener:
+            return
         # Few brokers need it.
         from barnabas.broker.zookeeper_listener import ZooKeeperListener  # noqa: PLC0415
 
@@ -192,16 +217,14 @@ class Broker:
             self.config.zookeeper_listener_max_client_cnxns,
         )
         self._stopping.callback(zookeeper.close)
-        with self._telling_of_address(zookeeper.host, zookeeper.port, "--zookeeper-listener"):
+        with self._explaining_address(zookeeper.host, zookeeper.port, "--zookeeper-listener"):
             zookeeper.listen()
 
-    async def _join_cluster(self, folder: Path, open_files: OpenFiles) -> DiskWork:
-        """Open tree and logs, and register."""
-        stopping = self._stopping
-        self._reserve = Reserve(self._around.filesystem, folder)
-        tree = self._tree = self._open_tree(folder)
-        stopping.callback(tree.close)
-        stopping.callback(self._threads.close_tree)
+    async def _open_tree(self) -> None:
+        self._reserve = Reserve(self._around.filesystem, self.config.folders[0])
+        tree = self._tree = self._new_tree(self.config.folders[0])
+        self._stopping.callback(tree.close)
+        self._stopping.callback(self._threads.close_tree)
         self.identity = Identity(
             self.config.broker_id,
             await self._in_tree_thread(
@@ -216,17 +239,21 @@ class Broker:
         )
         self.settings = DynamicSettings(self.config, tree, self._in_tree_thread, self._put_into_force)
         self.config = self.settings.broker.config
+
+    async def _open_logs(self) -> None:
         self._throttles = Throttles(self.config, self.clock.monotonic)
-        open_files.allow_connections(self.config.max_connections)
-        logs = self._logs = self._open_logs(open_files, tree)
-        stopping.callback(logs.close)
-        logs.on_all_failed = self.on_failed
-        open_files.count_logs = logs.count
-        open_files.tell()
-        stopping.callback(self._threads.close_disk)
-        work = self._work = self._threads.work()
+        self._open_files.allow_connections(self.config.max_connections)
+        self._flush_due = asyncio.Event()
+        logs = self._logs = self._new_logs()
+        self._stopping.callback(logs.close)
+        self._log_count = logs.count
+        self._open_files.tell()
+        self._stopping.callback(self._threads.close_disk)
+        self._work = self._threads.work()
+
+    async def _register(self) -> None:
         self.membership = Membership(
-            tree,
+            self._tree,
             self._in_tree_thread,
             self._threads.beside_tree,
             self.clock,
@@ -234,62 +261,76 @@ class Broker:
             self._around.chance.new_broker_epoch,
         )
         await self.membership.register()
-        return work
 
-    async def _assemble(self, open_files: OpenFiles, work: DiskWork) -> None:
-        """Load the topics, and what stands on them."""
-        stopping, tree, logs = self._stopping, self._tree, self._logs
-        self.topics = HostedTopics(self.config, tree, logs, self._in_tree_thread, work, self.clock, self._around.chance)
+    async def _load_topics(self) -> None:
+        tree, logs, events, broker_id = self._tree, self._logs, self._events, self.identity.node_id
+        chance, run = self._around.chance, self._in_tree_thread
+        topics = self.topics = HostedTopics(self.config, tree, logs, run, events, self._work, self.clock, chance)
         self.topic_admin = TopicAdmin(
-            self.identity.node_id,
-            self.topics,
-            tree,
-            self._in_tree_thread,
-            open_files,
-            self._around.chance,
-            self._reserve.check_room,
+            broker_id, topics, tree, run, events, self._open_files, chance, self._reserve.check_room
         )
-        self._moves = LogMoves(self.topics, logs, work, self._throttles.log_dirs)
-        self.isr_updates = IsrUpdates(self.topics, self.clock, self.config.replica_lag_time_max_ms / 1000)
-        self.topics.roles.on_isr_wanted = self.isr_updates.want
-        self.reassigning = Reassigning(self.topics, self.topic_admin, self.identity.node_id)
-        self.topics.on_moving = self.reassigning.look
-        watch = self._watch = ClusterWatch(tree, self._in_tree_thread, self._take_over)
-        await self.topics.load(await self._in_tree_thread(watch.read_everything), lost_memory=logs.lost_memory)
-        self._lives = Lives(
-            self.identity.node_id,
+        self._moves = LogMoves(topics, logs, self._work, self._throttles.log_dirs)
+        isr_updates = self.isr_updates = IsrUpdates(
+            topics, events, self.clock, self.config.replica_lag_time_max_ms / 1000
+        )
+        events.subscribe(IsrChangeDue, lambda event: isr_updates.want(event.replica))
+        reassigning = self.reassigning = Reassigning(topics, self.topic_admin, broker_id)
+        events.subscribe(ReassignmentsDue, lambda _event: reassigning.look())
+        watch = self._watch = ClusterWatch(tree, run, self._take_over)
+        await topics.load(await run(watch.read_everything), lost_memory=logs.lost_memory)
+        lives = self._lives = Lives(
+            broker_id,
             logs,
             tree,
-            self._in_tree_thread,
-            work.in_order,
+            run,
+            self._work.in_order,
             self.clock,
             lambda: self.membership.is_member,
-            lambda: self.topics.has_unread,
+            lambda: topics.has_unread,
         )
-        await self._lives.begin()
-        self.topics.on_lives_due = self._lives.raise_soon
+        await lives.begin()
+        events.subscribe(LifeCountersDue, lambda _event: lives.raise_soon())
+
+    def _begin_replication(self) -> None:
         self._replication = Replication(
-            self.config, self.topics, self.turns, lambda: self.membership.epoch, self._around, self._throttles
+            self.config,
+            self.topics,
+            self._events,
+            self.turns,
+            lambda: self.membership.epoch,
+            self._around,
+            self._throttles,
         )
-        stopping.callback(self._replication.close)
+        self._stopping.callback(self._replication.close)
         self._replication.begin()
         self._reserve.make()
-        self.groups = GroupService(
+
+    async def _make_coordinators(self) -> None:
+        groups = self.groups = GroupService(
             self.config, self.clock, self.topics, self.topic_admin, self.turns, self._around.chance.new_id
         )
-        stopping.callback(self.groups.close)
-        self.topics.on_led = self.groups.follow_topic
-        self.offsets = OffsetStore(self.groups, self.clock, self.turns)
-        self.topics.deletions.forget_offsets = self.offsets.delete_topics
-        self.producer_ids = ProducerIds(tree, self.identity.node_id, self._in_tree_thread, self.topics)
+        self._stopping.callback(groups.close)
+        self._events.subscribe(LeadershipChanged, lambda _event: groups.follow_topic())
+        offsets = self.offsets = OffsetStore(groups, self.clock, self.turns)
+        self._events.subscribe(TopicsDeleted, lambda event: offsets.delete_topics(event.topic_ids, event.names))
+        self.producer_ids = ProducerIds(self._tree, self.identity.node_id, self._in_tree_thread, self.topics)
         await self.producer_ids.raise_counter()
 
-    def _begin_background(self, *, must_move: bool) -> None:
+    async def _begin_background(self) -> None:
         tree, watch, logs = self._tree, self._watch, self._logs
+        must_move = await self._in_tree_thread(registry.must_move_offsets, tree)
         if not must_move:
             self.groups.start()
         background = Background(
-            lambda: self.config, self.topics, self.groups, self.offsets, watch, self.clock, self._work
+            lambda: self.config,
+            self.topics,
+            self.groups,
+            self.offsets,
+            watch,
+            self.clock,
+            self._work,
+            self._events,
+            self._flush_due,
         )
         self._begin(
             watch.run(),
@@ -320,12 +361,9 @@ class Broker:
             loop_watch.start()
             self._stopping.callback(loop_watch.stop)
 
-    def _begin(self, *loops: Coroutine[Any, Any, None]) -> None:
-        self._tasks += [asyncio.create_task(each) for each in loops]
-
-    def _serve(self, listener: Listener) -> None:
-        # Callbacks run in reverse order: the listener is closed first, so requests end before the parts that they use.
-        self._stopping.callback(listener.close)
+    def _serve_clients(self) -> None:
+        # The stop closes the listener before all else, so that requests end before the parts that they use.
+        self._stopping.callback(self._listener.close)
         self.parts = Parts(
             topics=self.topics,
             topic_admin=self.topic_admin,
@@ -345,8 +383,30 @@ class Broker:
             served=self._served,
         )
         self.requests = RequestPipeline(self.parts.bind_all(), self.turns, CLIENTS)
-        listener.accept(self.requests.new_handler)
-        self._is_started = True
+        self._listener.accept(self.requests.new_handler)
+
+    def _serve_brokers(self) -> None:
+        if self.config.zookeeper_connect:
+            self._stopping.callback(self._inter_broker.close)
+            self._inter_broker.accept(self._replication.requests.new_handler)
+
+    def _serve_zookeeper_clients(self) -> None:
+        if self._zookeeper:
+            self._stopping.callback(self._zookeeper.close)
+            session = self._tree.session
+            assert isinstance(session, EmbeddedTree), "the settings do not go together"
+            self._zookeeper.serve(session.store, self._in_tree_thread)
+            self._begin(self._zookeeper.run())
+
+    def _begin(self, *loops: Coroutine[Any, Any, None]) -> None:
+        self._tasks += [asyncio.create_task(each) for each in loops]
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- what parts ask of the broker ------------------------------------------------------------------------
 
     async def _take_over(self, read: Read) -> News:
         """Take over what is to be read of the tree."""
@@ -378,12 +438,12 @@ class Broker:
         await self.topics.set_defaults(config)
 
     def _listen(self, listener: Listener, host: str, port: int, flag: str) -> int:
-        with self._telling_of_address(host, port, flag):
+        with self._explaining_address(host, port, flag):
             return listener.listen(host, port)
 
     @contextlib.contextmanager
-    def _telling_of_address(self, host: str, port: int, flag: str) -> Iterator[None]:
-        """Say what to do about an address that cannot be listened on."""
+    def _explaining_address(self, host: str, port: int, flag: str) -> Iterator[None]:
+        """Turn the error of an address that cannot be listened on into one that says what to do."""
         try:
             yield
         except OSError as error:
@@ -392,20 +452,20 @@ class Broker:
             )
             raise UnavailableError(f"cannot listen on {host_port(host, port)}: {error.strerror}{hint}") from None
 
-    def _limits(self, open_files: OpenFiles) -> Limits:
+    def _new_limits(self) -> Limits:
         """Return the limits for clients that the settings ask for."""
         config = self.config
         return Limits(
             # Kafka demands socket.request.max.bytes <= queued.max.request.bytes; here the smaller of the two counts.
             frame_bytes_max=min(config.socket_request_max_bytes, config.queued_max_request_bytes),
             queued_bytes_max=config.queued_max_request_bytes,
-            connections_max=open_files.connections_max,
+            connections_max=self._open_files.connections_max,
             connections_per_host_max=lambda: self.config.max_connections_per_ip,
             idle_s_max=config.connections_max_idle_ms / 1000,
             partial_frame_s_max=config.socket_partial_request_timeout_ms / 1000,
         )
 
-    def _open_tree(self, folder: Path) -> RenewableTree:
+    def _new_tree(self, folder: Path) -> RenewableTree:
         filesystem = self._around.filesystem
         last_ms = newest_modified_ms(filesystem, self.config.folders)
         if last_ms is not None:
@@ -422,9 +482,10 @@ class Broker:
         self._reserve.give_up_if_short()
         return RenewableTree(functools.partial(self._around.open_tree, self.config, folder / TREE_FILE, self.clock))
 
-    def _open_logs(self, open_files: OpenFiles, tree: Tree) -> DataFolders:
-        config, filesystem = default_log_config(self.config), self._around.filesystem
-        open_segments, boot_id = OpenSegments(open_files.segments_max), self._around.boot_id()
+    def _new_logs(self) -> DataFolders:
+        tree, config, filesystem = self._tree, default_log_config(self.config), self._around.filesystem
+        open_segments, boot_id = OpenSegments(self._open_files.segments_max), self._around.boot_id()
+        on_flush_due = setter_for_threads(self._flush_due)
         process_id = self._around.process_id()
 
         def open_folder(folder: Path) -> LogManager:
@@ -440,6 +501,7 @@ class Broker:
                 new_id=self._around.chance.new_id,
                 file_delete_delay_ms=self.config.file_delete_delay_ms,
                 open_segments=open_segments,
+                on_flush_due=on_flush_due,
                 new_threads=self._around.new_threads,
                 loads=False,
             )
@@ -450,7 +512,11 @@ class Broker:
             open_folder,
             lambda: log_configs(tree, self.config),
             functools.partial(read_lives, tree),
+            self._on_failed,
         )
+
+    def _count_logs(self) -> int:
+        return self._log_count()
 
     def _registration(self) -> BrokerRegistration:
         own = self.identity

@@ -61,6 +61,7 @@ class Claims:
     :param end_of: of which epoch the last record is of this broker's log of a partition, and where that ends.
     :param is_ahead: returns whether this broker's log of a partition is in a directory that is newer than the tree.
     :param later_epoch: returns the leader epoch to claim, given the lowest that is possible; see `Chance.later_epoch`.
+    :param on_postponed: called when `due` will have something later.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Claims:
         end_of: Callable[[TopicPartition], EpochStart],
         is_ahead: Callable[[TopicPartition], bool] = lambda _where: False,
         later_epoch: Callable[[int], int] = lambda epoch: epoch,
+        on_postponed: Callable[[], None] = lambda: None,
     ) -> None:
         self._broker_id = broker_id
         self._picture = picture
@@ -81,8 +83,7 @@ class Claims:
         self._is_ahead = is_ahead
         self._later_epoch = later_epoch
         self._later: dict[TopicPartition, float] = {}
-        self.on_later: Callable[[], None] = lambda: None
-        """Called when `due` will have something later."""
+        self._on_postponed = on_postponed
         self._told_offline: set[TopicPartition] = set()
         self._wanted_unclean: frozenset[TopicPartition] = frozenset()
 
@@ -112,7 +113,7 @@ class Claims:
     def look_again(self, partitions: Iterable[TopicPartition], now_s: float) -> None:
         """Have partitions looked at again soon, since what was to be written could not be."""
         self._later.update(dict.fromkeys(partitions, now_s + PAUSE_S))
-        self.on_later()
+        self._on_postponed()
 
     def look(self, partitions: Iterable[TopicPartition], now_s: float) -> list[StateChange]:
         """Return what is to be written now."""
@@ -268,7 +269,7 @@ class Claims:
         self._told_offline.discard(where)
         if found.rank and (due_s is None or due_s > now_s):
             self._later[where] = now_s + found.rank * PAUSE_S if due_s is None else due_s
-            self.on_later()
+            self._on_postponed()
             return None
         return found
 

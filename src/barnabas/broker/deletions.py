@@ -9,8 +9,9 @@ Used from the event loop's thread only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from barnabas.broker.broker_events import Events, TopicsDeleted
 from barnabas.broker.hosting import Hosting
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination import deletion_notes, registry
@@ -25,24 +26,18 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 10
 """Each broker that starts between the note of a deletion and the deletion costs one."""
 
-ForgetOffsets = Callable[[Collection[bytes], Collection[str]], Awaitable[None]]
-"""Forgets what groups committed for topics with these ids, or, where no id is known, with these names."""
-
-
-async def _forget_no_offsets(_topic_ids: Collection[bytes], _names: Collection[str]) -> None:
-    """Where there are no groups."""
-
 
 class Deletions:
     """The deletions of which this broker has yet to do its part."""
 
-    def __init__(self, broker_id: int, tree: Tree, in_tree_thread: InTreeThread, hosting: Hosting) -> None:
+    def __init__(
+        self, broker_id: int, tree: Tree, in_tree_thread: InTreeThread, hosting: Hosting, events: Events
+    ) -> None:
         self._broker_id = broker_id
         self._tree = tree
         self._in_tree_thread = in_tree_thread
         self._hosting = hosting
-        self.forget_offsets: ForgetOffsets = _forget_no_offsets
-        """Called for topics that are deleted."""
+        self._events = events
         self._names: dict[bytes, str] = {}
         """By the topic's id."""
         self._with_folders: set[bytes] = set()
@@ -183,7 +178,8 @@ class Deletions:
         :param names: of the topics, by their ids.
         """
         try:
-            await self.forget_offsets(names.keys(), {name for name in names.values() if name not in {"", *live_names}})
+            gone = {name for name in names.values() if name not in {"", *live_names}}
+            await self._events.deliver(TopicsDeleted(names.keys(), gone))
         except BarnabasError as error:
             # Nobody is told them, since they are of topics with other ids.
             if str(error) != self._told:

@@ -11,10 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from barnabas.broker import internal_topics
+from barnabas.broker.broker_events import (
+    ClaimsPostponed,
+    Events,
+    LeadershipChanged,
+    LifeCountersDue,
+    ReassignmentsDue,
+    RoleBegan,
+    RoleEnded,
+)
 from barnabas.broker.chance import Chance
 from barnabas.broker.claims import Claims
 from barnabas.broker.cluster_watch import News, Read
@@ -64,6 +73,7 @@ class HostedTopics(TopicLookup):
         tree: Tree,
         logs: AnyLogs,
         in_tree_thread: InTreeThread,
+        events: Events,
         work: DiskWork = ON_ANY_THREAD,
         clock: Clock = SYSTEM_CLOCK,
         chance: Chance = Chance(),  # noqa: B008 - immutable
@@ -72,13 +82,14 @@ class HostedTopics(TopicLookup):
         self._config = config
         self._tree = tree
         self._in_tree_thread = in_tree_thread
+        self._events = events
         self._clock = clock
         self._work = work
         self.changing = asyncio.Lock()
         """Held by each change of topics, and while news of the tree are applied."""
         self.picture = Picture()
         self.hosting = Hosting(logs, work.in_order)
-        self.roles = Roles(config.broker_id, self.picture, work, clock)
+        self.roles = Roles(config.broker_id, self.picture, work, clock, events)
         own = self._own = OwnReplicas(self, self.picture, self.hosting)
         self.claims = Claims(
             config.broker_id,
@@ -88,15 +99,10 @@ class HostedTopics(TopicLookup):
             own.end_of,
             own.is_ahead_of_tree,
             chance.later_epoch,
+            lambda: events.publish(ClaimsPostponed()),
         )
-        self.deletions = Deletions(config.broker_id, tree, in_tree_thread, self.hosting)
+        self.deletions = Deletions(config.broker_id, tree, in_tree_thread, self.hosting, events)
         self.removals = Removals(config.broker_id, tree, in_tree_thread, self.hosting)
-        self.on_led: Callable[[], None] = lambda: None
-        """Called when this broker may lead other partitions than before."""
-        self.on_moving: Callable[[], None] = lambda: None
-        """Called when something is news of partitions, and some are on their way to other brokers."""
-        self.on_lives_due: Callable[[], None] = lambda: None
-        """Called when the life counters are to show soon that a tree from before is older, or that this one is."""
         self._damaged: dict[str, BarnabasError] = {}
         self._told_damaged: dict[str, str] = {}
         """The reasons that were logged why topics cannot be understood."""
@@ -324,7 +330,7 @@ class HostedTopics(TopicLookup):
             return
         kept = {number: each for number, each in topic.hosted.items() if number not in removed}
         self._keep(replace(topic, partitions=info.partitions, hosted=kept))
-        self.on_led()
+        self._events.publish(LeadershipChanged())
         for replica in removed.values():
             await self.roles.resign(replica, "other brokers hold it now")
             await self.removals.carry_out(replica.topic_partition, topic.id, self._work)
@@ -412,14 +418,14 @@ class HostedTopics(TopicLookup):
                         hosted[number], self.picture.topics[name].partitions[number]
                     )
                     if hosted[number].log.is_newer_than_tree:
-                        self.on_lives_due()
+                        self._events.publish(LifeCountersDue())
                 count += 1
                 if count % AT_ONCE == 0:
                     await asyncio.sleep(0)
             self._keep(replace(topic, partitions=self.picture.topics[name].partitions, hosted=hosted))
-        self.on_led()
+        self._events.publish(LeadershipChanged())
         if self.picture.moving:
-            self.on_moving()
+            self._events.publish(ReassignmentsDue())
 
     def _take_over_states(self, states: Iterable[StateChange]) -> dict[str, list[int]]:
         """Let clients see new states; return, by topic, the partitions of which they are news. The replicas here do not
@@ -447,7 +453,7 @@ class HostedTopics(TopicLookup):
         and it may live at another address."""
         for replica in self.hosted():
             if replica.leader in came:
-                self.roles.on_begun(replica)
+                self._events.publish(RoleBegan(replica))
 
     # -- leadership -----------------------------------------------------------------------------------------
 
@@ -533,7 +539,7 @@ class HostedTopics(TopicLookup):
         }
         written = await self._in_tree_thread(registry.write_partition_states, self._tree, wanted, versions)
         if any(each.state.leader == self._config.broker_id for each in written):
-            self.on_lives_due()
+            self._events.publish(LifeCountersDue())
         changed = set(written)
         # In the order in which they were wanted: replicas get their roles in it, the same in each run.
         others = [each for each in wanted if each not in changed]
@@ -636,7 +642,7 @@ class HostedTopics(TopicLookup):
         """
         self._let_go(topic)
         for replica in topic.hosted.values():
-            self.roles.on_ended(replica)
+            self._events.publish(RoleEnded(replica))
             replica.mark_deleted()
         # Not on the event loop: it waits for flushes that are under way.
         partitions = [each.topic_partition for each in topic.hosted.values()]
@@ -647,7 +653,7 @@ class HostedTopics(TopicLookup):
         del self._by_name[topic.name]
         del self._by_id[topic.id]
         self.picture.remove_topic(topic.name)
-        self.on_led()
+        self._events.publish(LeadershipChanged())
 
     async def end_deletions(self) -> None:
         """End the deletions that could not be: in the last run, while groups were loaded, or made by other brokers; and

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
+from barnabas.broker.broker_events import Events, ReassignmentsDue
 from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.picture import next_state
@@ -33,8 +34,9 @@ log = logging.getLogger(__name__)
 class IsrUpdates:
     """:param lag_time_max_s: so long a follower may be behind and stay in sync (`replica.lag.time.max.ms`)."""
 
-    def __init__(self, topics: HostedTopics, clock: Clock, lag_time_max_s: float) -> None:
+    def __init__(self, topics: HostedTopics, events: Events, clock: Clock, lag_time_max_s: float) -> None:
         self._topics = topics
+        self._events = events
         self._clock = clock
         self._lag_time_max_s = lag_time_max_s
         self._wanted: dict[LeaderReplica, None] = {}
@@ -128,7 +130,7 @@ class IsrUpdates:
         if ended:
             await self._topics.follow(ended)
         if self._topics.picture.moving:
-            self._topics.on_moving()
+            self._events.publish(ReassignmentsDue())
 
     def _change_of(self, partition: LeaderReplica) -> StateChange | None:
         followers, where = partition.followers, partition.topic_partition

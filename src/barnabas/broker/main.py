@@ -43,9 +43,8 @@ async def _serve(config: BrokerConfig, surroundings: Surroundings | None) -> Non
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     stop_on_signals(loop, stop.set)
-    broker = Broker(config, surroundings)
-    # To stop is not clean then, and the command says why.
-    broker.on_failed = lambda _reason: loop.call_soon_threadsafe(stop.set)
+    # The stop is not clean then, and the command reports the reason.
+    broker = Broker(config, surroundings, on_failed=lambda _reason: loop.call_soon_threadsafe(stop.set))
     # Nearly all objects that a start makes are kept: collecting garbage meanwhile would take a quarter of its time.
     gc.disable()
     await broker.start()

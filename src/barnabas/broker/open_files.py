@@ -34,11 +34,11 @@ class OpenFiles:
 
     :param files_max: that the process may have (`ulimit -n`).
     :param connections_max: that the settings allow (`max.connections`).
+    :param count_logs: returns the number of logs.
     """
 
-    def __init__(self, files_max: int, connections_max: int) -> None:
-        self.count_logs: Callable[[], int] = lambda: 0
-        """Tells how many logs there are."""
+    def __init__(self, files_max: int, connections_max: int, count_logs: Callable[[], int]) -> None:
+        self._count_logs = count_logs
         self.segments_max = max(1, min(SEGMENTS_OPEN_MAX, files_max // 32))
         """How many sealed segments are kept open after they were read."""
         self._files_max = files_max
@@ -52,7 +52,7 @@ class OpenFiles:
 
     def connections_max(self) -> int:
         """Return how many connections there may be, with the logs that there are."""
-        left = max(self._shared - self.count_logs(), self._connections_kept)
+        left = max(self._shared - self._count_logs(), self._connections_kept)
         return min(self._connections_max, left)
 
     @property
@@ -65,7 +65,7 @@ class OpenFiles:
 
         :raises ApiError: POLICY_VIOLATION.
         """
-        there = self.count_logs()
+        there = self._count_logs()
         if there + count > self.logs_max:
             message = (
                 f"{count} more partitions need as many open files; this broker has {there} and can have {self.logs_max}"
@@ -75,7 +75,7 @@ class OpenFiles:
 
     def tell(self) -> None:
         """Say in the log how the files are shared out; warn where there are too few."""
-        there, connections = self.count_logs(), self.connections_max()
+        there, connections = self._count_logs(), self.connections_max()
         is_short = there > self.logs_max or connections < self._connections_max
         log.log(
             logging.WARNING if is_short else logging.INFO,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas import __version__
+from barnabas.broker.broker_events import Events, RoleBegan, RoleEnded
 from barnabas.broker.elections import Elections
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_replica import FollowerReplica
@@ -39,12 +40,14 @@ class Replication:
         self,
         config: BrokerConfig,
         topics: HostedTopics,
+        events: Events,
         turns: Turns,
         own_epoch: Callable[[], int],
         around: Surroundings,
         throttles: Throttles,
     ) -> None:
         self._topics = topics
+        self._events = events
         self._own_epoch = own_epoch
         self._broker_id = config.broker_id
         self._dial_broker = around.dial
@@ -66,16 +69,16 @@ class Replication:
 
     def begin(self) -> None:
         """Fetch what is followed, from now on."""
-        self._topics.roles.on_begun = self._on_role_begun
-        self._topics.roles.on_ended = self._on_role_ended
+        self._events.subscribe(RoleBegan, lambda event: self._follow(event.replica))
+        self._events.subscribe(RoleEnded, lambda event: self._unfollow(event.replica))
         for replica in self._topics.hosted():
-            self._on_role_begun(replica)
+            self._follow(replica)
 
     def close(self) -> None:
         """Fetch nothing more."""
         self._manager.close()
 
-    def _on_role_begun(self, replica: Replica) -> None:
+    def _follow(self, replica: Replica) -> None:
         leader = self._address_of(replica.leader)
         if isinstance(replica, FollowerReplica) and leader is not None:
             self._manager.follow(replica, leader)
@@ -102,7 +105,7 @@ class Replication:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "it is not known where it serves other brokers")
         return await self._dial(address.host, address.port)
 
-    def _on_role_ended(self, replica: Replica) -> None:
+    def _unfollow(self, replica: Replica) -> None:
         if isinstance(replica, FollowerReplica):
             self._manager.unfollow(replica)
 

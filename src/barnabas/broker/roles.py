@@ -7,8 +7,8 @@ another leader or leader epoch, the old role resigns, and the new one begins wit
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
+from barnabas.broker.broker_events import Events, IsrChangeDue, RoleBegan, RoleEnded
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.leader_replica import LeaderReplica
@@ -29,17 +29,12 @@ log = logging.getLogger(__name__)
 class Roles:
     """Used from the event loop's thread only."""
 
-    def __init__(self, broker_id: int, picture: Picture, work: DiskWork, clock: Clock) -> None:
+    def __init__(self, broker_id: int, picture: Picture, work: DiskWork, clock: Clock, events: Events) -> None:
         self._broker_id = broker_id
         self._picture = picture
         self._work = work
         self._clock = clock
-        self.on_isr_wanted: Callable[[LeaderReplica], None] = lambda _partition: None
-        """Called when a partition may want other replicas in sync."""
-        self.on_begun: Callable[[Replica], None] = lambda _replica: None
-        """Called with each new role object, and again when the leader's broker begins another life."""
-        self.on_ended: Callable[[Replica], None] = lambda _replica: None
-        """Called when a role has ended, before the next one begins."""
+        self._events = events
 
     def begin(self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig) -> Replica:
         """Return the role of a log that has none."""
@@ -48,7 +43,7 @@ class Roles:
             replica: Replica = self._become_leader(where, opened, info, config)
         else:
             replica = self._become_follower(where, opened, info, config, leader)
-        self.on_begun(replica)
+        self._events.publish(RoleBegan(replica))
         return replica
 
     async def transition(self, replica: Replica, info: PartitionInfo) -> Replica:
@@ -77,13 +72,16 @@ class Roles:
 
         :param leads_on: this broker is the leader, and is the next leader too.
         """
-        self.on_ended(replica)
+        self._events.publish(RoleEnded(replica))
         error = _has_ended(replica, why)
         if isinstance(replica, LeaderReplica):
             replica.resign(error, leads_on=leads_on)
         else:
             replica.resign(error)
         await replica.end()
+
+    def _publish_isr_change(self, replica: LeaderReplica) -> None:
+        self._events.publish(IsrChangeDue(replica))
 
     def _leader(self, where: TopicPartition, info: PartitionInfo) -> int:
         """Return the leader; -1 for this broker, where an earlier registration of it has led."""
@@ -128,7 +126,7 @@ class Roles:
             self._work,
             leader=self._broker_id,
             followers=followers,
-            on_isr_change_due=self.on_isr_wanted,
+            on_isr_change_due=self._publish_isr_change,
         )
 
 

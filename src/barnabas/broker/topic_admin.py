@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from barnabas.broker import internal_topics
+from barnabas.broker.broker_events import Events, LeadershipChanged
 from barnabas.broker.chance import Chance
 from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.hosting import make_all
@@ -63,6 +64,7 @@ class TopicAdmin:
         topics: HostedTopics,
         tree: Tree,
         in_tree_thread: InTreeThread,
+        events: Events,
         open_files: OpenFiles,
         chance: Chance,
         check_disk: Callable[[int], None],
@@ -71,6 +73,7 @@ class TopicAdmin:
         self._topics = topics
         self._tree = tree
         self._in_tree_thread = in_tree_thread
+        self._events = events
         self._open_files = open_files
         self._chance = chance
         self._check_disk = check_disk
@@ -156,7 +159,7 @@ class TopicAdmin:
                     log.error(message, name, error, extra=about(name))  # noqa: TRY400 - the words say all
                 raise
             log.info("created topic %s with %d partitions", name, partition_count, extra=about(name))
-            topics.on_led()
+            self._events.publish(LeadershipChanged())
             return topic
 
     async def _undo_creation(self, info: TopicInfo) -> None:

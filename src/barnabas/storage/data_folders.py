@@ -58,6 +58,7 @@ class DataFolders:
     :param paths: the folders; where there are several, those that fail are left out.
     :param topic_configs: see `LogManager`.
     :param known_lives: a folder whose life counter is below the one that this returns is an older copy of itself.
+    :param on_all_failed: called with the reason, on any thread, when no folder is left.
     :raises DataFolderError: a folder is another broker's, or used by one; or none of them can be used.
     """
 
@@ -68,6 +69,7 @@ class DataFolders:
         open_folder: OpenFolder,
         topic_configs: Callable[[], Mapping[str, LogConfig]] = dict,
         known_lives: KnownLives = lambda _ids: {},
+        on_all_failed: Callable[[str], object] = lambda _reason: None,
     ) -> None:
         self._paths = tuple(paths)
         self._filesystem = filesystem
@@ -77,8 +79,7 @@ class DataFolders:
         """Those that `restore` had to make anew."""
         self.gone: set[TopicPartition] = set()
         """Of those, all that may have been made before, and had records: they can be put back."""
-        self.on_all_failed: Callable[[str], object] = lambda _reason: None
-        """Called with the reason, on any thread, when no folder is left."""
+        self._on_all_failed = on_all_failed
         self._managers: dict[Path, LogManager] = {}
         self._failures: dict[Path, str] = {}
         self._elsewhere: dict[TopicPartition, Log] = {}
@@ -362,7 +363,7 @@ class DataFolders:
             manager.fail(reason)
             logger.critical("%s; it is offline, with its %d logs", reason, manager.count())
             if not self._healthy():
-                self.on_all_failed(reason)
+                self._on_all_failed(reason)
 
     def _each(self, what: Callable[[LogManager], None]) -> None:
         """Do something in each folder that is not offline.
@@ -646,16 +647,6 @@ class DataFolders:
         self._each(lambda each: each.purge_deleted())
 
     # --- durability ---
-
-    @property
-    def on_flush_due(self) -> Callable[[], object]:
-        """See `LogManager.on_flush_due`."""
-        return next(iter(self._managers.values())).on_flush_due
-
-    @on_flush_due.setter
-    def on_flush_due(self, call: Callable[[], object]) -> None:
-        for manager in self._managers.values():
-            manager.on_flush_due = call
 
     def flush_sealed(self) -> None:
         """See `LogManager.flush_sealed`."""

@@ -78,6 +78,7 @@ class LogManager:
         an old one says. None: whatever the folder says.
     :param boot_id: names the present boot of the machine: after another one, and a stop that was not clean,
         `lost_memory` says that what was not fsynced is lost, until `note_boot`.
+    :param on_flush_due: called on the thread that rolls a segment, when `flush_sealed` should run soon.
     :param loads: whether to load the logs; where not, `load` is to be called before all else.
     :param process_id: what the folder's lock says of who has it; if it is not given, this process.
     :raises DataFolderError: the folder is used by another broker, belongs to another one, or cannot be read or
@@ -101,6 +102,7 @@ class LogManager:
         topic_configs: Callable[[], Mapping[str, LogConfig]] = dict,
         new_threads: Callable[[int, str], Executor] = ThreadPoolExecutor,
         open_segments: OpenSegments | None = None,
+        on_flush_due: Callable[[], object] = lambda: None,
         loads: bool = True,
     ) -> None:
         self.data_dir = data_dir
@@ -111,8 +113,7 @@ class LogManager:
         """Those that `restore` had to make anew."""
         self.gone: set[TopicPartition] = set()
         """Of those, all that may have been made before, and had records: they can be put back."""
-        self.on_flush_due: Callable[[], object] = lambda: None
-        """Called on the thread that rolls a segment, when `flush_sealed` should be called soon."""
+        self._on_flush_due = on_flush_due
         self._rolled = 0
         self._boot_id = boot_id
         self._filesystem = filesystem
@@ -466,7 +467,7 @@ class LogManager:
     def _note_roll(self) -> None:
         self._rolled += 1
         if self._rolled >= SEALED_UNFLUSHED_MAX:
-            self.on_flush_due()
+            self._on_flush_due()
 
     def checkpoint_recovery_points(self) -> None:
         """Store up to which offset each log is durable.

@@ -11,6 +11,7 @@ import pytest
 
 from barnabas.broker import background as background_module
 from barnabas.broker.background import Background
+from barnabas.broker.broker_events import Events
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import ManualClock
@@ -82,7 +83,10 @@ def test_work_goes_on_after_a_bug_and_the_log_has_its_traceback(
         logs: Any = SimpleNamespace(purge_deleted=failing, flush_sealed=failing, checkpoint_high_watermarks=failing)
         reserve: Any = SimpleNamespace(make=failing)
         groups: Any = None
-        background = Background(lambda: CONFIG, topics, groups, offsets, watch, ManualClock(), DiskWork())
+        flush_due = asyncio.Event()
+        background = Background(
+            lambda: CONFIG, topics, groups, offsets, watch, ManualClock(), DiskWork(), Events(), flush_due
+        )
         loops = background.all(logs, reserve)
         task = asyncio.create_task(loops.pop(LOOPS.index(which)))
         for other in loops:
@@ -91,7 +95,7 @@ def test_work_goes_on_after_a_bug_and_the_log_has_its_traceback(
             while not failing.again.is_set():
                 await asyncio.sleep(0)
                 if which == "flushes":
-                    logs.on_flush_due()
+                    flush_due.set()
         task.cancel()
 
     with caplog.at_level(logging.ERROR):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.broker_events import RoleBegan
 from barnabas.broker.cluster_watch import ClusterWatch, News
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.isr_updates import IsrUpdates
@@ -53,7 +54,7 @@ def test_leader_that_is_known_before_it_is_known_to_live_is_followed_when_it_is(
         await create(cluster, 1, 2)
         topic_id = follower.topics.picture.topics["clicks"].topic_id
         begun: list[int] = []
-        follower.topics.roles.on_begun = lambda replica: begun.append(replica.leader)
+        follower.events.subscribe(RoleBegan, lambda event: begun.append(event.replica.leader))
         own = follower.topics.picture.brokers[2]
         await hear(follower, News(brokers={2: own}))
         claim = StateChange(CLICKS, topic_id, PartitionState(1, 5, (1, 2)), 7)
@@ -185,7 +186,7 @@ def test_all_partitions_are_looked_at_even_if_some_never_stop_asking(run: Run) -
         await cluster.lose(other)
         await cluster.follow()
         partition = leader.topics.partition("clicks", 0)
-        updates = IsrUpdates(leader.topics, SYSTEM_CLOCK, lag_time_max_s=1.0)
+        updates = IsrUpdates(leader.topics, leader.events, SYSTEM_CLOCK, lag_time_max_s=1.0)
         appends = RecordedAppends()
         partition.watch_log_end(appends)
         running = asyncio.create_task(updates.run())

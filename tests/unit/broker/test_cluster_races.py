@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker import handing_over
+from barnabas.broker.broker_events import RoleBegan
 from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.isr_updates import IsrUpdates
@@ -52,7 +53,7 @@ def test_claim_that_met_the_last_isr_of_a_dead_leader_is_made_again(run: Run) ->
 
 async def settle_isr(node: Node) -> None:
     """Find out whether a change of the ISR was written."""
-    updates = IsrUpdates(node.topics, node.cluster.clock, lag_time_max_s=10.0)
+    updates = IsrUpdates(node.topics, node.events, node.cluster.clock, lag_time_max_s=10.0)
     info, topic_id = node.info(), node.topics.picture.topics["clicks"].topic_id
     partition = node.topics.partition(*CLICKS)
     updates._under_way = {partition: StateChange(CLICKS, topic_id, info.state, info.version)}
@@ -184,7 +185,7 @@ def test_follower_is_not_taken_in_by_what_it_had_in_an_earlier_life(run: Run) ->
         await cluster.follow()
         append(one)
         partition = one.topics.partition(*CLICKS)
-        updates = IsrUpdates(one.topics, cluster.clock, lag_time_max_s=10.0)
+        updates = IsrUpdates(one.topics, one.events, cluster.clock, lag_time_max_s=10.0)
         now_s = cluster.clock.monotonic()
         partition.on_follower_fetch(2, one.topics.picture.brokers[2].epoch, 1, now_s)
         await cluster.lose(two)
@@ -253,7 +254,7 @@ def test_topic_that_its_maker_takes_back_goes_everywhere(run: Run, monkeypatch: 
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
         begun: list[Replica] = []
-        one.topics.roles.on_begun = begun.append
+        one.events.subscribe(RoleBegan, lambda event: begun.append(event.replica))
         make = one.topics.hosting.make
 
         async def make_but_the_last(where: TopicPartition, *arguments: Any, **named: Any) -> Log:
@@ -360,7 +361,7 @@ def test_leader_that_could_not_read_its_topic_at_its_start_claims_before_it_lead
         await cluster.lose(one)
         one, sound = await start_with_damaged_topic(cluster, 1)
         begun: list[tuple[int, int]] = []
-        one.topics.roles.on_begun = lambda replica: begun.append((replica.leader, replica.leader_epoch))
+        one.events.subscribe(RoleBegan, lambda event: begun.append((event.replica.leader, event.replica.leader_epoch)))
         await mend(cluster, sound)
         assert begun == [(-1, 0), (1, 1)]
 

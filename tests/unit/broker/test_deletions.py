@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.broker_events import Events, TopicsDeleted
 from barnabas.broker.deletions import Deletions
 from barnabas.clock import ManualClock
 from barnabas.coordination import deletion_notes, registry
@@ -39,8 +40,9 @@ class World:
 
     def start(self) -> None:
         """Begin as a broker does; `load` comes later."""
-        self.deletions = Deletions(OWN, self.tree, self._in_tree_thread, self)  # type: ignore[arg-type]
-        self.deletions.forget_offsets = self._forget_offsets
+        events = Events()
+        events.subscribe(TopicsDeleted, self._forget_offsets)
+        self.deletions = Deletions(OWN, self.tree, self._in_tree_thread, self, events)  # type: ignore[arg-type]
 
     async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         self.is_away |= function is self.goes_away_at
@@ -50,10 +52,10 @@ class World:
             raise TreeUnavailableError("nobody answers")
         return result
 
-    async def _forget_offsets(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
+    async def _forget_offsets(self, deleted: TopicsDeleted) -> None:
         if self.why_not:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, self.why_not)
-        self.forgotten.append((set(topic_ids), set(names)))
+        self.forgotten.append((set(deleted.topic_ids), set(deleted.names)))
 
     def set_strays_aside(
         self,
@@ -234,7 +236,7 @@ def test_offsets_are_forgotten_by_name_only_where_no_topic_has_the_name(world: W
 def test_where_there_are_no_groups_a_deletion_ends_too(world: World) -> None:
     async def scenario() -> None:
         world.note(FIRST, "clicks", OWN)
-        deletions = Deletions(OWN, world.tree, world._in_tree_thread, world)  # type: ignore[arg-type]
+        deletions = Deletions(OWN, world.tree, world._in_tree_thread, world, Events())  # type: ignore[arg-type]
         await deletions.end({FIRST: "clicks"}, ())
         assert world.noted() == {}
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker import isr_updates
+from barnabas.broker.broker_events import Events
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.picture import Picture
 from barnabas.clock import ManualClock
@@ -56,7 +57,7 @@ class Leading:
         self.followed: list[Any] = []
         self.epochs_in_tree = {2: 2, 3: 3}
         self.is_written, self.is_answered = True, True
-        self.updates = IsrUpdates(self, self.clock, LAG_S)  # type: ignore[arg-type]
+        self.updates = IsrUpdates(self, Events(), self.clock, LAG_S)  # type: ignore[arg-type]
 
     # -- what it needs of topics --
 

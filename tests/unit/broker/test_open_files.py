@@ -8,11 +8,13 @@ import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from barnabas.broker.background import Background
+from barnabas.broker.background import Background, setter_for_threads
+from barnabas.broker.broker_events import Events
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.main import _raise_open_files_limit
 from barnabas.broker.open_files import OTHER_FILES, OpenFiles
@@ -40,9 +42,7 @@ def test_broker_allows_itself_all_the_files_that_it_may(hard_limit: int) -> None
 
 
 def budget(files_max: int, logs: int = 0, connections_max: int = 5_000) -> OpenFiles:
-    made = OpenFiles(files_max, connections_max)
-    made.count_logs = lambda: logs
-    return made
+    return OpenFiles(files_max, connections_max, lambda: logs)
 
 
 @pytest.mark.parametrize("files_max", [256, 1_024, 20_000, 1_000_000, sys.maxsize])
@@ -88,24 +88,17 @@ def test_unflushed_segments_of_a_log_hold_so_many_files_only(tmp_path: Path) -> 
 
 
 def test_sealed_segments_are_flushed_when_they_pile_up() -> None:
-    class Logs:
-        def __init__(self, flushed: asyncio.Event) -> None:
-            self.flush_sealed = lambda: loop.call_soon_threadsafe(flushed.set)
-            self.on_flush_due = lambda: None
-
     async def pile_up() -> None:
-        nonlocal loop
+        flushed, due = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
-        flushed = asyncio.Event()
-        logs: Any = Logs(flushed)
-        anything: Any = None
-        background = Background(BrokerConfig, anything, anything, anything, anything, ManualClock(), DiskWork())
+        logs: Any = SimpleNamespace(flush_sealed=lambda: loop.call_soon_threadsafe(flushed.set))
+        no: Any = None
+        background = Background(BrokerConfig, no, no, no, no, ManualClock(), DiskWork(), Events(), due)
         task = asyncio.create_task(background._flush_sealed(logs))
         await asyncio.sleep(0)
-        await asyncio.to_thread(logs.on_flush_due)  # as a roll does
+        await asyncio.to_thread(setter_for_threads(due))  # as a roll does
         async with asyncio.timeout(60):
             await flushed.wait()
         task.cancel()
 
-    loop: asyncio.AbstractEventLoop
-    asyncio.run(pile_up(), debug=True)  # which refuses what another thread may not do to the loop
+    asyncio.run(pile_up(), debug=True)  # debug: a plain `due.set` on another thread is an error

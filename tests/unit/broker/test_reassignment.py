@@ -28,7 +28,7 @@ class Leader:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.reassigning = Reassigning(node.topics, node.topic_admin, node.id)
-        self.isr_updates = IsrUpdates(node.topics, node.cluster.clock, 10.0)
+        self.isr_updates = IsrUpdates(node.topics, node.events, node.cluster.clock, 10.0)
 
     async def hear_from(self, *followers: int, where: TopicPartition = CLICKS) -> None:
         """Let followers say that they have everything, and take them in."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.broker_events import Events
 from barnabas.broker.deletions import Deletions
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.hosting import Hosting
@@ -53,7 +54,7 @@ class Home:
         self.logs = DataFolders([self.folder / "a", self.folder / "b"], OsFileSystem(), open_folder)
         hosting = Hosting(self.logs, at_once)
         self.removals = Removals(OWN, self.tree, at_once, hosting)
-        self.deletions = Deletions(OWN, self.tree, at_once, hosting)
+        self.deletions = Deletions(OWN, self.tree, at_once, hosting, Events())
 
     def _open(self, offline: str, path: Path) -> LogManager:
         if path.name == offline:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.broker_events import Events, IsrChangeDue, RoleBegan, RoleEnded
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.leader_replica import LeaderReplica
@@ -52,10 +53,11 @@ class Stage:
         self.folder = folder
         self.clock = ManualClock()
         self.picture = Picture()
-        self.roles = Roles(OWN, self.picture, DiskWork(at_once, at_once, at_once), self.clock)
-        self.events: list[tuple[str, Replica]] = []
-        self.roles.on_begun = lambda replica: self.events.append(("begun", replica))
-        self.roles.on_ended = lambda replica: self.events.append(("ended", replica))
+        self.bus = Events()
+        self.roles = Roles(OWN, self.picture, DiskWork(at_once, at_once, at_once), self.clock, self.bus)
+        self.events: list[RoleBegan | RoleEnded] = []
+        self.bus.subscribe(RoleBegan, self.events.append)
+        self.bus.subscribe(RoleEnded, self.events.append)
         self.logs = LogManager(folder, LogConfig(), self.clock, OsFileSystem())
 
     @property
@@ -108,12 +110,12 @@ def test_replica_follows_whoever_leads(stage: Stage) -> None:
     replica = stage.first(state(OTHER, 4))
     assert isinstance(replica, FollowerReplica)
     assert (replica.leader, replica.leader_epoch, replica.topic_id) == (OTHER, 4, TOPIC_ID)
-    assert stage.events == [("begun", replica)]
+    assert stage.events == [RoleBegan(replica)]
 
 
 def test_replica_leads_where_the_picture_says_so(stage: Stage) -> None:
-    wanted: list[LeaderReplica] = []
-    stage.roles.on_isr_wanted = wanted.append
+    due: list[IsrChangeDue] = []
+    stage.bus.subscribe(IsrChangeDue, due.append)
     replica = stage.first(state(OWN, 4, OWN, THIRD))
     assert isinstance(replica, LeaderReplica)
     assert (replica.leader, replica.leader_epoch) == (OWN, 4)
@@ -121,7 +123,7 @@ def test_replica_leads_where_the_picture_says_so(stage: Stage) -> None:
     assert replica.followers.isr == (OWN, THIRD)
     assert replica.followers.leader_epoch == 4
     replica.ask_for_isr_change()
-    assert wanted == [replica]
+    assert due == [IsrChangeDue(replica)]
 
 
 @pytest.mark.parametrize("info", [state(OWN, 4), alone(4)])
@@ -239,7 +241,7 @@ def test_another_leader_or_epoch_is_another_role_over_the_same_log(stage: Stage,
         assert new.log is old.log
         assert new.config is old.config
         assert old.has_ended
-        assert stage.events == [("begun", old), ("ended", old), ("begun", new)]
+        assert stage.events == [RoleBegan(old), RoleEnded(old), RoleBegan(new)]
 
     run(scenario())
 
@@ -291,7 +293,7 @@ def test_who_waits_is_refused_where_another_life_begins_before_the_next_role(sta
         old = stage.first(state(OWN, 2, OWN, OTHER))
         appended = old.log.append(batch(), 2)
         waiting = old.when_acknowledged(appended, Acks.ALL)
-        stage.roles.on_ended = lambda _replica: stage.begin_life()
+        stage.bus.subscribe(RoleEnded, lambda _event: stage.begin_life())
         new = await stage.next(old, state(OWN, 3, OWN, OTHER))
         assert isinstance(new, FollowerReplica)
         for each in (waiting, old.when_acknowledged(appended, Acks.ALL)):
@@ -384,11 +386,11 @@ def test_next_role_begins_when_nothing_of_the_last_one_is_under_way(stage: Stage
         changing = asyncio.create_task(stage.next(old, state(OTHER, 3)))
         for _ in range(10):
             await asyncio.sleep(0)
-        assert stage.events == [("begun", old), ("ended", old)]
+        assert stage.events == [RoleBegan(old), RoleEnded(old)]
         done.set()
         new = await changing
         assert under_way.done()
-        assert stage.events[-1] == ("begun", new)
+        assert stage.events[-1] == RoleBegan(new)
 
     run(scenario())
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from barnabas.broker.broker_events import Events, TopicsDeleted
 from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import News
 from barnabas.broker.hosted_topics import HostedTopics
@@ -90,18 +91,18 @@ class Bench:
     def start(self) -> None:
         clock = ManualClock()
         self.logs = LogManager(self.folder, default_log_config(CONFIG), clock, self.disk, cluster_id="castle")
-        self.open_files = OpenFiles(10_000, 100)
-        self.open_files.count_logs = self.logs.count
+        self.open_files = OpenFiles(10_000, 100, self.logs.count)
         asyncio.run(self._load())
 
     async def _load(self) -> None:
         """Begin as a broker does that has registered."""
         run: Any = self._in_tree_thread
-        self.topics = HostedTopics(CONFIG, self.tree, self.logs, run)
+        self.events = Events()
+        self.events.subscribe(TopicsDeleted, self._forget)
+        self.topics = HostedTopics(CONFIG, self.tree, self.logs, run, self.events)
         self.topic_admin = TopicAdmin(
-            CONFIG.broker_id, self.topics, self.tree, run, self.open_files, Chance(), self._check_disk
+            CONFIG.broker_id, self.topics, self.tree, run, self.events, self.open_files, Chance(), self._check_disk
         )
-        self.topics.deletions.forget_offsets = self._forget
         me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
         await self.topics.load(News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(self.tree))))
 
@@ -109,10 +110,10 @@ class Bench:
         if count > self.room:
             raise StorageError(f"the disk is full: no room for {count}")
 
-    async def _forget(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
+    async def _forget(self, deleted: TopicsDeleted) -> None:
         if self.cannot_forget:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "wait")
-        self.forgotten.append((set(topic_ids), set(names)))
+        self.forgotten.append((set(deleted.topic_ids), set(deleted.names)))
 
     def restart(self) -> None:
         self.logs.abandon()

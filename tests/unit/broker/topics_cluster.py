@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from barnabas.broker.broker_events import Events
 from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import ClusterWatch, News
 from barnabas.broker.hosted_topics import HostedTopics
@@ -71,10 +72,13 @@ class Node:
         self.logs.life.compare(read_lives(self.tree, [self.logs.folder_id]).get(self.logs.folder_id))
         self.logs.report_age()
         registry.register_broker(self.tree, BrokerRegistration(self.id, "here", 9000 + self.id))
-        clock, chance, files = self.cluster.clock, self.cluster.chance, OpenFiles(10_000, 100)
+        clock, chance, files = self.cluster.clock, self.cluster.chance, OpenFiles(10_000, 100, self.logs.count)
         run: Any = in_tree_thread
-        self.topics = HostedTopics(self.config, self.tree, self.logs, run, clock=clock, chance=chance)
-        self.topic_admin = TopicAdmin(self.id, self.topics, self.tree, run, files, chance, lambda _count: None)
+        self.events = Events()
+        self.topics = HostedTopics(self.config, self.tree, self.logs, run, self.events, clock=clock, chance=chance)
+        self.topic_admin = TopicAdmin(
+            self.id, self.topics, self.tree, run, self.events, files, chance, lambda _count: None
+        )
         self.watch = ClusterWatch(self.tree, in_tree_thread, self._take_over)  # type: ignore[arg-type]
         news = self.watch.read_everything()
         self.before_loading()

@@ -61,9 +61,12 @@ def open_folders(tmp_path: Path, clock: ManualClock, disks: FailingDisks) -> Ite
         opened.append(manager)
         return manager
 
-    def open_them(*names: str, broker_id: int = 0) -> DataFolders:
+    def open_them(
+        *names: str, broker_id: int = 0, on_all_failed: Callable[[str], object] = lambda _reason: None
+    ) -> DataFolders:
         paths = [tmp_path / name for name in names]
-        return DataFolders(paths, disks, functools.partial(open_folder, broker_id=broker_id))
+        opening = functools.partial(open_folder, broker_id=broker_id)
+        return DataFolders(paths, disks, opening, on_all_failed=on_all_failed)
 
     yield open_them
     for manager in opened:
@@ -260,10 +263,9 @@ def test_disk_that_fails_takes_its_logs_offline_and_no_others(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    folders = open_folders("a", "b")
-    _begin(folders, make_batch, *CLICKS[:4])
     told: list[str] = []
-    folders.on_all_failed = told.append
+    folders = open_folders("a", "b", on_all_failed=told.append)
+    _begin(folders, make_batch, *CLICKS[:4])
     disks.fail(tmp_path / "b")
     with caplog.at_level(logging.CRITICAL), pytest.raises(StorageError):
         folders.checkpoint_high_watermarks()
@@ -293,10 +295,9 @@ def test_new_log_goes_elsewhere_when_a_disk_fails(
 def test_broker_is_told_when_the_last_disk_fails(
     open_folders: OpenFolders, make_batch: MakeBatch, disks: FailingDisks, tmp_path: Path
 ) -> None:
-    folders = open_folders("a", "b")
-    _begin(folders, make_batch, *CLICKS[:2])
     told: list[str] = []
-    folders.on_all_failed = told.append
+    folders = open_folders("a", "b", on_all_failed=told.append)
+    _begin(folders, make_batch, *CLICKS[:2])
     for name in "ab":
         disks.fail(tmp_path / name)
     with pytest.raises(StorageError):
