@@ -257,7 +257,7 @@ class Scene:
             assert {"good"} <= {topic.name for topic in answer.topics}
 
     def leader_of(self, partition: int) -> int:
-        info = self.broker(1).topics.picture.partition(TopicPartition("good", partition))
+        info = self.broker(1).topics.image.partition(TopicPartition("good", partition))
         assert info is not None
         return info.state.leader
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.broker.identity import Identity
-from barnabas.broker.picture import Picture
+from barnabas.broker.metadata_image import MetadataImage
 from barnabas.broker.pipeline.connection_state import ConnectionState
 
 
@@ -18,7 +18,7 @@ class BrokerAddress(NamedTuple):
     rack: str | None
 
 
-def addresses(picture: Picture, identity: Identity, connection: ConnectionState) -> list[BrokerAddress]:
+def addresses(image: MetadataImage, identity: Identity, connection: ConnectionState) -> list[BrokerAddress]:
     """Return all brokers that live, by id; this one too, even while it is not registered.
 
     :param connection: of the client that asks. A broker that listens on all addresses names the one at which the client
@@ -26,7 +26,7 @@ def addresses(picture: Picture, identity: Identity, connection: ConnectionState)
     """
     found = {
         each: BrokerAddress(each, told.host, told.port, told.rack or None)
-        for each, told in ((number, broker.registration) for number, broker in picture.brokers.items())
+        for each, told in ((number, broker.registration) for number, broker in image.brokers.items())
     }
     host, port = identity.address_for(connection)
     found[identity.node_id] = BrokerAddress(identity.node_id, host, port, identity.rack or None)
@@ -34,7 +34,7 @@ def addresses(picture: Picture, identity: Identity, connection: ConnectionState)
 
 
 def address_of(
-    broker_id: int, picture: Picture, identity: Identity, connection: ConnectionState
+    broker_id: int, image: MetadataImage, identity: Identity, connection: ConnectionState
 ) -> BrokerAddress | None:
     """Return where a client reaches a broker; None if it does not live."""
-    return next((each for each in addresses(picture, identity, connection) if each.id == broker_id), None)
+    return next((each for each in addresses(image, identity, connection) if each.id == broker_id), None)

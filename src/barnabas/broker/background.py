@@ -153,7 +153,7 @@ class Background:
             await HandingOver(self._topics, self._config().broker_id).prefer()
 
     async def _purge_changes(self) -> None:
-        if self._topics.picture.spokesman == self._config().broker_id:
+        if self._topics.image.controller_id == self._config().broker_id:
             await self._watch.purge()
 
     def _expiry_interval_ms(self) -> int:

@@ -21,7 +21,6 @@ from barnabas.broker.broker_events import (
     IsrChangeDue,
     LeadershipChanged,
     LifeCountersDue,
-    ReassignmentsDue,
     TopicsDeleted,
 )
 from barnabas.broker.cluster_watch import ClusterWatch, News, Read
@@ -40,6 +39,7 @@ from barnabas.broker.log_configs import log_configs
 from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.loop_watch import LoopWatch
 from barnabas.broker.membership import Membership
+from barnabas.broker.metadata_image import MetadataDelta
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.open_files import OpenFiles, open_files_limit
 from barnabas.broker.parts import Parts
@@ -270,12 +270,11 @@ class Broker:
             broker_id, topics, tree, run, events, self._open_files, chance, self._reserve.check_room
         )
         self._moves = LogMoves(topics, logs, self._work, self._throttles.log_dirs)
-        isr_updates = self.isr_updates = IsrUpdates(
-            topics, events, self.clock, self.config.replica_lag_time_max_ms / 1000
-        )
+        isr_updates = self.isr_updates = IsrUpdates(topics, self.clock, self.config.replica_lag_time_max_ms / 1000)
         events.subscribe(IsrChangeDue, lambda event: isr_updates.want(event.replica))
         reassigning = self.reassigning = Reassigning(topics, self.topic_admin, broker_id)
-        events.subscribe(ReassignmentsDue, lambda _event: reassigning.look())
+        events.subscribe(MetadataDelta, lambda _event: reassigning.look())
+        events.subscribe(LeadershipChanged, lambda _event: reassigning.look())
         watch = self._watch = ClusterWatch(tree, run, self._take_over)
         await topics.load(await run(watch.read_everything), lost_memory=logs.lost_memory)
         lives = self._lives = Lives(
@@ -419,7 +418,7 @@ class Broker:
 
     async def _hand_over(self) -> None:
         """Let others lead what this broker leads, and take it out of what is in sync, before it goes."""
-        if len(self.topics.picture.brokers) < 2:
+        if len(self.topics.image.brokers) < 2:
             return
         self._is_leaving = True
         try:

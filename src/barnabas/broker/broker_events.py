@@ -1,6 +1,7 @@
 """The events of a broker's parts, and their delivery.
 
-A part publishes an event and knows none of its subscribers. `Broker` subscribes the parts while it starts.
+A part publishes an event and knows none of its subscribers. `Broker` subscribes the parts while it starts. Besides the
+events here, `barnabas.broker.metadata_image.MetadataDelta` is published whenever the image of the cluster changes.
 """
 
 from __future__ import annotations
@@ -39,11 +40,6 @@ class IsrChangeDue:
     """The in-sync replicas of a partition may have to change."""
 
     replica: LeaderReplica
-
-
-@dataclass(frozen=True, slots=True)
-class ReassignmentsDue:
-    """A partition under reassignment may be able to move on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Which partitions this broker is to take over, and when: it goes by the rules of `barnabas.replication.claiming`.
 
-The first in line takes over at once, and each one behind it a pause later, if nobody has until then. Pure: the picture
+The first in line takes over at once, and each one behind it a pause later, if nobody has until then. Pure: the image
 and the time come in, states to be written come out.
 """
 
@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 
-from barnabas.broker.picture import Picture, next_state
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.metadata_image import next_state
 from barnabas.broker.told_together import named
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo
@@ -67,7 +68,7 @@ class Claims:
     def __init__(
         self,
         broker_id: int,
-        picture: Picture,
+        metadata: MetadataCache,
         is_unclean_allowed: Callable[[str], bool],
         known_epoch: Callable[[TopicPartition], int],
         end_of: Callable[[TopicPartition], EpochStart],
@@ -76,7 +77,7 @@ class Claims:
         on_postponed: Callable[[], None] = lambda: None,
     ) -> None:
         self._broker_id = broker_id
-        self._picture = picture
+        self._metadata = metadata
         self._is_unclean_allowed = is_unclean_allowed
         self._known_epoch = known_epoch
         self._end_of = end_of
@@ -121,7 +122,7 @@ class Claims:
         offline: dict[TopicPartition, str] = {}
         losses: dict[TopicPartition, str] = {}
         for where in partitions:
-            info = self._picture.partition(where)
+            info = self._metadata.image.partition(where)
             if info is None:
                 continue
             change = self._to_tell(where, info) or self._to_mend(where, info)
@@ -150,14 +151,14 @@ class Claims:
         changes = []
         alone: dict[str, list[TopicPartition]] = {}
         for where in partitions:
-            info = self._picture.partition(where)
+            info = self._metadata.image.partition(where)
             if info is None:
                 continue
             is_sole = len(info.replicas) == 1
             is_old = is_in_old_copy(where)
             state = None if is_sole else self._withdrawn(info, is_gone(where), is_old)
             if state is not None:
-                changes.append(next_state(where, self._picture.topics[where.topic], state))
+                changes.append(next_state(where, self._metadata.image.topics[where.topic], state))
             if info.state.isr == (self._broker_id,):
                 kind = "old sole" if is_old else "sole"
                 if not is_sole:
@@ -180,14 +181,14 @@ class Claims:
         """
         changes = []
         for where in partitions:
-            info = self._picture.partition(where)
+            info = self._metadata.image.partition(where)
             if info is None:
                 continue
             state = doubt(info.replicas, info.state, self._known_epoch(where))
             if state is None and self._is_ahead(where) and not self._is_led(where, info.state):
                 state = doubt_old_tree(info.replicas, info.state)
             if state is not None:
-                changes.append(next_state(where, self._picture.topics[where.topic], state))
+                changes.append(next_state(where, self._metadata.image.topics[where.topic], state))
         if changes:
             told = "the tree is older than the logs here; all replicas have to tell what they have: %s"
             extra = about(changes[0].where) if len(changes) == 1 else None
@@ -197,20 +198,20 @@ class Claims:
     def _is_led(self, where: TopicPartition, state: PartitionState) -> bool:
         """Return whether a live broker leads; this one does only in an epoch that it began after it registered."""
         if state.leader == self._broker_id:
-            return self._picture.leads_in_this_life(self._broker_id, where, state)
-        return state.leader in self._picture.brokers
+            return self._metadata.leads_in_this_life(self._broker_id, where, state)
+        return state.leader in self._metadata.image.brokers
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
         """Return what is to be written of partitions that this broker cannot lead, so that others do: of those that it
         led in an earlier life. They see that it lives, and would leave them to it."""
         changes = []
         for where in partitions:
-            info = self._picture.partition(where)
+            info = self._metadata.image.partition(where)
             if info is None or info.state.leader != self._broker_id or len(info.replicas) == 1:
                 continue
             state = withdraw(self._broker_id, info.state)
-            if state is not None and not self._picture.leads_in_this_life(self._broker_id, where, info.state):
-                changes.append(next_state(where, self._picture.topics[where.topic], state))
+            if state is not None and not self._metadata.leads_in_this_life(self._broker_id, where, info.state):
+                changes.append(next_state(where, self._metadata.image.topics[where.topic], state))
         if changes:
             log.warning("this broker led %s, and cannot use their logs now", named([each.where for each in changes]))
         return changes
@@ -223,13 +224,13 @@ class Claims:
         if told is None:
             return None
         self.forget([where])
-        return next_state(where, self._picture.topics[where.topic], told)
+        return next_state(where, self._metadata.image.topics[where.topic], told)
 
     def _to_mend(self, where: TopicPartition, info: PartitionInfo) -> StateChange | None:
         """Return what is to be written where a stranger wrote a partition's state."""
         state, why = info.state, ""
-        leads = self._picture.leads_in_this_life(self._broker_id, where, state)
-        found = self._picture.disbelieved.get(where)
+        leads = self._metadata.leads_in_this_life(self._broker_id, where, state)
+        found = self._metadata.disbelieved.get(where)
         if found is not None and leads:
             why = "somebody wrote a state that no broker can write; writing the state of this leader again"
             if found.leader_epoch == state.leader_epoch and found.leader != state.leader:
@@ -245,26 +246,26 @@ class Claims:
             return None
         log.error("%s: %s", where, why)
         self.forget([where])
-        return next_state(where, self._picture.topics[where.topic], state)
+        return next_state(where, self._metadata.image.topics[where.topic], state)
 
     def _claim_of(
         self, where: TopicPartition, info: PartitionInfo, now_s: float, offline: dict[TopicPartition, str]
     ) -> Claim | None:
         """Return what this broker may claim, if its turn has come."""
         due_s, state = self._later.pop(where, None), info.state
-        is_leading = self._picture.leads_in_this_life(self._broker_id, where, state)
+        is_leading = self._metadata.leads_in_this_life(self._broker_id, where, state)
         found = claim(
             self._broker_id,
             info.replicas,
             state,
-            self._picture.brokers.keys(),
+            self._metadata.image.brokers.keys(),
             is_new_incarnation=state.leader == self._broker_id and not is_leading,
             is_unclean_allowed=where in self._wanted_unclean or self._is_unclean_allowed(where.topic),
             adding=info.adding,
         )
         if found is None:
             if self._is_newly_offline(where, info):
-                offline[where] = why_offline(info.replicas, state, self._picture.brokers.keys())
+                offline[where] = why_offline(info.replicas, state, self._metadata.image.brokers.keys())
             return None
         self._told_offline.discard(where)
         if found.rank and (due_s is None or due_s > now_s):
@@ -292,11 +293,11 @@ class Claims:
         if len(info.replicas) > 1:
             epoch = self._later_epoch(epoch)
         state = PartitionState(found.state.leader, epoch, found.state.isr)
-        return next_state(where, self._picture.topics[where.topic], state)
+        return next_state(where, self._metadata.image.topics[where.topic], state)
 
     def _is_newly_offline(self, where: TopicPartition, info: PartitionInfo) -> bool:
         """Whether nobody can lead a partition, which was not told yet."""
-        live, is_told, state = self._picture.brokers.keys(), where in self._told_offline, info.state
+        live, is_told, state = self._metadata.image.brokers.keys(), where in self._told_offline, info.state
         is_offline = state.leader not in live and bool(waited_for(state, live) or not (state.isr or state.lost_memory))
         (self._told_offline.add if is_offline else self._told_offline.discard)(where)
         return is_offline and not is_told

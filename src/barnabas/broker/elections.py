@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.picture import Picture, next_state
+from barnabas.broker.metadata_image import MetadataImage, next_state
 from barnabas.broker.turns import Turns
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo
@@ -51,7 +51,7 @@ class Elections:
 
     def all(self) -> list[TopicPartition]:
         """Return all partitions."""
-        topics = self._topics.picture.topics.values()
+        topics = self._topics.image.topics.values()
         return [TopicPartition(topic.name, n) for topic in topics for n in range(len(topic.partitions))]
 
     async def elect(self, wanted: Iterable[TopicPartition], kind: int) -> dict[TopicPartition, Outcome]:
@@ -103,14 +103,14 @@ class Elections:
 
         :raises ApiError: nobody can, or it has that leader.
         """
-        picture = self._topics.picture
-        info = picture.partition(where)
+        image = self._topics.image
+        info = image.partition(where)
         if info is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}")
-        return _who_claims(where, info, picture) if kind == UNCLEAN_ELECTION else _who_hands_on(where, info, picture)
+        return _who_claims(where, info, image) if kind == UNCLEAN_ELECTION else _who_hands_on(where, info, image)
 
     def _why_not(self, where: TopicPartition, kind: int) -> Outcome:
-        info = self._topics.picture.partition(where)
+        info = self._topics.image.partition(where)
         if kind == UNCLEAN_ELECTION:
             is_done, code = info is not None and info.state.leader == self._broker_id, _NO_ELIGIBLE
         else:
@@ -120,9 +120,9 @@ class Elections:
     # -- what is done here --------------------------------------------------------------------------------------
 
     async def _hand_on(self, own: Iterable[TopicPartition]) -> None:
-        picture, changes = self._topics.picture, dict[LeaderReplica, StateChange]()
+        image, changes = self._topics.image, dict[LeaderReplica, StateChange]()
         for where in own:
-            info, topic = picture.partition(where), self._topics.get(where.topic)
+            info, topic = image.partition(where), self._topics.get(where.topic)
             replica = None if topic is None else topic.hosted.get(where.partition)
             if (
                 info is None
@@ -130,10 +130,10 @@ class Elections:
                 or replica.leader_epoch != info.state.leader_epoch
             ):
                 continue
-            leaving = {each for each in picture.brokers if not picture.is_eligible(each)}
-            state = hand_over(info.state, info.replicas, picture.brokers.keys(), leaving)
+            leaving = {each for each in image.brokers if not image.is_eligible(each)}
+            state = hand_over(info.state, info.replicas, image.brokers.keys(), leaving)
             if state is not None and state.leader == info.replicas[0]:
-                changes[replica] = next_state(where, picture.topics[where.topic], state)
+                changes[replica] = next_state(where, image.topics[where.topic], state)
         if changes:
             await HandingOver(self._topics, self._broker_id).hand_to(changes)
 
@@ -172,7 +172,7 @@ class Elections:
         """Wait until clients are told here, too, who leads."""
 
         def is_known(where: TopicPartition) -> bool:
-            info = self._topics.picture.partition(where)
+            info = self._topics.image.partition(where)
             return info is None or (info.state.leader == broker_id) == (kind == UNCLEAN_ELECTION)
 
         for _ in range(round(KNOWN_S / LOOK_S)):
@@ -185,26 +185,26 @@ _NO_PREFERRED = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 _NO_ELIGIBLE = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
-def _who_hands_on(where: TopicPartition, info: PartitionInfo, picture: Picture) -> int:
+def _who_hands_on(where: TopicPartition, info: PartitionInfo, image: MetadataImage) -> int:
     """Return the leader, where it is not the preferred replica, and that one can lead.
 
     :raises ApiError: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE.
     """
     preferred, state = info.replicas[0], info.state
-    if state.leader == preferred and preferred in picture.brokers:
+    if state.leader == preferred and preferred in image.brokers:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by its preferred replica")
-    if preferred not in state.isr or not picture.is_eligible(preferred) or state.leader not in picture.brokers:
+    if preferred not in state.isr or not image.is_eligible(preferred) or state.leader not in image.brokers:
         message = f"{where}: its preferred replica, on broker {preferred}, is not there or not in sync"
         raise ApiError(_NO_PREFERRED, message)
     return state.leader
 
 
-def _who_claims(where: TopicPartition, info: PartitionInfo, picture: Picture) -> int:
+def _who_claims(where: TopicPartition, info: PartitionInfo, image: MetadataImage) -> int:
     """Return who is first in line to lead a partition that nobody leads.
 
     :raises ApiError: ELECTION_NOT_NEEDED, ELIGIBLE_LEADERS_NOT_AVAILABLE.
     """
-    live = picture.brokers.keys()
+    live = image.brokers.keys()
     if info.state.leader in live:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by broker {info.state.leader}")
     for each in info.replicas:

@@ -29,7 +29,7 @@ from barnabas.state_machine import RecordCodec, Reply
 
 if TYPE_CHECKING:
     from barnabas.broker.hosted_topics import HostedTopics
-    from barnabas.broker.picture import Picture
+    from barnabas.broker.metadata_image import MetadataImage
     from barnabas.broker.settings.static import BrokerConfig
     from barnabas.broker.topic_admin import TopicAdmin
     from barnabas.broker.turns import Turns
@@ -79,7 +79,7 @@ class GroupService:
         self._turns = turns
 
         def leader_of(topic: Any, number: int) -> int:
-            return topics.picture.leader_of(topic.partitions[number])
+            return topics.image.leader_of(topic.partitions[number])
 
         self.runtime = CoordinatorRuntime[GroupCoordinator, Change](
             InternalTopic(
@@ -125,9 +125,9 @@ class GroupService:
         return self.runtime.coordinates(group_id)
 
     @property
-    def picture(self) -> Picture:
+    def image(self) -> MetadataImage:
         """What is known of the cluster."""
-        return self._topics.picture
+        return self._topics.image
 
     def coordinator_of(self, group_id: str) -> int:
         """Return the broker that coordinates a group, perhaps once it is loaded there; -1 where none does now."""

@@ -36,7 +36,7 @@ class GroupTopics:
 
     def _snapshot(self, topic: Topic) -> TopicSnapshot:
         partitions = tuple(topic.where(number) for number in range(len(topic.partitions)))
-        racks = {number: broker.registration.rack for number, broker in self._topics.picture.brokers.items()}
+        racks = {number: broker.registration.rack for number, broker in self._topics.image.brokers.items()}
         if not any(racks.values()):
             return TopicSnapshot(topic.name, topic.id, partitions)
         return TopicSnapshot(

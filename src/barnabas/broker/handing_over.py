@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.picture import next_state
+from barnabas.broker.metadata_image import next_state
 from barnabas.coordination.changes import StateChange
 from barnabas.replication.claiming import hand_over
 
@@ -46,7 +46,7 @@ class HandingOver:
         """
         while led := self._to_hand_on({self._broker_id}, self._topics.led()):
             await self._hand_on(led)
-        while self._is_counted_on():  # noqa: ASYNC110 - the picture changes by whatever others tell
+        while self._is_counted_on():  # noqa: ASYNC110 - the image changes with the news of other brokers
             await asyncio.sleep(LOOK_S)
 
     async def prefer(self) -> None:
@@ -85,18 +85,18 @@ class HandingOver:
 
     def _to_hand_on(self, leaving: set[int], among: Iterable[LeaderReplica]) -> dict[LeaderReplica, StateChange]:
         """Return, by partition, the change after which another broker leads, where there is one that can."""
-        picture = self._topics.picture
-        live = picture.brokers.keys()
-        leaving = leaving | {each for each, broker in picture.brokers.items() if broker.registration.is_leaving}
+        image = self._topics.image
+        live = image.brokers.keys()
+        leaving = leaving | {each for each, broker in image.brokers.items() if broker.registration.is_leaving}
         changes = {}
         for partition in among:
-            info = picture.partition(partition.topic_partition)
+            info = image.partition(partition.topic_partition)
             if partition.followers is None or info is None or info.state.leader_epoch != partition.leader_epoch:
                 continue
             state = hand_over(info.state, info.replicas, live, leaving)
             if state is not None:
                 where = partition.topic_partition
-                changes[partition] = next_state(where, picture.topics[where.topic], state)
+                changes[partition] = next_state(where, image.topics[where.topic], state)
         return changes
 
     async def _hand_on(self, changes: dict[LeaderReplica, StateChange], *, is_urgent: bool = True) -> None:
@@ -119,7 +119,7 @@ class HandingOver:
         log.info("handed on the leadership of %d partitions", sum(map(len, changed.values())))
 
     def _leads_still(self, partition: LeaderReplica) -> bool:
-        info = self._topics.picture.partition(partition.topic_partition)
+        info = self._topics.image.partition(partition.topic_partition)
         return info is not None and info.state.leader_epoch == partition.leader_epoch
 
     async def _wait_until_caught_up(self, changes: dict[LeaderReplica, StateChange]) -> None:
@@ -131,12 +131,12 @@ class HandingOver:
 
     def _is_counted_on(self) -> bool:
         """Whether this broker is in sync with a leader that lives."""
-        picture = self._topics.picture
+        image = self._topics.image
         for replica in self._topics.hosted():
-            info = picture.partition(replica.topic_partition)
+            info = image.partition(replica.topic_partition)
             if info is None or self._broker_id not in info.state.isr:
                 continue
-            if info.state.leader != self._broker_id and info.state.leader in picture.brokers:
+            if info.state.leader != self._broker_id and info.state.leader in image.brokers:
                 return True
         return False
 

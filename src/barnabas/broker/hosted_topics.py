@@ -1,8 +1,8 @@
 """The topics of the cluster as the tree has them, and the replicas of theirs that this broker holds, each in its role.
 
-The tree is the truth about which topics exist, and who leads; what is known of it is the picture. A topic exists once
-it is in the tree, and it can be used here once the logs of this broker's replicas are open; clients see it from then
-on. What others change is taken over; what this broker changes, leadership for one, it writes into the tree first.
+The tree is the truth about topics and leaders; `MetadataImage` is what this broker knows of it. A topic exists once it
+is in the tree. Clients see it once the logs of this broker's replicas are open. The broker applies what others change;
+what it changes itself, leadership for one, it writes into the tree first.
 
 Used from the event loop's thread; what the tree has to read or write runs on the tree's own thread.
 """
@@ -20,7 +20,6 @@ from barnabas.broker.broker_events import (
     Events,
     LeadershipChanged,
     LifeCountersDue,
-    ReassignmentsDue,
     RoleBegan,
     RoleEnded,
 )
@@ -31,8 +30,9 @@ from barnabas.broker.deletions import Deletions
 from barnabas.broker.disk_work import ON_ANY_THREAD, DiskWork
 from barnabas.broker.hosting import Hosting, MakeLog, make_all
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.metadata_image import BrokersDelta, MetadataImage
 from barnabas.broker.own_replicas import OwnReplicas
-from barnabas.broker.picture import BrokersChange, Picture
 from barnabas.broker.removals import Removals
 from barnabas.broker.replica import Replica
 from barnabas.broker.roles import Roles
@@ -87,13 +87,13 @@ class HostedTopics(TopicLookup):
         self._work = work
         self.changing = asyncio.Lock()
         """Held by each change of topics, and while news of the tree are applied."""
-        self.picture = Picture()
+        self.metadata = MetadataCache(events)
         self.hosting = Hosting(logs, work.in_order)
-        self.roles = Roles(config.broker_id, self.picture, work, clock, events)
-        own = self._own = OwnReplicas(self, self.picture, self.hosting)
+        self.roles = Roles(config.broker_id, self.metadata, work, clock, events)
+        own = self._own = OwnReplicas(self, self.metadata, self.hosting)
         self.claims = Claims(
             config.broker_id,
-            self.picture,
+            self.metadata,
             self._is_unclean_allowed,
             own.known_epoch,
             own.end_of,
@@ -119,6 +119,11 @@ class HostedTopics(TopicLookup):
         """The settings of the broker that are in force."""
         return self._config
 
+    @property
+    def image(self) -> MetadataImage:
+        """What this broker knows of the cluster now."""
+        return self.metadata.image
+
     # -- what the tree says ---------------------------------------------------------------------------------
 
     async def load(self, news: News, *, lost_memory: bool = False) -> None:
@@ -130,7 +135,7 @@ class HostedTopics(TopicLookup):
         :param lost_memory: whether records may be missing that this broker had acknowledged.
         """
         self._lost_memory = lost_memory
-        self.picture.put_brokers(news.brokers or {})
+        self.metadata.put_brokers(news.brokers or {})
         self._begin_life(news)
         topics = {name: info for name, info in news.topics.items() if isinstance(info, TopicInfo)}
         topic_ids = {info.topic_id for info in topics.values()}
@@ -138,7 +143,7 @@ class HostedTopics(TopicLookup):
         await self.removals.make_room(topics, news.topics.keys() - topics.keys())
         for name, info in _oldest_first(news.topics):
             if (topic := self._understood(name, info)) is not None:
-                self.picture.put_topic(topic[0])
+                self.metadata.put_topic(topic[0])
                 self._keep(await self._restore(*topic))
         self._told_damaged = {name: str(reason) for name, reason in self._damaged.items()}
         for name, reason in self._damaged.items():
@@ -150,7 +155,7 @@ class HostedTopics(TopicLookup):
         self._keep_what_may_be_newer(self.hosted())
         while doubted := self.claims.doubt(own):
             await self._write_states(doubted)
-            if not any(self.picture.has_heard_of(each) for each in doubted):
+            if not any(self.image.has_version_of(each) for each in doubted):
                 break  # their topics are being deleted
         await self._withdraw()
         await self._claim(own)
@@ -174,7 +179,7 @@ class HostedTopics(TopicLookup):
     def _begin_life(self, news: News) -> None:
         topics = [info for info in news.topics.values() if info is not None and not isinstance(info, NodeError)]
         self._unread.update(name for name, info in news.topics.items() if isinstance(info, NodeError))
-        self.picture.begin_life(self._config.broker_id, topics)
+        self.metadata.begin_life(self._config.broker_id, topics)
 
     def _note_incomplete(self, opened: Iterable[Replica]) -> None:
         self._incomplete.update(each.topic_partition for each in opened if self._is_incomplete(each))
@@ -202,7 +207,7 @@ class HostedTopics(TopicLookup):
         ):
             await self._write_states(wanted)
             # Again where somebody else was faster: it may have counted on this broker still.
-            self._incomplete = {each.where for each in wanted if self.picture.has_instead(each)}
+            self._incomplete = {each.where for each in wanted if self.image.has_other_than(each)}
         self._incomplete.clear()
 
     def _understood(self, name: str, info: TopicInfo | NodeError | None) -> tuple[TopicInfo, TopicConfig] | None:
@@ -266,12 +271,12 @@ class HostedTopics(TopicLookup):
     async def _take_over(self, news: News) -> None:
         if news.is_new_session:
             self._begin_life(news)
-        came = None if news.brokers is None else self.picture.put_brokers(news.brokers)
+        brokers = None if news.brokers is None else self.metadata.put_brokers(news.brokers).brokers
         names = [name for name, _ in _oldest_first(news.topics)]
         if news.is_everything:
             self._may_have_missed = True
             names += [name for name in self._by_name if name not in news.topics]
-        changed: dict[str, list[int]] = {}
+        changed: dict[str, Sequence[int]] = {}
         for name in names:
             changed[name] = await self._take_over_topic(name, news.topics.get(name))
         await self._withdraw()
@@ -281,9 +286,9 @@ class HostedTopics(TopicLookup):
             changed[name] = [*changed.get(name, []), *numbers]
         await self._follow(changed)
         own = [TopicPartition(name, number) for name, numbers in changed.items() for number in numbers]
-        if came is not None:
-            own += self._concerned(came)
-            self._leaders_came(came.came)
+        if brokers is not None:
+            own += self._concerned(brokers)
+            self._leaders_came(brokers.came)
         if news.is_everything:
             own = [each.topic_partition for each in self.hosted()]
         await self._claim(own)
@@ -308,20 +313,20 @@ class HostedTopics(TopicLookup):
             await self._drop(known)
         if name in self._unread:
             self._unread.discard(name)
-            self.picture.begin_life_with(self._config.broker_id, info)
+            self.metadata.begin_life_with(self._config.broker_id, info)
             if known is None:
                 await self._open_late(info, config)
-        before = self.picture.topics.get(name)
+        before = self.image.topics.get(name)
         if before is not None and before.version != info.version:
             self.removals.look()
-        self.picture.put_topic(info)
+        self.metadata.put_topic(info)
         await self._let_go_of_removed(name)
-        await self._open_new(self.picture.topics[name], config, self.hosting.make_or_put_offline)
+        await self._open_new(self.image.topics[name], config, self.hosting.make_or_put_offline)
         return list(range(len(info.partitions)))
 
     async def _let_go_of_removed(self, name: str) -> None:
         """Let go of replicas that other brokers hold instead; set aside the folders of those that are named to go."""
-        topic, info = self._by_name.get(name), self.picture.topics[name]
+        topic, info = self._by_name.get(name), self.image.topics[name]
         own = self._config.broker_id
         removed = (
             {n: each for n, each in topic.hosted.items() if own not in info.partitions[n].replicas} if topic else {}
@@ -341,7 +346,7 @@ class HostedTopics(TopicLookup):
 
     async def _open_late(self, info: TopicInfo, config: TopicConfig) -> None:
         """Open what there should be of a topic that was mended, as a start does."""
-        self.picture.put_topic(info)
+        self.metadata.put_topic(info)
         topic = await self._restore(info, config)
         self._keep(topic)
         self._note_incomplete(topic.hosted.values())
@@ -384,7 +389,7 @@ class HostedTopics(TopicLookup):
         for replica in topic.hosted.values():
             replica.configure(config)
         self._keep(replace(topic, settings=dict(settings)))
-        self.picture.put_topic(replace(self.picture.topics[topic.name], config=dict(settings)))
+        self.metadata.put_topic(replace(self.image.topics[topic.name], config=dict(settings)))
 
     @uncancellable
     async def set_defaults(self, config: BrokerConfig) -> None:
@@ -405,43 +410,41 @@ class HostedTopics(TopicLookup):
             pass
 
     async def _follow(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Let replicas have the roles that the picture gives them."""
+        """Let replicas have the roles that the image gives them."""
         count = 0
         for name, numbers in changed.items():
             topic = self._by_name.get(name)
-            if topic is None or name not in self.picture.topics:
+            if topic is None or name not in self.image.topics:
                 continue
             hosted = dict(topic.hosted)
             for number in dict.fromkeys(numbers):
                 if number in hosted:
                     hosted[number] = await self.roles.transition(
-                        hosted[number], self.picture.topics[name].partitions[number]
+                        hosted[number], self.image.topics[name].partitions[number]
                     )
                     if hosted[number].log.is_newer_than_tree:
                         self._events.publish(LifeCountersDue())
                 count += 1
                 if count % AT_ONCE == 0:
                     await asyncio.sleep(0)
-            self._keep(replace(topic, partitions=self.picture.topics[name].partitions, hosted=hosted))
+            self._keep(replace(topic, partitions=self.image.topics[name].partitions, hosted=hosted))
         self._events.publish(LeadershipChanged())
-        if self.picture.moving:
-            self._events.publish(ReassignmentsDue())
 
-    def _take_over_states(self, states: Iterable[StateChange]) -> dict[str, list[int]]:
+    def _take_over_states(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
         """Let clients see new states; return, by topic, the partitions of which they are news. The replicas here do not
         have their roles yet."""
-        changed = self.picture.put_states(states)
+        changed = self.metadata.put_states(states).partitions
         for name in changed:
             if (topic := self._by_name.get(name)) is not None:
-                self._keep(replace(topic, partitions=self.picture.topics[name].partitions))
+                self._keep(replace(topic, partitions=self.image.topics[name].partitions))
         return changed
 
-    def _concerned(self, came_and_gone: BrokersChange) -> list[TopicPartition]:
+    def _concerned(self, brokers: BrokersDelta) -> list[TopicPartition]:
         """Return the replicas here whose leader or in-sync replicas may be others now."""
-        others = came_and_gone.came | came_and_gone.gone | came_and_gone.changed
+        others = brokers.all
         found = []
         for replica in self.hosted():
-            info = self.picture.partition(replica.topic_partition)
+            info = self.image.partition(replica.topic_partition)
             if info is not None and not others.isdisjoint({info.state.leader, *info.state.isr, *info.replicas}):
                 found.append(replica.topic_partition)
                 if isinstance(replica, LeaderReplica) and replica.followers is not None:
@@ -487,9 +490,9 @@ class HostedTopics(TopicLookup):
                 raise
             # Whoever was faster need not lead now: perhaps the old leader had written another ISR before it died.
             # And where all were waited for that lost memory, this one may have been the last to tell.
-            known = [each for each in changes if self.picture.has_heard_of(each)]
-            own = [each.where for each in known if self.picture.has_instead(each) or each.state.leader == NO_LEADER]
-            if unknown := [each.where for each in changes if not self.picture.has_heard_of(each)]:
+            known = [each for each in changes if self.image.has_version_of(each)]
+            own = [each.where for each in known if self.image.has_other_than(each) or each.state.leader == NO_LEADER]
+            if unknown := [each.where for each in changes if not self.image.has_version_of(each)]:
                 # Nothing of these can be written any more, nor read: the topic is being deleted, which will be told.
                 self.claims.look_again(unknown, self._clock.monotonic())
 
@@ -497,8 +500,8 @@ class HostedTopics(TopicLookup):
         return [each for each in partitions if each not in self._incomplete and self._own.may_lead(each)]
 
     def _is_led_by_an_unknown(self, where: TopicPartition) -> bool:
-        info = self.picture.partition(where)
-        return info is not None and info.state.leader not in {NO_LEADER, *self.picture.brokers}
+        info = self.image.partition(where)
+        return info is not None and info.state.leader not in {NO_LEADER, *self.image.brokers}
 
     async def _with_who_lives(self, own: list[TopicPartition]) -> list[TopicPartition]:
         """Read anew which brokers live, if one of these partitions is led by a broker that is not known to.
@@ -510,13 +513,13 @@ class HostedTopics(TopicLookup):
         """
         if not any(self._is_led_by_an_unknown(each) for each in own):
             return own
-        known = self.picture.brokers
+        known = self.image.brokers
         try:
             brokers = await self._in_tree_thread(registry.read_brokers, self._tree, None, known)
         except BarnabasError:
             self.claims.look_again(own, self._clock.monotonic())
             raise
-        change = self.picture.put_brokers(brokers)
+        change = self.metadata.put_brokers(brokers).brokers
         self._leaders_came(change.came)
         return list(dict.fromkeys([*own, *self._able(self._concerned(change))]))
 
@@ -525,17 +528,17 @@ class HostedTopics(TopicLookup):
         if wanted:
             await self._follow(await self.propose(wanted))
 
-    async def propose(self, wanted: Sequence[StateChange]) -> dict[str, list[int]]:
-        """Write states if nobody was faster; the picture has what there is now.
+    async def propose(self, wanted: Sequence[StateChange]) -> Mapping[str, Sequence[int]]:
+        """Write states if nobody was faster; the image has what there is now.
 
         Who takes in a replica that was not in sync has to know that it is one: then the topic must be as it is known.
 
         :returns: the partitions, by topic, of which that is news: their replicas do not have their roles yet.
         """
         versions = {
-            each.where.topic: self.picture.topics[each.where.topic].version
+            each.where.topic: self.image.topics[each.where.topic].version
             for each in wanted
-            if self._adds(each) or self._names_strangers(each) or each.where in self.picture.disbelieved
+            if self._adds(each) or self._names_strangers(each) or each.where in self.metadata.disbelieved
         }
         written = await self._in_tree_thread(registry.write_partition_states, self._tree, wanted, versions)
         if any(each.state.leader == self._config.broker_id for each in written):
@@ -548,12 +551,12 @@ class HostedTopics(TopicLookup):
         return self._take_over_states(written)
 
     def _adds(self, change: StateChange) -> bool:
-        info = self.picture.partition(change.where)
+        info = self.image.partition(change.where)
         return info is not None and not {*change.state.isr, change.state.leader} <= {*info.state.isr, NO_LEADER}
 
     def _names_strangers(self, change: StateChange) -> bool:
         """Whether the state that is known names brokers that are no replicas; or the replicas are others meanwhile."""
-        info = self.picture.partition(change.where)
+        info = self.image.partition(change.where)
         return info is not None and not {*info.state.isr, info.state.leader} <= {*info.replicas, NO_LEADER}
 
     async def read_broker_epochs(self, broker_ids: Iterable[int]) -> dict[int, int]:
@@ -564,7 +567,7 @@ class HostedTopics(TopicLookup):
         epochs: dict[int, int] = await self._in_tree_thread(registry.read_broker_epochs, self._tree, list(broker_ids))
         return epochs
 
-    async def reread(self, states: Iterable[StateChange]) -> dict[str, list[int]]:
+    async def reread(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
         """Read states anew; return, by topic, the partitions of which that brings news."""
         return self._take_over_states(
             await self._in_tree_thread(registry.read_partition_states, self._tree, list(states))
@@ -583,7 +586,7 @@ class HostedTopics(TopicLookup):
 
         :raises CoordinationError: the tree cannot be reached.
         """
-        changed: dict[str, list[int]] = {}
+        changed: dict[str, Sequence[int]] = {}
         for name in names:
             info = await self._in_tree_thread(registry.read_topic, self._tree, name)
             if info is not None:  # that it is gone is told, and its deletion with it
@@ -591,7 +594,7 @@ class HostedTopics(TopicLookup):
         await self._follow_and_look(changed)
 
     async def follow(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Let replicas have the roles that the picture gives them now."""
+        """Let replicas have the roles that the image gives them now."""
         async with self.changing:
             await self._follow_and_look(changed)
 
@@ -604,7 +607,7 @@ class HostedTopics(TopicLookup):
 
     def preferred_replica(self, where: TopicPartition) -> int:
         """Return the broker that is meant to lead a partition, or -1 if there is no such partition."""
-        info = self.picture.partition(where)
+        info = self.image.partition(where)
         return NO_LEADER if info is None else info.replicas[0]
 
     def _is_unclean_allowed(self, name: str) -> bool:
@@ -652,7 +655,7 @@ class HostedTopics(TopicLookup):
     def _let_go(self, topic: Topic) -> None:
         del self._by_name[topic.name]
         del self._by_id[topic.id]
-        self.picture.remove_topic(topic.name)
+        self.metadata.remove_topic(topic.name)
         self._events.publish(LeadershipChanged())
 
     async def end_deletions(self) -> None:

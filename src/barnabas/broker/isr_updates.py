@@ -14,10 +14,9 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from barnabas.broker.broker_events import Events, ReassignmentsDue
 from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.picture import next_state
+from barnabas.broker.metadata_image import next_state
 from barnabas.broker.told_together import ToldTogether
 from barnabas.clock import Clock
 from barnabas.coordination.changes import StateChange
@@ -34,9 +33,8 @@ log = logging.getLogger(__name__)
 class IsrUpdates:
     """:param lag_time_max_s: so long a follower may be behind and stay in sync (`replica.lag.time.max.ms`)."""
 
-    def __init__(self, topics: HostedTopics, events: Events, clock: Clock, lag_time_max_s: float) -> None:
+    def __init__(self, topics: HostedTopics, clock: Clock, lag_time_max_s: float) -> None:
         self._topics = topics
-        self._events = events
         self._clock = clock
         self._lag_time_max_s = lag_time_max_s
         self._wanted: dict[LeaderReplica, None] = {}
@@ -119,7 +117,7 @@ class IsrUpdates:
         under_way, self._under_way = self._under_way, {}
         ended: dict[str, list[int]] = {}
         for partition, change in under_way.items():
-            info = self._topics.picture.partition(change.where)
+            info = self._topics.image.partition(change.where)
             if info is None or not _is_led_by(partition, info.state) or partition.followers is None:
                 ended.setdefault(change.where.topic, []).append(change.where.partition)
                 continue
@@ -129,13 +127,11 @@ class IsrUpdates:
             self.want(partition)
         if ended:
             await self._topics.follow(ended)
-        if self._topics.picture.moving:
-            self._events.publish(ReassignmentsDue())
 
     def _change_of(self, partition: LeaderReplica) -> StateChange | None:
         followers, where = partition.followers, partition.topic_partition
-        picture = self._topics.picture
-        topic, info = picture.topics.get(where.topic), picture.partition(where)
+        image = self._topics.image
+        topic, info = image.topics.get(where.topic), image.partition(where)
         if followers is None or topic is None or info is None or partition.has_ended:
             return None
         if not _is_led_by(partition, info.state):
@@ -144,7 +140,7 @@ class IsrUpdates:
         def is_eligible(broker_id: int) -> bool:
             # One that has begun a new life since it fetched may lack what it had (KIP-903).
             epoch = followers.broker_epoch_of(broker_id)
-            return picture.is_eligible(broker_id, None if epoch == NO_BROKER_EPOCH else epoch)
+            return image.is_eligible(broker_id, None if epoch == NO_BROKER_EPOCH else epoch)
 
         own = partition.log
         isr = followers.wanted_isr(

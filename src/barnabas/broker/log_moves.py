@@ -74,7 +74,7 @@ class LogMoves:
         return self._want(where, state.path)
 
     def _choose(self, where: TopicPartition, folder: Path) -> ErrorCode:
-        exists = self._topics.picture.partition
+        exists = self._topics.image.partition
         if exists(where) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if len(self._folders.chosen) >= CHOICES_MAX:

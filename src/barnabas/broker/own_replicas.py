@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.hosting import Hosting
-from barnabas.broker.picture import Picture
+from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.replica import Replica
 from barnabas.broker.topic_lookup import TopicLookup
 from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
@@ -14,9 +14,9 @@ from barnabas.storage.checkpoints import EpochStart
 class OwnReplicas:
     """Used from the event loop's thread only."""
 
-    def __init__(self, topics: TopicLookup, picture: Picture, hosting: Hosting) -> None:
+    def __init__(self, topics: TopicLookup, metadata: MetadataCache, hosting: Hosting) -> None:
         self._topics = topics
-        self._picture = picture
+        self._metadata = metadata
         self._hosting = hosting
 
     def may_lead(self, where: TopicPartition) -> bool:
@@ -51,7 +51,7 @@ class OwnReplicas:
         return EpochStart(last_epoch(opened.leader_epochs, end), end)
 
     def _is_sole(self, where: TopicPartition) -> bool:
-        info = self._picture.partition(where)
+        info = self._metadata.image.partition(where)
         return info is None or len(info.replicas) == 1
 
     def _replica(self, where: TopicPartition) -> Replica | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from barnabas.broker.picture import Picture
+from barnabas.broker.metadata_image import MetadataImage
 from barnabas.coordination.values import ReplicaSet, TopicAssignment
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.replication.assignment import assign_added, assign_replicas, check_assignment
@@ -28,7 +28,7 @@ def check_partition_count(count: int) -> None:
 
 
 def new_replicas(
-    picture: Picture,
+    image: MetadataImage,
     partition_count: int,
     replication_factor: int,
     assignment: Assignment,
@@ -40,15 +40,15 @@ def new_replicas(
     :raises ApiError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
     """
     if assignment is not None:
-        check_assignment(dict(enumerate(assignment)), picture.brokers)
+        check_assignment(dict(enumerate(assignment)), image.brokers)
         return [tuple(each) for each in assignment]
-    count = max(1, len(picture.brokers))
+    count = max(1, len(image.brokers))
     start, shift = random_below(count), random_below(count)
-    return assign_replicas(_racks(picture), partition_count, replication_factor, start, shift)
+    return assign_replicas(_racks(image), partition_count, replication_factor, start, shift)
 
 
 def added_replicas(
-    picture: Picture, existing: Sequence[tuple[int, ...]], added_count: int, assignment: Assignment
+    image: MetadataImage, existing: Sequence[tuple[int, ...]], added_count: int, assignment: Assignment
 ) -> list[tuple[int, ...]]:
     """Return the replicas of each partition that a topic gets in addition.
 
@@ -57,9 +57,9 @@ def added_replicas(
     """
     if assignment is not None:
         wanted = dict(enumerate(assignment, start=len(existing)))
-        check_assignment(wanted, picture.brokers, len(existing), len(existing[0]))
+        check_assignment(wanted, image.brokers, len(existing), len(existing[0]))
         return [tuple(each) for each in assignment]
-    return assign_added(_racks(picture), existing, added_count)
+    return assign_added(_racks(image), existing, added_count)
 
 
 def reassigned_partitions(
@@ -100,6 +100,6 @@ def unknown_partition(name: str, number: int) -> ApiError:
     return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}")
 
 
-def _racks(picture: Picture) -> dict[int, str | None]:
+def _racks(image: MetadataImage) -> dict[int, str | None]:
     """The brokers that live, and where they stand."""
-    return {each: broker.registration.rack or None for each, broker in picture.brokers.items()}
+    return {each: broker.registration.rack or None for each, broker in image.brokers.items()}

@@ -43,7 +43,7 @@ class Propagation:
 
         :param counts: of partitions, by the id of their topic.
         """
-        others = [each for each in self._topics.picture.brokers if each != self._broker_id]
+        others = [each for each in self._topics.image.brokers if each != self._broker_id]
         if counts and timeout_s > 0:
             await asyncio.gather(*(self._until_known_to(each, counts, min(timeout_s, KNOWN_S)) for each in others))
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.picture import next_state
+from barnabas.broker.metadata_image import next_state
 from barnabas.broker.told_together import ToldTogether
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.coordination.changes import StateChange
@@ -47,14 +47,15 @@ class Reassigning:
         self._together = ToldTogether(log)
 
     def look(self) -> None:
-        """Look soon at what moves."""
-        self._is_due.set()
+        """Look at the partitions under reassignment soon, if there are any."""
+        if self._topics.image.is_moving:
+            self._is_due.set()
 
     async def run(self) -> None:
         """Bring moves to their ends until cancelled. An idle broker does nothing for it."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S if self._topics.picture.moving else None):
+                async with asyncio.timeout(LOOK_S if self._topics.image.is_moving else None):
                     await self._is_due.wait()
             self._is_due.clear()
             try:
@@ -91,8 +92,8 @@ class Reassigning:
 
     def _led_and_moving(self) -> dict[LeaderReplica, PartitionInfo]:
         found = {}
-        for where in sorted(self._topics.picture.moving):
-            info, topic = self._topics.picture.partition(where), self._topics.get(where.topic)
+        for where in self._topics.image.moving:
+            info, topic = self._topics.image.partition(where), self._topics.get(where.topic)
             replica = None if topic is None else topic.hosted.get(where.partition)
             if info is None or not isinstance(replica, LeaderReplica) or not replica.is_led:
                 continue
@@ -121,19 +122,19 @@ class Reassigning:
 
     def _change(self, partition: LeaderReplica, state: PartitionState) -> StateChange:
         where = partition.topic_partition
-        return next_state(where, self._topics.picture.topics[where.topic], state)
+        return next_state(where, self._topics.image.topics[where.topic], state)
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     async def _hand_on(self, partitions: dict[LeaderReplica, PartitionInfo]) -> None:
         """Let one lead that stays: it ends the move."""
-        picture = self._topics.picture
-        able = {each for each in picture.brokers if picture.is_eligible(each)}
+        image = self._topics.image
+        able = {each for each in image.brokers if image.is_eligible(each)}
         changes = {}
         for partition, info in partitions.items():
             state = heir(info.replica_set, info.state, able)
             where = partition.topic_partition
-            topic = picture.topics.get(where.topic)
+            topic = image.topics.get(where.topic)
             if state is not None and topic is not None:
                 # Of the state that it was made from: if there is another by now, this one is not written.
                 changes[partition] = StateChange(where, topic.topic_id, state, info.version + 1)
@@ -187,7 +188,7 @@ class Reassigning:
         in_doubt = {each: end for each, end in self._in_doubt.items() if end.where.topic == name}
         for partition, end in in_doubt.items():
             del self._in_doubt[partition]
-            info, followers = self._topics.picture.partition(partition.topic_partition), partition.followers
+            info, followers = self._topics.image.partition(partition.topic_partition), partition.followers
             if info is not None and info.replica_set == end.after:
                 self._together.tell(logging.INFO, f"is on brokers {list(info.replicas)} now", partition.topic_partition)
             if info is None or followers is None or info.state.leader_epoch != partition.leader_epoch:

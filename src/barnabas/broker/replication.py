@@ -84,16 +84,16 @@ class Replication:
             self._manager.follow(replica, leader)
 
     def _is_in_sync(self, where: TopicPartition) -> bool:
-        info = self._topics.picture.partition(where)
+        info = self._topics.image.partition(where)
         return info is not None and self._broker_id in info.state.isr
 
     def _own_identity(self, leader: int) -> tuple[int, int]:
-        epoch = self._topics.picture.epoch_for_leader(leader, self._broker_id)
+        epoch = self._topics.image.epoch_for_leader(leader, self._broker_id)
         return self._broker_id, self._own_epoch() if epoch is None else epoch
 
     def _address_of(self, broker_id: int) -> Node | None:
         """Return where a live broker serves others."""
-        broker = self._topics.picture.brokers.get(broker_id)
+        broker = self._topics.image.brokers.get(broker_id)
         if broker is None or not broker.registration.replication_port:
             return None
         told = broker.registration
@@ -115,7 +115,7 @@ class Replication:
         )
 
     def _check_broker(self, broker_id: int, broker_epoch: int) -> None:
-        known = self._topics.picture.brokers.get(broker_id)
+        known = self._topics.image.brokers.get(broker_id)
         if known is None or known.epoch != broker_epoch:
             message = f"the broker epoch is not the one with which broker {broker_id} is registered"
             raise ApiError(ErrorCode.STALE_BROKER_EPOCH, message)

@@ -7,7 +7,7 @@ only ones now. And producer ids would be given out twice.
 
 from __future__ import annotations
 
-from barnabas.broker.picture import next_state
+from barnabas.broker.metadata_image import next_state
 from barnabas.coordination import reassignments, registry
 from barnabas.coordination.registry import TopicInfo
 from barnabas.coordination.tree import Tree

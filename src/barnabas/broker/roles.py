@@ -12,7 +12,7 @@ from barnabas.broker.broker_events import Events, IsrChangeDue, RoleBegan, RoleE
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.picture import Picture
+from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.replica import Replica
 from barnabas.broker.settings.topic_config import TopicConfig
 from barnabas.clock import Clock
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 class Roles:
     """Used from the event loop's thread only."""
 
-    def __init__(self, broker_id: int, picture: Picture, work: DiskWork, clock: Clock, events: Events) -> None:
+    def __init__(self, broker_id: int, metadata: MetadataCache, work: DiskWork, clock: Clock, events: Events) -> None:
         self._broker_id = broker_id
-        self._picture = picture
+        self._metadata = metadata
         self._work = work
         self._clock = clock
         self._events = events
@@ -86,14 +86,14 @@ class Roles:
     def _leader(self, where: TopicPartition, info: PartitionInfo) -> int:
         """Return the leader; -1 for this broker, where an earlier registration of it has led."""
         state = info.state
-        if state.leader != self._broker_id or self._picture.leads_in_this_life(self._broker_id, where, state):
+        if state.leader != self._broker_id or self._metadata.leads_in_this_life(self._broker_id, where, state):
             return state.leader
         return NO_LEADER
 
     def _become_follower(
         self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig, leader: int
     ) -> FollowerReplica:
-        topic_id = self._picture.topics[where.topic].topic_id
+        topic_id = self._metadata.image.topics[where.topic].topic_id
         epoch = info.state.leader_epoch
         return FollowerReplica(where, opened, epoch, config, self._work, leader=leader, topic_id=topic_id)
 

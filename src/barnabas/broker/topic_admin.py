@@ -99,11 +99,11 @@ class TopicAdmin:
         if partition_count < 1:
             raise ApiError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 partition or more, not {partition_count}")
         check_partition_count(partition_count)
-        config, picture = self._topics.config, self._topics.picture
+        config, image = self._topics.config, self._topics.image
         config_in_force(config, name, settings, replication_factor)
-        placed = new_replicas(picture, partition_count, replication_factor, assignment, self._chance.random_below)
+        placed = new_replicas(image, partition_count, replication_factor, assignment, self._chance.random_below)
         factor = min(map(len, placed))
-        internal_topics.check_creation(name, config, factor, len(picture.brokers))
+        internal_topics.check_creation(name, config, factor, len(image.brokers))
         internal_topics.check_settings(name, config, {}, settings, factor)
         own = self._own_numbers(placed)
         self._open_files.check_room(len(own))
@@ -141,13 +141,13 @@ class TopicAdmin:
             topic_id = self._chance.new_id().bytes
             given = {key: value for key, value in settings.items() if value is not None}
             kept = internal_topics.settings_to_keep(name, given)
-            live = set(topics.picture.brokers)
+            live = set(topics.image.brokers)
             try:
                 create = registry.create_topic
                 info = await self._in_tree_thread(create, self._tree, name, topic_id, placed, kept, live)
             except NodeExistsError:
                 raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists") from None
-            topics.picture.put_topic(info)
+            topics.metadata.put_topic(info)
             try:
                 await self._in_tree_thread(self._tree.flush)
                 topic = await topics.host_created(info)
@@ -173,7 +173,7 @@ class TopicAdmin:
         is_all_gone = refused is None and len(holders) == 1
         if not is_all_gone or not await self._in_tree_thread(registry.take_topic_back, self._tree, info):
             await self._topics.deletions.delete(info.topic_id, info.name, holders)
-        self._topics.picture.remove_topic(info.name)
+        self._topics.metadata.remove_topic(info.name)
         # Another broker may have deleted the topic meanwhile, with a note that names this broker.
         self._topics.deletions.begin(info.topic_id, info.name, has_folders=refused is not None)
 
@@ -184,7 +184,7 @@ class TopicAdmin:
         """
         config = self._topics.config
         count = internal_topics.partition_count(name, config)
-        factor = internal_topics.replication_factor(name, config, len(self._topics.picture.brokers))
+        factor = internal_topics.replication_factor(name, config, len(self._topics.image.brokers))
         return await self.create(name, count, internal_topics.settings_of(name, config), factor)
 
     # -- grow ------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class TopicAdmin:
         name, count, hosting = topic.name, len(topic.partitions), self._topics.hosting
         added_count = self.check_growth(name, partition_count)
         existing = [each.replica_set.target for each in topic.partitions]
-        placed = added_replicas(self._topics.picture, existing, added_count, assignment)
+        placed = added_replicas(self._topics.image, existing, added_count, assignment)
         own = [TopicPartition(name, number) for number in self._own_numbers(placed, count)]
         self._open_files.check_room(len(own))
         self._check_disk(len(own))
@@ -231,7 +231,7 @@ class TopicAdmin:
         try:
             # Logs first: the tree must not list a partition whose log cannot be opened.
             await make_all(hosting.make, own, config.log, topic.id)
-            grow, live = registry.grow_topic, set(self._topics.picture.brokers)
+            grow, live = registry.grow_topic, set(self._topics.image.brokers)
             there = await self._in_tree_thread(grow, self._tree, name, placed, count, live, topic.id)
             if there != partition_count:
                 message = f"topic {name} has {there} partitions in the tree; it can grow to more"
@@ -257,7 +257,7 @@ class TopicAdmin:
             topic = self._topics.get(name)
             if topic is None:
                 return dict.fromkeys(wanted, _unknown_topic(name))  # one error for all: a request may name very many
-            live, refused = set(self._topics.picture.brokers), dict[int, ApiError]()
+            live, refused = set(self._topics.image.brokers), dict[int, ApiError]()
 
             def change(found: TopicAssignment) -> dict[int, ReplicaSet]:
                 changed, refusals = reassigned_partitions(name, found, wanted, live, may_change_factor)
@@ -348,7 +348,7 @@ class TopicAdmin:
         async def delete(topic: Topic) -> Topic:
             if topic_id not in {None, topic.id}:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
-            live = set(self._topics.picture.brokers)
+            live = set(self._topics.image.brokers)
             holders = {broker for each in topic.partitions for broker in each.replicas} | live
             if not await self._topics.deletions.delete(topic.id, name, holders):
                 raise NoNodeError(paths.topic(name))

@@ -74,7 +74,7 @@ def test_work_goes_on_after_a_bug_and_the_log_has_its_traceback(
             delete_old_records=failing.later,
             claims=SimpleNamespace(next_deadline=0.0),
             claim_due=failing.later,
-            picture=SimpleNamespace(spokesman=CONFIG.broker_id, brokers={}),
+            image=SimpleNamespace(controller_id=CONFIG.broker_id, brokers={}),
             led=failing,
             end_deletions=failing.later,
         )

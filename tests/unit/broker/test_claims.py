@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
+from barnabas.broker.broker_events import Events
 from barnabas.broker.claims import PAUSE_S, Claims
-from barnabas.broker.picture import Picture
+from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER, BrokerRegistration, LiveBroker, PartitionState, Remnant
@@ -19,29 +20,29 @@ TOPIC_ID = bytes(16)
 
 
 class Seen:
-    """The picture, in which a test says who lives, and one broker's claims."""
+    """The image, in which a test says who lives, and one broker's claims."""
 
     def __init__(self, broker_id: int, state: PartitionState, *live: int) -> None:
-        self.picture = Picture()
+        self.metadata = MetadataCache(Events())
         partition = PartitionInfo((1, 2, 3), state, 4)
-        self.picture.put_topic(TopicInfo("clicks", TOPIC_ID, (partition,)))
+        self.metadata.put_topic(TopicInfo("clicks", TOPIC_ID, (partition,)))
         self.live(*live)
         self.is_unclean_allowed = False
         self.known_epoch = NO_LEADER_EPOCH
         self.end = EpochStart(6, 40)
         self.claims = Claims(
             broker_id,
-            self.picture,
+            self.metadata,
             lambda _name: self.is_unclean_allowed,
             lambda _where: self.known_epoch,
             lambda _where: self.end,
         )
 
     def live(self, *brokers: int) -> None:
-        self.picture.put_brokers({each: LiveBroker(BrokerRegistration(each, "here", 1), each) for each in brokers})
+        self.metadata.put_brokers({each: LiveBroker(BrokerRegistration(each, "here", 1), each) for each in brokers})
 
     def begin_life(self, broker_id: int) -> None:
-        self.picture.begin_life(broker_id, self.picture.topics.values())
+        self.metadata.begin_life(broker_id, self.metadata.image.topics.values())
 
     def look(self, now_s: float = 0.0) -> list[PartitionState]:
         changes = self.claims.look([CLICKS], now_s)
@@ -78,7 +79,7 @@ def test_who_waits_no_longer_does_when_another_leads() -> None:
     seen = Seen(3, IN_SYNC, 2, 3)
     assert seen.look() == []
     taken = StateChange(CLICKS, TOPIC_ID, PartitionState(2, 8, (2, 3)), 5)
-    seen.picture.put_states([taken])
+    seen.metadata.put_states([taken])
     assert seen.look(PAUSE_S) == []
     assert seen.claims.next_deadline is None
 
@@ -89,7 +90,7 @@ def test_own_leadership_of_an_earlier_life_is_claimed_anew() -> None:
     seen.begin_life(1)
     for _ in range(2):
         assert seen.look() == [PartitionState(1, 8, (1, 2, 3))], "until it is written"
-    seen.picture.put_states([StateChange(CLICKS, TOPIC_ID, PartitionState(1, 8, (1, 2, 3)), 5)])
+    seen.metadata.put_states([StateChange(CLICKS, TOPIC_ID, PartitionState(1, 8, (1, 2, 3)), 5)])
     assert seen.claims.look([CLICKS], 0.0) == []
 
 
@@ -153,7 +154,7 @@ def test_broker_that_lost_memory_withdraws_where_others_are_in_sync(
 def test_sole_replica_is_led_though_its_log_is_gone() -> None:
     seen = Seen(1, IN_SYNC, 1)
     sole = TopicPartition("sole", 0)
-    seen.picture.put_topic(TopicInfo("sole", TOPIC_ID, (PartitionInfo((1,), PartitionState(1, 7, (1,)), 4),)))
+    seen.metadata.put_topic(TopicInfo("sole", TOPIC_ID, (PartitionInfo((1,), PartitionState(1, 7, (1,)), 4),)))
     seen.begin_life(1)
     assert seen.claims.withdraw([sole], lambda _where: True) == []
     assert [each.state for each in seen.claims.look([sole], 0.0)] == [PartitionState(1, 8, (1,))]
@@ -166,7 +167,7 @@ def test_broker_that_lost_memory_tells_what_it_has_before_it_claims(caplog: pyte
     seen = Seen(1, ALL_LOST, 1, 2)
     told = PartitionState(NO_LEADER, 7, (), (Remnant(1, 6, 40), Remnant(2, 6, 50)))
     assert seen.look() == [told]
-    seen.picture.put_states([StateChange(CLICKS, TOPIC_ID, told, 5)])
+    seen.metadata.put_states([StateChange(CLICKS, TOPIC_ID, told, 5)])
     assert seen.claims.look([CLICKS], 0.0) == [], "the other one has more"
     other = Seen(2, told, 1, 2)
     other.end = EpochStart(6, 50)
@@ -217,7 +218,7 @@ def test_broker_whose_log_is_gone_withdraws_though_it_alone_was_in_sync(caplog: 
     withdrawn = StateChange(CLICKS, TOPIC_ID, PartitionState(NO_LEADER, 8, (), (Remnant.gone(1),)), 5)
     assert seen.claims.withdraw([CLICKS], lambda _where: True) == [withdrawn]
     assert "its log is gone" in caplog.text
-    seen.picture.put_states([withdrawn])
+    seen.metadata.put_states([withdrawn])
     seen.end = EpochStart(NO_LEADER_EPOCH, 0)
     assert seen.claims.look([CLICKS], 0.0) == []
     other = Seen(2, withdrawn.state, 1, 2)
@@ -232,14 +233,14 @@ def test_log_that_was_put_back_is_led_again() -> None:
     seen = Seen(1, PartitionState(NO_LEADER, 8, (), (Remnant.gone(1),)), 1, 2)
     told = PartitionState(NO_LEADER, 8, (), (Remnant(1, 6, 40),))
     assert seen.look() == [told]
-    seen.picture.put_states([StateChange(CLICKS, TOPIC_ID, told, 5)])
+    seen.metadata.put_states([StateChange(CLICKS, TOPIC_ID, told, 5)])
     assert [each.state for each in seen.claims.look([CLICKS], 0.0)] == [PartitionState(1, 9, (1,))]
 
 
 def test_partitions_without_a_leader_are_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     seen = Seen(2, PartitionState(1, 7, (1,)), 2)
     partitions = tuple(PartitionInfo((1, 2), PartitionState(1, 7, (1,)), 0) for _ in range(9))
-    seen.picture.put_topic(TopicInfo("many", TOPIC_ID, partitions))
+    seen.metadata.put_topic(TopicInfo("many", TOPIC_ID, partitions))
     with caplog.at_level(logging.ERROR):
         seen.claims.look([TopicPartition("many", number) for number in range(9)], 0.0)
     assert len(caplog.records) == 1
@@ -259,6 +260,6 @@ def test_leader_begins_a_new_epoch_where_another_broker_leads_in_its_epoch(
     found: PartitionState, written: PartitionState
 ) -> None:
     seen = Seen(1, IN_SYNC, 1, 2, 3)
-    seen.picture.put_states([StateChange(CLICKS, TOPIC_ID, found, 5)])
+    seen.metadata.put_states([StateChange(CLICKS, TOPIC_ID, found, 5)])
     (change,) = seen.claims.look([CLICKS], 0.0)
     assert (change.state, change.version) == (written, 6)

@@ -52,10 +52,10 @@ def test_leader_that_is_known_before_it_is_known_to_live_is_followed_when_it_is(
     async def scenario(cluster: Cluster) -> None:
         _, follower = await cluster.start(1, 2)
         await create(cluster, 1, 2)
-        topic_id = follower.topics.picture.topics["clicks"].topic_id
+        topic_id = follower.topics.image.topics["clicks"].topic_id
         begun: list[int] = []
         follower.events.subscribe(RoleBegan, lambda event: begun.append(event.replica.leader))
-        own = follower.topics.picture.brokers[2]
+        own = follower.topics.image.brokers[2]
         await hear(follower, News(brokers={2: own}))
         claim = StateChange(CLICKS, topic_id, PartitionState(1, 5, (1, 2)), 7)
         await hear(follower, News(changes=[Change(states=(claim,))]))
@@ -101,7 +101,7 @@ def test_broker_whose_log_is_gone_insists_where_its_leader_was_faster(run: Run) 
 def _drop(cluster: Cluster, broker_id: int) -> None:
     info = cluster.nodes[0].info()
     isr = tuple(each for each in info.state.isr if each != broker_id)
-    topic_id = cluster.nodes[0].topics.picture.topics["clicks"].topic_id
+    topic_id = cluster.nodes[0].topics.image.topics["clicks"].topic_id
     change = StateChange(CLICKS, topic_id, PartitionState(info.state.leader, 0, isr), info.version + 1)
     assert registry.write_partition_states(cluster.tree, [change])
 
@@ -186,7 +186,7 @@ def test_all_partitions_are_looked_at_even_if_some_never_stop_asking(run: Run) -
         await cluster.lose(other)
         await cluster.follow()
         partition = leader.topics.partition("clicks", 0)
-        updates = IsrUpdates(leader.topics, leader.events, SYSTEM_CLOCK, lag_time_max_s=1.0)
+        updates = IsrUpdates(leader.topics, SYSTEM_CLOCK, lag_time_max_s=1.0)
         appends = RecordedAppends()
         partition.watch_log_end(appends)
         running = asyncio.create_task(updates.run())

@@ -26,7 +26,7 @@ from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append,
 
 def write_isr(node: Node, *isr: int) -> None:
     """Have a leader write another ISR, of which it tells nobody here yet."""
-    info, topic = node.info(), node.topics.picture.topics["clicks"]
+    info, topic = node.info(), node.topics.image.topics["clicks"]
     state = PartitionState(info.state.leader, info.state.leader_epoch, isr)
     change = StateChange(CLICKS, topic.topic_id, state, info.version + 1)
     assert registry.write_partition_states(node.tree, [change])
@@ -53,8 +53,8 @@ def test_claim_that_met_the_last_isr_of_a_dead_leader_is_made_again(run: Run) ->
 
 async def settle_isr(node: Node) -> None:
     """Find out whether a change of the ISR was written."""
-    updates = IsrUpdates(node.topics, node.events, node.cluster.clock, lag_time_max_s=10.0)
-    info, topic_id = node.info(), node.topics.picture.topics["clicks"].topic_id
+    updates = IsrUpdates(node.topics, node.cluster.clock, lag_time_max_s=10.0)
+    info, topic_id = node.info(), node.topics.image.topics["clicks"].topic_id
     partition = node.topics.partition(*CLICKS)
     updates._under_way = {partition: StateChange(CLICKS, topic_id, info.state, info.version)}
     await updates.update([])
@@ -75,7 +75,7 @@ def test_partition_that_nobody_leads_is_claimed_by_whoever_read_of_it_on_other_b
         one, two = await cluster.start(1, 2)
         await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
-        topic_id = one.topics.picture.topics["clicks"].topic_id
+        topic_id = one.topics.image.topics["clicks"].topic_id
         states = [PartitionState(2, 1, (2,)), PartitionState(2, 1, (1, 2)), PartitionState(-1, 2, (1,))]
         for version, state in enumerate(states, one.info().version + 1):
             assert registry.write_partition_states(two.tree, [StateChange(CLICKS, topic_id, state, version)])
@@ -104,13 +104,13 @@ def test_leader_that_came_after_it_was_read_who_lives_is_left_alone(
         again = await Node(cluster, 2).start()
         cluster.nodes.append(again)
         await again.follow()
-        topic_id = one.topics.picture.topics["clicks"].topic_id
+        topic_id = one.topics.image.topics["clicks"].topic_id
         state = PartitionState(2, one.info().state.leader_epoch + 1, (2, 1))
         change = StateChange(CLICKS, topic_id, state, one.info().version + 1)
         assert registry.write_partition_states(again.tree, [change])
         with monkeypatch.context() as patch:
             # What the watch reads of the brokers is as old as what it read before.
-            patch.setattr(one.watch, "_read_brokers", lambda _watch=None: one.topics.picture.brokers)
+            patch.setattr(one.watch, "_read_brokers", lambda _watch=None: one.topics.image.brokers)
             await read(one)
             assert one.info().state == state
         cluster.clock.advance(PAUSE_S)
@@ -185,18 +185,18 @@ def test_follower_is_not_taken_in_by_what_it_had_in_an_earlier_life(run: Run) ->
         await cluster.follow()
         append(one)
         partition = one.topics.partition(*CLICKS)
-        updates = IsrUpdates(one.topics, one.events, cluster.clock, lag_time_max_s=10.0)
+        updates = IsrUpdates(one.topics, cluster.clock, lag_time_max_s=10.0)
         now_s = cluster.clock.monotonic()
-        partition.on_follower_fetch(2, one.topics.picture.brokers[2].epoch, 1, now_s)
+        partition.on_follower_fetch(2, one.topics.image.brokers[2].epoch, 1, now_s)
         await cluster.lose(two)
         cluster.nodes.append(await Node(cluster, 2).start(lost_memory=True))
-        topic_id, info = one.topics.picture.topics["clicks"].topic_id, one.info()
+        topic_id, info = one.topics.image.topics["clicks"].topic_id, one.info()
         await one.topics.follow(await one.topics.reread([StateChange(CLICKS, topic_id, info.state, info.version)]))
         assert one.info().state.isr == (1,)
         await updates.update([partition])
         assert registry.read_partition_state(cluster.tree, CLICKS)[0].isr == (1,)
         await one.follow()
-        partition.on_follower_fetch(2, one.topics.picture.brokers[2].epoch, 1, now_s)
+        partition.on_follower_fetch(2, one.topics.image.brokers[2].epoch, 1, now_s)
         await updates.update([partition])
         assert registry.read_partition_state(cluster.tree, CLICKS)[0].isr == (1, 2)
 
@@ -210,7 +210,7 @@ def test_preferred_replica_waits_until_it_has_everything(run: Run, monkeypatch: 
         one, two = await cluster.start(1, 2)
         await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
-        topic_id = one.topics.picture.topics["clicks"].topic_id
+        topic_id = one.topics.image.topics["clicks"].topic_id
         await one.topics.follow(
             await one.topics.propose([StateChange(CLICKS, topic_id, PartitionState(2, 1, (1, 2)), 1)])
         )
@@ -233,7 +233,7 @@ def test_handing_on_writes_no_state_that_is_not_the_present_one_any_more(
         one, two, three = await cluster.start(1, 2, 3)
         await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2, 3]])
         await cluster.follow()
-        topic_id = one.topics.picture.topics["clicks"].topic_id
+        topic_id = one.topics.image.topics["clicks"].topic_id
 
         async def drop_the_third(_handing_over: HandingOver, _changes: object) -> None:
             info = one.info()
@@ -305,7 +305,7 @@ def test_what_a_maker_cannot_set_aside_of_a_topic_that_it_takes_back_is_noted(
         with pytest.raises(StorageError, match="the disk is full"):
             await one.topic_admin.create("clicks", 1, {})
         assert seen == ([[1]] if refuses else [])
-        assert "clicks" not in one.topics.picture.topics
+        assert "clicks" not in one.topics.image.topics
 
     run(scenario)
 
@@ -327,9 +327,9 @@ def test_topic_that_another_made_under_the_name_is_not_taken_back(run: Run, monk
         monkeypatch.setattr(one.topics.hosting, "make", make_but_the_last)
         with pytest.raises(StorageError, match="the disk is full"):
             await one.topic_admin.create("clicks", 2, {}, assignment=[[1], [1]])
-        made = two.topics.picture.topics["clicks"].topic_id
+        made = two.topics.image.topics["clicks"].topic_id
         await cluster.follow()
-        assert one.topics.picture.topics["clicks"].topic_id == two.topics.picture.topics["clicks"].topic_id == made
+        assert one.topics.image.topics["clicks"].topic_id == two.topics.image.topics["clicks"].topic_id == made
         assert two.topics.partition(*CLICKS).log.log_end_offset == 1
         assert (one.folders(), two.folders()) == ([], ["clicks-0"])
         assert deletion_notes.read_deletions(cluster.tree) == {}

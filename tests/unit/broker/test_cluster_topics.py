@@ -269,11 +269,11 @@ def test_partition_whose_members_are_all_away_waits_for_one(run: Run) -> None:
         await cluster.lose(one)
         await cluster.lose(two)
         await cluster.follow()
-        assert three.topics.picture.leader_of(three.info()) == NO_LEADER
-        assert three.topics.picture.offline_replicas(three.info()) == [1, 2]
+        assert three.topics.image.leader_of(three.info()) == NO_LEADER
+        assert three.topics.image.offline_replicas(three.info()) == [1, 2]
         (two,) = await cluster.start(2)
         assert two.leads()
-        assert three.topics.picture.leader_of(three.info()) == 2
+        assert three.topics.image.leader_of(three.info()) == 2
 
     run(scenario)
 
@@ -528,6 +528,7 @@ def test_items_are_added_to_the_list_that_the_tree_has(run: Run) -> None:
         resource = IncrementalAlterConfigsResource(resource_type=2, resource_name="clicks", configs=[change])
         response = await incremental_alter_configs.function(
             two.topics,
+            two.topic_admin,
             settings,
             Turns(SYSTEM_CLOCK.monotonic),
             IncrementalAlterConfigsRequest(resources=[resource], validate_only=False),

@@ -25,9 +25,9 @@ def test_a_hand_over_that_takes_too_long_has_a_reason(
     monkeypatch.setattr(module, "HandingOver", Endless)
 
     async def scenario(caller: Caller) -> None:
-        picture = caller.broker.topics.picture
-        (own,) = picture.brokers.values()
-        monkeypatch.setattr(picture, "brokers", {0: own, 1: own})
+        metadata = caller.broker.topics.metadata
+        (own,) = metadata.image.brokers.values()
+        metadata.put_brokers({0: own, 1: own})
         await caller.broker._hand_over()
         monkeypatch.undo()
 

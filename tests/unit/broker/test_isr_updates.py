@@ -12,7 +12,8 @@ import pytest
 from barnabas.broker import isr_updates
 from barnabas.broker.broker_events import Events
 from barnabas.broker.isr_updates import IsrUpdates
-from barnabas.broker.picture import Picture
+from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.metadata_image import MetadataImage
 from barnabas.clock import ManualClock
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo, TopicInfo
@@ -39,9 +40,9 @@ class Leading:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.in_tree = PartitionState(1, 4, (1, 2, 3)), 6
-        self.picture = Picture()
-        self.picture.put_topic(TopicInfo("clicks", TOPIC_ID, (PartitionInfo((1, 2, 3), *self.in_tree),)))
-        self.picture.put_brokers({each: LiveBroker(BrokerRegistration(each, "here", 1), each) for each in (1, 2, 3)})
+        self.metadata = MetadataCache(Events())
+        self.metadata.put_topic(TopicInfo("clicks", TOPIC_ID, (PartitionInfo((1, 2, 3), *self.in_tree),)))
+        self.metadata.put_brokers({each: LiveBroker(BrokerRegistration(each, "here", 1), each) for each in (1, 2, 3)})
         now_s = self.clock.monotonic()
         self.followers = RemoteReplicas(1, 4, (1, 2, 3), (1, 2, 3), END, END, now_s)
         self.partition: Any = Led(
@@ -57,14 +58,18 @@ class Leading:
         self.followed: list[Any] = []
         self.epochs_in_tree = {2: 2, 3: 3}
         self.is_written, self.is_answered = True, True
-        self.updates = IsrUpdates(self, Events(), self.clock, LAG_S)  # type: ignore[arg-type]
+        self.updates = IsrUpdates(self, self.clock, LAG_S)  # type: ignore[arg-type]
 
     # -- what it needs of topics --
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.metadata.image
 
     def led(self) -> list[Any]:
         return [self.partition]
 
-    async def propose(self, wanted: list[StateChange]) -> dict[str, list[int]]:
+    async def propose(self, wanted: list[StateChange]) -> dict[str, Any]:
         (change,) = wanted
         self.proposed.append(change)
         if self.is_written and change.version == self.in_tree[1] + 1:
@@ -76,10 +81,10 @@ class Leading:
     async def read_broker_epochs(self, broker_ids: set[int]) -> dict[int, int]:
         return {each: epoch for each, epoch in self.epochs_in_tree.items() if each in broker_ids}
 
-    async def reread(self, _states: Any) -> dict[str, list[int]]:
+    async def reread(self, _states: Any) -> dict[str, Any]:
         if not self.is_answered:
             raise TreeUnavailableError("the connection is lost")
-        return self.picture.put_states([StateChange(CLICKS, TOPIC_ID, *self.in_tree)])
+        return dict(self.metadata.put_states([StateChange(CLICKS, TOPIC_ID, *self.in_tree)]).partitions)
 
     async def follow(self, changed: Any) -> None:
         self.followed.append(changed)
@@ -152,7 +157,7 @@ def test_follower_joins_with_what_it_fetched_in_its_present_life_only(epoch_in_t
         await leading.update()
         assert len(leading.proposed) == 1, "it had begun another one"
         assert not leading.followers.is_changing
-        leading.picture.put_brokers({2: LiveBroker(BrokerRegistration(2, "here", 1), 9)})
+        leading.metadata.put_brokers({2: LiveBroker(BrokerRegistration(2, "here", 1), 9)})
         leading.epochs_in_tree = {2: 9}
         leading.followers.on_fetch(2, END + 5, END + 5, leading.clock.monotonic(), broker_epoch=9)
         leading.followers.on_log_start(2, START)
@@ -221,7 +226,7 @@ def test_partition_whose_role_has_ended_proposes_nothing() -> None:
         leading.partition.has_ended = True
         await leading.update()
         leading.partition.has_ended = False
-        leading.picture.remove_topic("clicks")
+        leading.metadata.remove_topic("clicks")
         await leading.update()
         assert leading.proposed == []
 

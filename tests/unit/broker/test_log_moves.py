@@ -47,7 +47,7 @@ class FewTopics:
         self.existing: set[TopicPartition] = set()
 
     @property
-    def picture(self) -> FewTopics:
+    def image(self) -> FewTopics:
         return self
 
     def partition(self, where: TopicPartition) -> object | None:

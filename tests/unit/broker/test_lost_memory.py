@@ -49,7 +49,7 @@ def test_of_all_that_lost_memory_the_one_with_the_most_leads(
         await begin(cluster, 3, 5, 4)
         for broker_id in order[:-1]:
             node = await come_back(cluster, broker_id)
-            assert node.topics.picture.leader_of(node.info()) == NO_LEADER
+            assert node.topics.image.leader_of(node.info()) == NO_LEADER
         await come_back(cluster, order[-1])
         for node in cluster.nodes:
             assert node.info().state == PartitionState(2, node.info().state.leader_epoch, (2,))

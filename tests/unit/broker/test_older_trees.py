@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.broker.chance import Chance
 from barnabas.broker.follower_replica import FollowerReplica
-from barnabas.broker.picture import next_state
+from barnabas.broker.metadata_image import next_state
 from barnabas.broker.restored_tree import distrust
 from barnabas.coordination import paths
 from barnabas.coordination.embedded import EmbeddedTree
@@ -103,7 +103,7 @@ class History:
         assert leader is not None
         state = leader.info().state
         wanted = PartitionState(leader.id, state.leader_epoch, tuple(sorted(isr)))
-        topic = leader.topics.picture.topics["clicks"]
+        topic = leader.topics.image.topics["clicks"]
         await leader.topics.follow(await leader.topics.propose([next_state(CLICKS, topic, wanted)]))
         await self.cluster.follow()
         await self.raise_lives()

@@ -6,21 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas.broker.picture import Picture
+from barnabas.broker.metadata_image import MetadataImage
 from barnabas.broker.placement import PARTITIONS_MAX, added_replicas, check_partition_count, new_replicas
 from barnabas.coordination.values import BrokerRegistration, LiveBroker
 from barnabas.errors import ApiError, ErrorCode
 
 
-def picture_of(racks: dict[int, str]) -> Picture:
-    picture = Picture()
-    picture.put_brokers(
+def image_of(racks: dict[int, str]) -> MetadataImage:
+    return MetadataImage(
         {each: LiveBroker(BrokerRegistration(each, "here", each, rack=rack), 1) for each, rack in racks.items()}
     )
-    return picture
 
 
-THREE = picture_of({1: "", 2: "", 3: ""})
+THREE = image_of({1: "", 2: "", 3: ""})
 
 
 def never(_limit: int) -> int:
@@ -56,19 +54,19 @@ def test_replication_factor_is_from_one_to_the_brokers_that_live(factor: int) ->
 
 
 def test_without_any_broker_it_is_the_factor_that_is_refused() -> None:
-    code = refusal(new_replicas, picture_of({}), 1, 1, None, lambda limit: range(limit)[0])
+    code = refusal(new_replicas, image_of({}), 1, 1, None, lambda limit: range(limit)[0])
     assert code is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 def test_replicas_of_a_partition_stand_in_different_racks() -> None:
     racks = {1: "north", 2: "north", 3: "south", 4: "south"}
     for start in range(4):
-        for replicas in new_replicas(picture_of(racks), 8, 2, None, lambda _, start=start: start):
+        for replicas in new_replicas(image_of(racks), 8, 2, None, lambda _, start=start: start):
             assert {racks[each] for each in replicas} == {"north", "south"}
 
 
 def test_rack_that_nobody_named_counts_for_none() -> None:
-    placed = new_replicas(picture_of({1: "", 2: "", 3: "north"}), 3, 2, None, lambda _: 0)
+    placed = new_replicas(image_of({1: "", 2: "", 3: "north"}), 3, 2, None, lambda _: 0)
     assert placed == new_replicas(THREE, 3, 2, None, lambda _: 0)
 
 
@@ -88,9 +86,9 @@ def test_added_partitions_go_on_with_the_round() -> None:
 
 
 def test_added_partitions_are_put_on_those_that_live() -> None:
-    added = added_replicas(picture_of({2: "", 3: ""}), [(1, 2), (2, 3)], 4, None)
+    added = added_replicas(image_of({2: "", 3: ""}), [(1, 2), (2, 3)], 4, None)
     assert {broker for each in added for broker in each} == {2, 3}
-    assert refusal(added_replicas, picture_of({3: ""}), [(1, 2)], 1, None) is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert refusal(added_replicas, image_of({3: ""}), [(1, 2)], 1, None) is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 def test_added_partitions_that_an_administrator_places_have_as_many_replicas_as_the_topic() -> None:

@@ -75,7 +75,7 @@ class Maker:
 
     def __init__(self, cluster: Cluster, node: Node) -> None:
         self.others = Others(cluster)
-        self.topics = node.topics
+        self.topics, self.topic_admin = node.topics, node.topic_admin
         self.propagation = Propagation(node.topics, node.id, self.others.connect)
         self.settings = DynamicSettings(node.config, node.tree, in_tree_thread, _nothing)  # type: ignore[arg-type]
 
@@ -89,22 +89,23 @@ class Maker:
             validate_only=validate_only,
         )
         response = await create_topics.function(
-            self.topics, self.settings, self.propagation, self.others.turns, request, CALL
+            self.topics, self.topic_admin, self.settings, self.propagation, self.others.turns, request, CALL
         )
         return [each.error_code for each in response.topics]
 
     async def grow(self, name: str, count: int) -> list[int]:
         wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=60_000, validate_only=False)
-        response = await create_partitions.function(self.topics, self.propagation, self.others.turns, request, CALL)
+        response = await create_partitions.function(
+            self.topics, self.topic_admin, self.propagation, self.others.turns, request, CALL
+        )
         return [each.error_code for each in response.results]
 
     async def ask_for(self, *names: str) -> list[int]:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=each) for each in names])
         identity = Identity(1, "castle", "here", 9001, "")
-        response = await self.others.turns.finish(
-            metadata.function(self.topics, self.settings, identity, self.propagation, self.others.turns, request, CALL)
-        )
+        parts = self.topics, self.topic_admin, self.settings, identity, self.propagation, self.others.turns
+        response = await self.others.turns.finish(metadata.function(*parts, request, CALL))
         if not isinstance(response, MetadataResponse):
             response = await response.later
         return [each.error_code for each in response.topics]

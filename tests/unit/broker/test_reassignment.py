@@ -28,14 +28,14 @@ class Leader:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.reassigning = Reassigning(node.topics, node.topic_admin, node.id)
-        self.isr_updates = IsrUpdates(node.topics, node.events, node.cluster.clock, 10.0)
+        self.isr_updates = IsrUpdates(node.topics, node.cluster.clock, 10.0)
 
     async def hear_from(self, *followers: int, where: TopicPartition = CLICKS) -> None:
         """Let followers say that they have everything, and take them in."""
         partition = self.node.topics.partition(*where)
         now_s = self.node.cluster.clock.monotonic()
         for each in followers:
-            epoch = self.node.topics.picture.brokers[each].epoch
+            epoch = self.node.topics.image.brokers[each].epoch
             partition.on_follower_fetch(each, epoch, partition.log.log_end_offset, now_s)
         await self.isr_updates.update([partition])
 
@@ -74,7 +74,7 @@ def test_partition_moves_when_the_new_replica_is_in_sync_and_not_before(run: Run
         await go_on(cluster)
         for node in cluster.nodes:
             assert node.info().replica_set == ReplicaSet((1, 3, 2), adding=(3,), removing=(2,))
-            assert node.topics.picture.moving == {CLICKS}
+            assert node.topics.image.moving == [CLICKS]
         assert isinstance(three.topics.replica(*CLICKS), FollowerReplica)
         assert two.folders() == ["clicks-0"]
         await Leader(one).hear_from(2, 3)
@@ -82,7 +82,7 @@ def test_partition_moves_when_the_new_replica_is_in_sync_and_not_before(run: Run
         for node in cluster.nodes:
             assert node.info().replica_set == ReplicaSet((1, 3))
             assert node.info().state == PartitionState(1, 1, (1, 3))
-            assert not node.topics.picture.moving
+            assert not node.topics.image.moving
         assert [each.folders() for each in cluster.nodes] == [["clicks-0"], [], ["clicks-0"]]
         assert notes(cluster) == []
         followers = one.topics.partition(*CLICKS).followers
@@ -191,7 +191,7 @@ def test_broker_that_was_away_and_is_a_replica_again_keeps_what_it_has(run: Run)
         await Leader(one).hear_from(3)
         await go_on(cluster)
         # It is a replica again before it has come back.
-        topic, again = one.topics.picture.topics["clicks"], ReplicaSet((1, 3, 2), adding=(2,))
+        topic, again = one.topics.image.topics["clicks"], ReplicaSet((1, 3, 2), adding=(2,))
         reassignments.begin_reassignments(cluster.tree, "clicks", topic.topic_id, lambda _: {0: again})
         two = await Node(cluster, 2).start()
         cluster.nodes.append(two)
@@ -223,7 +223,10 @@ def test_replica_of_which_nobody_says_that_it_is_to_go_is_left_on_the_disk(run: 
     async def scenario(cluster: Cluster) -> None:
         one, two, _three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
         reassignments.begin_reassignments(
-            cluster.tree, "clicks", one.topics.picture.topics["clicks"].topic_id, lambda _: {0: ReplicaSet((1, 3))}
+            cluster.tree,
+            "clicks",
+            one.topics.image.topics["clicks"].topic_id,
+            lambda _: {0: ReplicaSet((1, 3))},
         )
         await cluster.follow()
         assert two.folders() == ["clicks-0"]
@@ -313,7 +316,7 @@ def test_replica_that_has_gone_is_not_taken_in_by_a_leader_that_does_not_know_it
         cluster.clock.advance(20)
         await leader.hear_from(3)
         assert one.info().state.isr == (1, 3)
-        topic = one.topics.picture.topics["clicks"]
+        topic = one.topics.image.topics["clicks"]
         reassignments.begin_reassignments(cluster.tree, "clicks", topic.topic_id, lambda _: {0: ReplicaSet((1, 3))})
         await leader.hear_from(2, 3)
         assert registry.read_partition_state(cluster.tree, CLICKS)[0].isr == (1, 3)
@@ -498,7 +501,7 @@ def test_refusals_are_told_partition_by_partition(run: Run) -> None:
             1: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         }
-        assert {each.partition for each in one.topics.picture.moving} == {0, 2}
+        assert {each.partition for each in one.topics.image.moving} == {0, 2}
         refused = await one.topic_admin.reassign("clicks", {1: [1, 2]}, may_change_factor=False)
         assert refused[1].code is ErrorCode.INVALID_REPLICATION_FACTOR
         assert (await one.topic_admin.reassign("views", {0: [1]}))[0].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

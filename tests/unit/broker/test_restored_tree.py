@@ -82,7 +82,7 @@ def test_note_that_a_replica_is_to_go_deletes_nothing_that_came_back_since(
             builder = BatchBuilder()
             builder.append(1_000, None, b"value")
             one.topics.partition(*CLICKS).log.append(builder.build(), epoch)
-        topic_id = one.topics.picture.topics["clicks"].topic_id
+        topic_id = one.topics.image.topics["clicks"].topic_id
         for node in list(cluster.nodes):
             await cluster.lose(node)
         moved = {0: ReplicaSet((4,))}

@@ -13,7 +13,7 @@ from barnabas.broker.broker_events import Events, IsrChangeDue, RoleBegan, RoleE
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.picture import Picture
+from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.replica import Replica
 from barnabas.broker.roles import Roles
 from barnabas.broker.settings.static import BrokerConfig
@@ -52,9 +52,9 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clock = ManualClock()
-        self.picture = Picture()
         self.bus = Events()
-        self.roles = Roles(OWN, self.picture, DiskWork(at_once, at_once, at_once), self.clock, self.bus)
+        self.metadata = MetadataCache(self.bus)
+        self.roles = Roles(OWN, self.metadata, DiskWork(at_once, at_once, at_once), self.clock, self.bus)
         self.events: list[RoleBegan | RoleEnded] = []
         self.bus.subscribe(RoleBegan, self.events.append)
         self.bus.subscribe(RoleEnded, self.events.append)
@@ -74,12 +74,12 @@ class Stage:
         self.logs = LogManager(self.folder, LogConfig(), self.clock, OsFileSystem())
 
     def see(self, info: PartitionInfo) -> PartitionInfo:
-        """Let the picture have a state."""
-        self.picture.put_topic(TopicInfo("clicks", TOPIC_ID, (info,)))
+        """Let the image have a state."""
+        self.metadata.put_topic(TopicInfo("clicks", TOPIC_ID, (info,)))
         return info
 
     def begin_life(self) -> None:
-        self.picture.begin_life(OWN, self.picture.topics.values())
+        self.metadata.begin_life(OWN, self.metadata.image.topics.values())
 
     def first(self, info: PartitionInfo, config: Any = CONFIG) -> Any:
         return self.roles.begin(CLICKS, self.log, self.see(info), config)
@@ -113,7 +113,7 @@ def test_replica_follows_whoever_leads(stage: Stage) -> None:
     assert stage.events == [RoleBegan(replica)]
 
 
-def test_replica_leads_where_the_picture_says_so(stage: Stage) -> None:
+def test_replica_leads_where_the_image_says_so(stage: Stage) -> None:
     due: list[IsrChangeDue] = []
     stage.bus.subscribe(IsrChangeDue, due.append)
     replica = stage.first(state(OWN, 4, OWN, THIRD))

@@ -69,13 +69,13 @@ def test_topic_made_again_unheard_grows_and_is_configured_by_what_it_is(bench: B
     assert info.config == {"retention.ms": "7", "retention.bytes": "9"}
 
 
-@pytest.mark.parametrize("change", ["delete", "grow", "configure"])
+@pytest.mark.parametrize("change", ["delete", "grow", "alter"])
 def test_topic_deleted_unheard_is_not_known(bench: Bench, change: str) -> None:
     bench.create()
     delete_unheard(bench, make_again=False)
-    arguments = {"delete": (), "grow": (3,), "configure": (dict,)}[change]
+    arguments = {"delete": (), "grow": (3,), "alter": (dict,)}[change]
     with pytest.raises(ApiError) as caught:
-        asyncio.run(getattr(bench.topics, change)("clicks", *arguments))
+        asyncio.run(getattr(bench.topic_admin, change)("clicks", *arguments))
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert bench.partitions_in_tree() == 0
     assert bench.folders("clicks-?") == ["clicks-0"]

@@ -13,7 +13,7 @@ from barnabas.broker.handlers.list_groups import list_groups
 from barnabas.broker.handlers.metadata import metadata
 from barnabas.broker.handlers.offset_fetch import offset_fetch
 from barnabas.broker.identity import Identity
-from barnabas.broker.picture import Picture
+from barnabas.broker.metadata_image import MetadataImage
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, CoordinationError, ErrorCode
@@ -44,7 +44,8 @@ def refuse(*_arguments: object) -> None:
 
 PARTS = SimpleNamespace(
     offsets=SimpleNamespace(committed=refuse, group_ids=refuse),
-    topics=SimpleNamespace(get=lambda _name: None, create_with_defaults=fail, picture=Picture()),
+    topics=SimpleNamespace(get=lambda _name: None, image=MetadataImage()),
+    topic_admin=SimpleNamespace(create_with_defaults=fail),
     groups=SimpleNamespace(group_ids=list, error_of=lambda _name: ErrorCode.COORDINATOR_NOT_AVAILABLE),
     settings=SimpleNamespace(config=BrokerConfig()),
     identity=Identity(0, "c", "here", 1),

@@ -113,7 +113,7 @@ class Node:
         self.tree.close()
 
     def info(self, where: TopicPartition = CLICKS) -> PartitionInfo:
-        info = self.topics.picture.partition(where)
+        info = self.topics.image.partition(where)
         assert info is not None
         return info
 

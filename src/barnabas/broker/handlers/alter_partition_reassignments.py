@@ -69,7 +69,7 @@ async def alter_partition_reassignments(
     while begun := [each async for each in turns.each(begun) if _is_about_to_end(topics, each)]:
         if clock.monotonic() >= deadline_s:
             break
-        await asyncio.sleep(LOOK_S)  # the picture changes by whatever others tell
+        await asyncio.sleep(LOOK_S)  # the image changes with the news of other brokers
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=ErrorCode.NONE,
@@ -97,5 +97,5 @@ async def _reassign(
 
 def _is_about_to_end(topics: HostedTopics, where: TopicPartition) -> bool:
     """Whether a partition only lets go of replicas."""
-    info = topics.picture.partition(where)
+    info = topics.image.partition(where)
     return info is not None and bool(info.removing) and set(info.adding) <= set(info.removing)

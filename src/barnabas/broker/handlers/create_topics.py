@@ -111,7 +111,7 @@ def _shape(topics: HostedTopics, settings: DynamicSettings, wanted: CreatableTop
     """:raises ApiError: what is asked for cannot be understood."""
     if wanted.assignments:
         return _assigned(wanted)
-    config, brokers = settings.config, len(topics.picture.brokers)
+    config, brokers = settings.config, len(topics.image.brokers)
     count, factor = wanted.num_partitions, wanted.replication_factor
     return _Shape(
         partition_count(wanted.name, config) if count == USE_DEFAULT else count,

@@ -39,10 +39,10 @@ def describe_cluster(
     response = DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=identity.cluster_id,
-        controller_id=topics.picture.spokesman,
+        controller_id=topics.image.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=each.id, host=each.host, port=each.port, rack=each.rack)
-            for each in addresses(topics.picture, identity, call.connection)
+            for each in addresses(topics.image, identity, call.connection)
         ],
     )
     if request.include_cluster_authorized_operations:

@@ -26,7 +26,7 @@ from barnabas.protocol.messages.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.picture import Picture
+    from barnabas.broker.metadata_image import MetadataImage
     from barnabas.coordination.registry import PartitionInfo
 
 PARTITIONS_MAX = 2000
@@ -74,15 +74,15 @@ def _describe(topics: HostedTopics, name: str, first: int, count: int) -> Descri
         topic_id=topic.id,
         is_internal=name in INTERNAL_TOPICS,
         partitions=[
-            _partition(topics.picture, number, each)
+            _partition(topics.image, number, each)
             for number, each in enumerate(topic.partitions[first : first + count], start=first)
         ],
         topic_authorized_operations=ON_TOPICS,
     )
 
 
-def _partition(picture: Picture, number: int, info: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
-    leader = picture.leader_of(info)
+def _partition(image: MetadataImage, number: int, info: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
+    leader = image.leader_of(info)
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE,
         partition_index=number,
@@ -92,7 +92,7 @@ def _partition(picture: Picture, number: int, info: PartitionInfo) -> DescribeTo
         isr_nodes=list(info.state.isr),
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=picture.offline_replicas(info),
+        offline_replicas=image.offline_replicas(info),
     )
 
 

@@ -276,7 +276,7 @@ class _Read:
             return False
         if replica.followers is None or self._settings.config.replica_selector_class not in RACK_AWARE_SELECTORS:
             return False
-        racks = {each: broker.registration.rack for each, broker in self._topics.picture.brokers.items()}
+        racks = {each: broker.registration.rack for each, broker in self._topics.image.brokers.items()}
         nearest = read_replica(replica.followers, replica.leader, self._request.rack_id, offset, racks)
         if nearest != replica.leader:
             data.preferred_read_replica = nearest

@@ -90,7 +90,7 @@ def _coordinator(groups: GroupService, identity: Identity, key: str, key_type: i
         code, message = _refusal(key_type, call.version)
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
     coordinator = groups.coordinator_of(key)
-    address = address_of(coordinator, groups.picture, identity, call.connection)
+    address = address_of(coordinator, groups.image, identity, call.connection)
     if address is None:
         code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no broker coordinates group {key!r} now"
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)

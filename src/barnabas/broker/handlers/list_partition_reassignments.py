@@ -23,14 +23,14 @@ async def list_partition_reassignments(
     topics: HostedTopics, turns: Turns, request: ListPartitionReassignmentsRequest, call: Call
 ) -> ListPartitionReassignmentsResponse:
     """List those of the partitions asked for, or of all, that move."""
-    moving: Iterable[TopicPartition] = sorted(topics.picture.moving)
+    moving: Iterable[TopicPartition] = topics.image.moving
     if request.topics is not None:
         named = (TopicPartition(each.name, number) for each in request.topics for number in each.partition_indexes)
         asked = {where async for where in turns.each(named)}
         moving = [each for each in moving if each in asked]
     found: dict[str, list[OngoingPartitionReassignment]] = {}
     async for where in turns.each(moving):
-        info = topics.picture.partition(where)
+        info = topics.image.partition(where)
         if info is not None:
             found.setdefault(where.topic, []).append(
                 OngoingPartitionReassignment(

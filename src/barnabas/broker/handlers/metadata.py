@@ -38,7 +38,7 @@ from barnabas.protocol.types import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from barnabas.broker.picture import Picture
+    from barnabas.broker.metadata_image import MetadataImage
     from barnabas.broker.topic_lookup import Topic
 
 FIRST_VERSION_WITHOUT_UNKNOWN_NAMES = 12
@@ -143,7 +143,7 @@ def _describe(
         if isinstance(each, MetadataRequestTopic):
             described = yield from _wanted_topic(topics, each, errors, call)
         else:
-            described = yield from _topic(topics.picture, each)
+            described = yield from _topic(topics.image, each)
         if request.include_topic_authorized_operations:
             is_there = described.error_code == ErrorCode.NONE
             described.topic_authorized_operations = ON_TOPICS if is_there else OPERATIONS_UNKNOWN
@@ -151,10 +151,10 @@ def _describe(
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=each.id, host=each.host, port=each.port, rack=each.rack)
-            for each in addresses(topics.picture, identity, call.connection)
+            for each in addresses(topics.image, identity, call.connection)
         ],
         cluster_id=identity.cluster_id,
-        controller_id=topics.picture.spokesman,
+        controller_id=topics.image.controller_id,
         topics=described_topics,
     )
     if request.include_cluster_authorized_operations:
@@ -173,7 +173,7 @@ def _wanted_topic(
         topic = topics.get(name)
         code = errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic is not None:
-        return (yield from _topic(topics.picture, topic))
+        return (yield from _topic(topics.image, topic))
     unknown = MetadataResponseTopic(error_code=code, name=name, topic_id=wanted.topic_id, partitions=[])
     if _is_by_id(wanted) and call.version >= FIRST_VERSION_WITHOUT_UNKNOWN_NAMES:
         unknown.name = None
@@ -185,12 +185,12 @@ def _is_by_id(wanted: MetadataRequestTopic) -> bool:
     return wanted.name is None or wanted.topic_id != ZERO_UUID
 
 
-def _topic(picture: Picture, topic: Topic) -> Steps[MetadataResponseTopic]:
+def _topic(image: MetadataImage, topic: Topic) -> Steps[MetadataResponseTopic]:
     partitions = []
     for number, each in enumerate(topic.partitions):
         if is_pause_due(number):
             yield
-        leader = picture.leader_of(each)
+        leader = image.leader_of(each)
         partitions.append(
             MetadataResponsePartition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE,
@@ -199,7 +199,7 @@ def _topic(picture: Picture, topic: Topic) -> Steps[MetadataResponseTopic]:
                 leader_epoch=each.state.leader_epoch,
                 replica_nodes=list(each.replicas),
                 isr_nodes=list(each.state.isr),
-                offline_replicas=picture.offline_replicas(each),
+                offline_replicas=image.offline_replicas(each),
             )
         )
     return MetadataResponseTopic(
