@@ -158,7 +158,7 @@ def test_power_loss_at_every_operation(
         "half": lambda durable, size: (durable + size) // 2,
         "all": lambda durable, size: size,
     }
-    monkeypatch.setattr("barnabas.storage.writable_log.CHECKPOINT_BYTES", checkpoint_bytes)
+    monkeypatch.setattr("barnabas.storage.log_flusher.CHECKPOINT_BYTES", checkpoint_bytes)
     for number in range(operation_count):
         filesystem = faulty_filesystem(number)
         workload = Workload(memory_path / f"data {number}", partition, make_batch, faulty_filesystem())

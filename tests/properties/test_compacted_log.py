@@ -21,7 +21,7 @@ from barnabas.storage import Log, LogConfig
 from barnabas.storage.cleaner.cleaner import Cleaner
 from barnabas.storage.cleaner.job import CleanedGroup, CleaningPlan, UncleanableError
 from barnabas.storage.log_config import CleanupPolicy
-from barnabas.storage.replacement import SegmentReplacedError
+from barnabas.storage.segment import SegmentReplacedError
 from tests.compacting import Keyed, compact, job_for, keyed_batch, last_values, read_gapped
 from tests.searches import examples
 from tests.unsynced import UnsyncedFileSystem
@@ -65,7 +65,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         log = Log.open(
             folder, PARTITION, self.config, self.clock, self.filesystem, clean, self.flushed, self.start, self.flushed
         )
-        log.first_dirty_offset = self.first_dirty
+        log.mark_dirty_from(self.first_dirty)
         return log
 
     @property

@@ -135,11 +135,11 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(keep_bytes=st.integers(0, 3_000))
     def retain(self, keep_bytes: int) -> None:
-        self.log.config = replace(self.config, retention_bytes=keep_bytes, retention_ms=-1)
+        self.log.configure(replace(self.config, retention_bytes=keep_bytes, retention_ms=-1))
         before = self.log.size_bytes
         delete_old_segments(self.log)
         assert self.log.size_bytes >= min(before, keep_bytes)
-        self.log.config = self.config
+        self.log.configure(self.config)
         assert self.log.log_start_offset >= self.start
         self.start = self.log.log_start_offset
 

@@ -24,7 +24,6 @@ from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.records.scan import BATCHES_KEPT
 from barnabas.storage import AppendInfo, Log, LogConfig, OsFileSystem
-from barnabas.storage.follower_append import append_as_follower
 from tests.log_steps import delete_records_before
 from tests.searches import examples
 
@@ -206,7 +205,7 @@ class ReplicasMachine(RuleBasedStateMachine):
             region = leader.log.read(replica.end, 1 << 20, behind[-1].next_offset).batches
             assert region
             data = leader.log.bytes_of(region)
-            append_as_follower(replica.log, data, self.leader_epoch)
+            replica.log.append_as_follower(data, self.leader_epoch)
             replica.batches += [each for each in behind if each.next_offset <= replica.log.log_end_offset]
 
     @rule(number=st.integers(0, REPLICAS - 1))

@@ -1,6 +1,6 @@
 """The replica that follows: it has the batches of the leader, at the leader's offsets.
 
-`append` checks a leader's batches as a leader checks a producer's (`barnabas.storage.follower_append`), and takes only
+`append` checks a leader's batches as a leader checks a producer's (`barnabas.storage.log_appender`), and takes only
 the batch that comes next. The high watermark is the leader's, as far as the log reaches. The log start offset follows
 the leader's, which moves by retention or DeleteRecords, with the fetches.
 

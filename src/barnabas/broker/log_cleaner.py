@@ -38,8 +38,7 @@ from barnabas.storage.cleaner.job import (
 from barnabas.storage.cleaner.planning import CleanableRange
 from barnabas.storage.cleaner.rewriting import MAP_BYTES_MIN
 from barnabas.storage.data_folders import AnyLogs
-from barnabas.storage.replacement import SegmentReplacedError
-from barnabas.storage.segment import SealedSegment
+from barnabas.storage.segment import SealedSegment, SegmentReplacedError
 
 CLEANERS_MAX = 32
 """The most processes, whatever `log.cleaner.threads` says."""

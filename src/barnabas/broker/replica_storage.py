@@ -21,8 +21,7 @@ from barnabas.broker.flusher import Flusher
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.log_lines import about
 from barnabas.storage.log_reader import NO_BATCHES, ReadResult
-from barnabas.storage.replacement import SegmentReplacedError
-from barnabas.storage.segment import IndexDamagedError, SealedSegment
+from barnabas.storage.segment import IndexDamagedError, SealedSegment, SegmentReplacedError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +101,7 @@ class ReplicaStorage:
     def configure(self, config: TopicConfig) -> None:
         """Use these settings from now on."""
         self.config = config
-        self.log.config = config.log
+        self.log.configure(config.log)
         if self.flusher and config.log.has_flush_policy:
             self.flusher.restart_timer()
         elif self.flusher:
@@ -274,13 +273,17 @@ class ReplicaStorage:
         """Return whole batches from the first that ends at or after `offset`, below the high watermark.
 
         :param committed: read below the last stable offset instead.
+        :returns: as `read` does; where a remote segment has the offset, a coroutine that returns it.
         :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
         offsets = self.log.offsets
         end = offsets.last_stable_offset if committed else offsets.high_watermark
         if offset < offsets.local_log_start_offset and offset >= offsets.log_start_offset:
             return self.log.read_remote(offset, max_bytes, end, min_one_batch)
-        return self.read(offset, max_bytes, end, min_one_batch=min_one_batch)
+        try:
+            return self.log.read(offset, max_bytes, end, min_one_batch)
+        except IndexDamagedError as error:
+            return self._begin_repair(error)
 
     def read(self, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool) -> ReadResult:
         """Return whole batches from the first that ends at or after `offset`, below `end_offset`; see `Log.read`.
@@ -291,11 +294,7 @@ class ReplicaStorage:
         try:
             return self.log.read(offset, max_bytes, end_offset, min_one_batch)
         except IndexDamagedError as error:
-            if error.segment not in self._index_repairs:
-                log.warning("%s; rebuilding the indexes", error, extra=about(self.topic_partition))
-                repair = asyncio.get_running_loop().create_task(self._repair_indexes(error.segment))
-                self._index_repairs[error.segment] = repair
-            return ReadResult(NO_BATCHES, self.log.offsets)
+            return self._begin_repair(error)
 
     async def read_stored(self, offset: int, max_bytes: int) -> ReadResult:
         """Return whole batches for the broker itself, up to the log end offset, as bytes that a thread read.
@@ -309,6 +308,13 @@ class ReplicaStorage:
             await self.disk.do(error.segment.rebuild_indexes, store=True)
             result = self.log.read(offset, max_bytes, self.log.log_end_offset)
         return result._replace(batches=await self._search(self.log.bytes_of, result.batches))
+
+    def _begin_repair(self, error: IndexDamagedError) -> ReadResult:
+        if error.segment not in self._index_repairs:
+            log.warning("%s; rebuilding the indexes", error, extra=about(self.topic_partition))
+            repair = asyncio.get_running_loop().create_task(self._repair_indexes(error.segment))
+            self._index_repairs[error.segment] = repair
+        return ReadResult(NO_BATCHES, self.log.offsets)
 
     async def _repair_indexes(self, segment: SealedSegment) -> None:
         try:

@@ -1,7 +1,7 @@
-"""One broker's logs on disk, in Kafka's file formats. `docs/storage.md` tells what is in which file, and when.
+"""The logs of one broker on disk, in Kafka's file formats. `docs/storage.md` describes each file and its writes.
 
-`Log` is one partition, `LogManager` a data folder of them. Storage knows record batches by their headers; it knows
-nothing of the wire protocol, nor of sockets.
+`Log` is one partition, `LogManager` a data folder of logs. Storage knows record batches by their headers. It knows
+neither the wire protocol nor sockets.
 """
 
 from barnabas.storage.append import AppendInfo

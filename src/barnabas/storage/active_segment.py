@@ -1,7 +1,12 @@
-"""The segment that a log is appended to. Its indexes are in memory; they get their files with a checkpoint, and when it
-is sealed.
+"""The segment that a log appends to. Its indexes are in memory; a checkpoint and the roll store them in files.
 
-Invariants and threads are those of `barnabas.storage.segment`.
+Invariants. `write` puts batches into the file, and `note_all` accounts for them: readers see `size` bytes only. The
+others are those of `barnabas.storage.segment`.
+
+Threads. One append at a time writes. `note_all` and `encode_indexes` run under the state lock of the log.
+
+Errors. If room, file descriptors or memory are short, `append` cuts off what was written. If that fails too, or the
+disk refuses for another reason, the log goes offline.
 """
 
 from __future__ import annotations
@@ -43,6 +48,8 @@ class ActiveSegment(Segment):
         self._max_timestamp_offset = NO_OFFSET
         self._noted_all = True  # and nothing was taken from a stored index
         self.first_timestamp_ms: int | None = None
+        self.is_changed = False
+        """Whether batches were written since this object was made."""
         self.is_sealed = False
         """Its last indexes were stored; nothing is written any more."""
 
@@ -90,6 +97,7 @@ class ActiveSegment(Segment):
 
         :raises StorageError: the disk refused.
         """
+        self.is_changed = True
         try:
             self.write(chunks)
         except OSError as error:

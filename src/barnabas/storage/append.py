@@ -1,7 +1,9 @@
-"""What is checked and stamped between a produce request and the write. Pure: buffers in, buffers out.
+"""The checks and stamps of a batch between a request and the write. Pure: buffers in, buffers out.
 
-The cost is per batch, never per record: no batch is decompressed here. `records.scan` tells the usual batches by the
-same rules; what is wrong with others is found out here. Whoever changes these rules changes those.
+Invariants. The cost is per batch, never per record; only keys of compacted topics are looked at. `records.scan` accepts
+the usual batches by the same rules, and this module finds what is wrong with the others. Both change together.
+
+Errors. CorruptBatchError for damage, ApiError for what a producer may not send.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from barnabas.errors import ApiError, CorruptBatchError, ErrorCode
-from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
+from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
 from barnabas.records import (
     BatchHeader,
     check_batch,
@@ -142,6 +144,32 @@ def _check_keys(view: memoryview, config: LogConfig) -> None:
         raise RecordRefusedError(
             numbers, "a record without a key; the topic is compacted (cleanup.policy), which keeps the last of each key"
         )
+
+
+def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """Check that a producer's timestamps are as near to the broker's clock as the log asks (KIP-937).
+
+    Kafka checks each record. Here the header is checked alone: its first timestamp for the age of the batch, its
+    greatest one for how far the batch is ahead of the clock. An old record behind a newer one passes. So does a batch
+    without timestamps, and any batch that the broker's clock stamps (`message.timestamp.type`).
+
+    :raises ApiError: INVALID_TIMESTAMP.
+    """
+    if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        return
+    first_ms, greatest_ms = header.base_timestamp_ms, header.max_timestamp_ms
+    if greatest_ms - now_ms > config.message_timestamp_after_max_ms:
+        message = (
+            f"timestamp {greatest_ms} is {greatest_ms - now_ms} ms ahead of the broker's clock;"
+            f" message.timestamp.after.max.ms is {config.message_timestamp_after_max_ms}"
+        )
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
+    if first_ms != NO_TIMESTAMP and now_ms - first_ms > config.message_timestamp_before_max_ms:
+        message = (
+            f"timestamp {first_ms} is {now_ms - first_ms} ms behind the broker's clock;"
+            f" message.timestamp.before.max.ms is {config.message_timestamp_before_max_ms}"
+        )
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, message)
 
 
 def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, leader_epoch: int) -> list[Placed]:

@@ -1,15 +1,18 @@
-"""Requests to append to one log that are on their way into one write. Pure: `Log` writes and accounts.
+"""Requests to append to one log that share one write. Pure: `LogAppender` writes and accounts.
 
-The group knows what the active segment will look like after the write, so that a request is judged by those before
-it as if they were in the log already: by their sequences, and by the room that they leave. Each request has an
-outcome of its own. Until the write succeeded it is a promise: if the disk refuses, `fail` takes back all those that
-are not in the log.
+Invariants. The group knows the end of the active segment after the write. So it judges each request as if those before
+it were in the log already: by their sequences, and by the room that they leave. Each request has an outcome of its own.
+The outcome is a promise until the write succeeded; `fail` takes back all that are not in the log.
+
+Threads. One thread at a time uses a group.
+
+Errors. A refused request has a BarnabasError as its outcome. Batches of a leader (`replicate`) raise it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
@@ -34,20 +37,30 @@ from barnabas.storage.append import (
     AppendInfo,
     Placed,
     batches_to_replicate,
+    check_timestamps,
     checked_batch,
     stamped,
 )
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import PendingProducers, ProducerBatch, ProducerStates
-from barnabas.storage.rolling import SegmentEnd, must_roll
-from barnabas.storage.timestamp_bounds import check_timestamps
 
 Outcome = AppendInfo | BarnabasError
 """Where a request's batches are, or why they were not appended."""
 
 
 _TIMESTAMP_MAX = 2**63 - 1
+
+
+class SegmentEnd(Protocol):
+    """The end of a segment, perhaps together with batches that are on their way into it."""
+
+    base_offset: int
+    size: int
+    first_timestamp_ms: int | None
+
+    @property
+    def index_bytes(self) -> int: ...
 
 
 class _Room(NamedTuple):
@@ -313,8 +326,35 @@ class AppendGroup:
         self.epochs.append(EpochStart(epoch, start_offset))
 
     def _must_roll(self, size: int, batches: Sequence[Placed], last_offset: int) -> bool:
-        self.needs_roll = must_roll(self, self.config, size, batches, last_offset, self._now_ms, self._since_ms)
+        self.needs_roll = self._is_full(size, batches, last_offset)
         return self.needs_roll
+
+    def _is_full(self, size: int, batches: Sequence[Placed], last_offset: int) -> bool:
+        """Return whether batches, of `size` bytes together, need another segment.
+
+        They do if the segment would become too large, its index is full, the offsets would not fit the index, or the
+        records would span more than `segment.ms`.
+
+        :param last_offset: of the last of their records.
+        """
+        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if not self.size:
+            return False
+        config = self.config
+        if self.size + size > config.segment_bytes or self.index_bytes >= config.segment_index_bytes:
+            return True
+        latest_ms = NO_TIMESTAMP
+        for _, header in batches:
+            if header.max_timestamp_ms > latest_ms:  # noqa: PLR1730 - max() takes longer
+                latest_ms = header.max_timestamp_ms
+        first_ms = self.first_timestamp_ms
+        if first_ms is None or first_ms == NO_TIMESTAMP:
+            # Records without time: what counts is how long the segment has existed.
+            first_ms, latest_ms = self._since_ms, self._now_ms
+        elif self.append_time_ms != NO_TIMESTAMP:
+            latest_ms = self.append_time_ms
+        return latest_ms - first_ms > config.roll_ms
 
     def _put(self, view: memoryview, batches: Sequence[tuple[int, BatchHeader]]) -> None:
         """Let batches come next, of each of which the base offset is given."""

@@ -1,7 +1,7 @@
-"""Goes along the batches of a segment file: a few of them by their headers, or all of them with a `SegmentScan`.
+"""Scans the batches of a segment file: a few by their headers, or all with a `SegmentScan`.
 
-Files are read with pread into memory of bounded size and never mapped: an I/O error on a map would kill the
-process, where here it is an OSError.
+Files are read with pread into bounded memory and never mapped: an I/O error on a map would kill the process, and is an
+OSError here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The small text files beside the segments, in Kafka's formats.
+"""The small text files beside the segments, in Kafka's formats. Pure: bytes in, values out.
 
-Each is replaced as a whole and atomically. Parsing is strict: a file that is not exactly as it was written raises
-ValueError. The caller then uses another source of the same facts; only for `meta.properties` there is none.
+Invariants. Each file is replaced as a whole and atomically.
+
+Errors. Parsing is strict: a file that is not exactly as it was written raises ValueError. The caller then uses another
+source of the same facts; only `meta.properties` has none.
 """
 
 from __future__ import annotations

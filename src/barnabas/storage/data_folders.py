@@ -1,14 +1,13 @@
-"""All data folders of a broker, on disks of their own (KIP-112, JBOD). Each is a `LogManager`'s; this is what they are
-together.
+"""All data folders of a broker, on disks of their own (KIP-112, JBOD). Each has a `LogManager`.
 
-A new log goes to the folder with the fewest. A folder that fails, at the start or later, is offline with all its logs,
-and the broker goes on with the others. A log that is not in any folder may be in one that is offline: it is offline
-then, and not made anew. What two folders have is the one's that says that it is of the topic that is asked for; where
-both do, neither is touched.
+Invariants. A new log goes to the folder with the fewest logs. A folder that fails, at the start or later, is offline
+with all its logs, and the broker goes on with the others. A log that no folder has may be in an offline one; it is
+offline then, and not made again. If two folders have a log, the one with the requested topic id counts; if both have
+that id, neither is touched. With a single folder, everything is as with its `LogManager`: a failed call is retried.
 
-Where there is one folder only, nothing is different from its `LogManager`: what fails is tried again.
+Threads: those of `LogManager`.
 
-Threads: as `LogManager`.
+Errors. StorageError where a folder or its disk fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Files and folders that were deleted, under a name that nothing looks for, until their delay is over.
+"""Deleted files and folders, under names that no start looks for, until their delay is over.
 
-The delay (Kafka's `file.delete.delay.ms`) is for people: somebody who deleted the wrong topic has a minute to
-save its files. Readers need none, since what they read stays open.
+The delay (Kafka's `file.delete.delay.ms`) lets an administrator save the files of a wrongly deleted topic. Readers need
+none, since their files stay open. Any thread may use it.
 """
 
 from __future__ import annotations

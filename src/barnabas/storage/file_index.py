@@ -1,7 +1,8 @@
-"""An index file of a sealed segment: read at each lookup, never mapped, never trusted.
+"""An index file of a sealed segment: each lookup reads it; it is never mapped and never trusted.
 
-A lookup reads a few entries to narrow the search, and then the few hundred between them at once. A file that
-has become shorter counts as damaged; the caller can rebuild the index.
+A lookup reads a few entries to narrow the search, and then the few hundred between them at once.
+
+Errors. A file that has become shorter raises CorruptBatchError; the caller can rebuild the index.
 """
 
 from __future__ import annotations

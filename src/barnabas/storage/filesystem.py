@@ -1,9 +1,10 @@
-"""All that storage asks of the operating system's files, behind an interface that tests fill with faults.
+"""All access of storage to files, behind an interface that tests fill with faults.
 
-Every access to a file of `barnabas.storage` goes through a `FileSystem`. Nothing is mapped: a file cut short under
-its map would end the process.
+Invariants. Nothing is mapped: a file cut short under its map would end the process.
 
-Errors are OSErrors here; `Log` and `LogManager` turn them into StorageError and take the log offline.
+Threads. Any thread may use a file system.
+
+Errors are OSErrors. `Log` and `LogManager` turn them into StorageError and take the log offline.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whose a data folder is: the lock that one process holds, and `meta.properties`, which names broker and cluster.
+"""The owner of a data folder: the lock that one process holds, and `meta.properties`, with cluster and broker id.
 
-Beside what Kafka writes there, `meta.properties` says in which boot of the machine the folder was used last: what was
-not fsynced before another boot is lost, if the broker had not stopped cleanly. Where a broker has several folders, each
-names them all: what was in one that is no longer among them is lost.
+Besides Kafka's lines, `meta.properties` has the boot of the machine that used the folder last. Records that were not
+fsynced before another boot are lost, unless the broker stopped cleanly. A broker with several folders lists all of them
+there; logs in a folder that is no longer among them are lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""A batch without records, which stands for offsets that have none: lost ones, so that none is used twice, and those
-that compaction has left nothing of.
+"""A batch without records for offsets that have none: lost ones, which are never used again, or compacted ones.
 
-Kafka's cleaner leaves such batches too, and every client passes over them.
+Kafka's cleaner leaves such batches too, and every client skips them.
 """
 
 from __future__ import annotations

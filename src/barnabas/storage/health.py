@@ -1,9 +1,12 @@
-"""Whether a log can be used: not after it was closed, nor after the disk failed it.
+"""Whether a log can be used: not after it was closed, nor after the disk failed.
 
-A shortage is not a failure. A shortage of file descriptors or memory passes. While the disk is full, writes are refused
-and reads go on. Where a shortage may have done harm, the caller says so, and the log goes offline.
+Invariants. A shortage is not a failure. A shortage of file descriptors or memory passes; while the disk is full, writes
+fail and reads go on. Where a shortage may have done harm, the caller says so, and the log goes offline. An offline log
+stays offline until it is opened again.
 
-May be asked from any thread.
+Threads. Any thread may ask.
+
+Errors. ClosedError after the end, StorageError while the log is offline.
 """
 
 from __future__ import annotations

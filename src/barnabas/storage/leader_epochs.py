@@ -1,6 +1,9 @@
-"""Which leader epoch wrote which offsets of a log (KIP-101), so that replicas can find where their logs diverge.
+"""The epoch history of a log (KIP-101): which leader epoch wrote which offsets. It shows where replicas diverge.
 
-In memory, with Kafka's `leader-epoch-checkpoint` as its copy on disk. Pure: `Log` reads and writes the file.
+Invariants. Epochs and start offsets ascend. The history is in memory; Kafka's `leader-epoch-checkpoint` is its copy on
+disk, which `DerivedFiles` writes and recovery reads. Pure.
+
+Threads. The owner of the log reads and assigns. An append assigns under the state lock.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""The life counter of a log directory: it grows at each start and every 10 s, and a copy keeps the one that it had.
+"""The life counter of a log directory: it grows at each start and every 10 s, and a copy keeps its value.
 
-The broker stores the counter in the directory first, durably, and in the metadata tree afterwards. So the counter on
-the disk is never below the one in the tree, unless somebody put an older copy of the directory in its place: a snapshot
-of a virtual machine, or a backup. Such a directory may lack records that its replicas acknowledged.
+Invariants. The broker stores the counter in the directory first, durably, and then in the metadata tree. So the counter
+on the disk is never below the one in the tree, unless an administrator restored an older copy of the directory: a
+snapshot of a virtual machine, or a backup. Such a directory may lack records that its replicas acknowledged. A missing
+or damaged counter file counts as an older copy, if the tree has a counter.
 
-A counter file that is missing or damaged while the tree has a counter stands for an older copy as well: nothing shows
-that the directory is the newest.
-
-The directory also says which counter the metadata tree is known to have had. A tree with a lower one was itself put
-back: from a snapshot or a backup, or it lost its last changes with the power. Then the directory may have acknowledged
-records of which the tree knows nothing.
+The directory also stores the counter that the metadata tree had. A tree with a lower counter was itself restored, or
+lost its last changes with the power. Then the directory may have acknowledged records that the tree does not know of.
 """
 
 from __future__ import annotations

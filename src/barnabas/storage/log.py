@@ -1,49 +1,169 @@
-"""One partition's log, whole: opened and closed, its old records deleted, its segments compacted, its end cut off.
+"""One partition's log: composes its parts, and changes several of them at once.
 
-`ReadableLog` is the part that reads, `WritableLog` the one that appends and flushes.
+| part | module |
+|---|---|
+| `OffsetTracker`: where the log begins and ends, what is readable, what is durable | `log_offsets.py` |
+| `SegmentList`: the segments in order, and their files | `segment_list.py` |
+| `LogReader`: reads by offset and by time | `log_reader.py` |
+| `LogAppender`: appends and rolls | `log_appender.py` |
+| `LogFlusher`: flushes, and the files beside the segments | `log_flusher.py` |
+| `ProducerStates`: the last batches of idempotent producers | `producer_state.py` |
+| `LeaderEpochs`: the epoch history | `leader_epochs.py` |
+| `LogHealth`: whether the log can be used | `health.py` |
+
+`Log` itself deletes old records, puts compacted segments in place, truncates, and closes.
+
+Invariants. `log_offsets.py` has the order of the offsets. The segments are contiguous, except for gaps that compaction
+left. The recovery point and the high watermark are lowered and stored before a truncation changes files. Files of
+deleted records are renamed only after the log start was stored.
 
 Threads. One thread, the owner's, appends and reads. These calls may wait for the disk and come from other threads:
-`roll` and `write`, while nobody appends; `flush`, `remove_old_files`, `truncate_to`, `close`. What they share with the
-owner is guarded by `_state_lock`, which is never held while the disk works; `_flush_lock` keeps two of them from
-working on the same files. Searches (`time_search`, `old_segments`) work on what the log was when they were made, and
-need neither.
+`roll` and `write`, while no append runs; `flush`, `remove_old_files`, `replace_segments`, `truncate_to`, `close`. The
+state lock guards what they share with the owner; it is never held while the disk works. `LogFlusher.file_lock` keeps
+two of them from working on the same files. Searches (`time_search`, `old_segments`, `cleaning_search`) work on a
+snapshot and need neither lock.
 
-Errors: when the disk fails, the log goes offline: this call and all later ones raise StorageError. A flush
-that failed is never tried again, since the kernel may have dropped the pages and would then report success
-(shared wisdom since "fsyncgate"). The next start recovers what is whole. A shortage of room, file descriptors or
-memory is not the disk's fault: only the call fails, what it wrote is taken back, and reads go on.
+Errors. If the disk fails, the log goes offline: this call and all later ones raise StorageError. The next start
+recovers what is whole. A shortage of room, file descriptors or memory is not a failure of the disk: only the call
+fails, what it wrote is taken back, and reads go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from barnabas.clock import Clock
-from barnabas.errors import ApiError, ErrorCode, StorageError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
+from barnabas.records.header import Buffer
 from barnabas.storage.active_segment import ActiveSegment
+from barnabas.storage.append import AppendInfo
+from barnabas.storage.append_group import AppendGroup, Outcome
 from barnabas.storage.checkpoints import StoredOffsets
 from barnabas.storage.cleaner.cleaned_segment import CleanedSegment
 from barnabas.storage.cleaner.planning import first_dirty_offset
 from barnabas.storage.cleaner.search import CleaningSearch
 from barnabas.storage.cleaner.swap import begin_swap, end_swap, remove_cleaned
-from barnabas.storage.filesystem import FileSystem
+from barnabas.storage.filesystem import DataFile, FileSystem
+from barnabas.storage.health import LogHealth
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.log_appender import LogAppender
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.recovery import TRUST_ALL, load_log, load_producers
-from barnabas.storage.replacement import SegmentReplacedError
+from barnabas.storage.log_flusher import DerivedFiles, LogFlusher
+from barnabas.storage.log_offsets import LogOffsets, OffsetTracker
+from barnabas.storage.log_reader import Batches, LogReader, ReadResult
+from barnabas.storage.producer_state import ProducerEntry
+from barnabas.storage.recovery import TRUST_ALL, LoadedLog, load_log, load_producers
 from barnabas.storage.retention import UNLIMITED, OldSegments
-from barnabas.storage.segment import SealedSegment
+from barnabas.storage.segment import SealedSegment, SegmentReplacedError
 from barnabas.storage.segment_files import set_segment_files_aside
-from barnabas.storage.segment_list import OpenSegments
-from barnabas.storage.truncation import cut_segments, delete_segments
-from barnabas.storage.writable_log import WritableLog
+from barnabas.storage.segment_list import OpenSegments, SegmentList
+from barnabas.storage.time_search import TimeSearch
 
 
-class Log(WritableLog):
-    """A log. Made with `Log.open`."""
+def _ignore() -> None:
+    """For a log whose truncations and rolls nobody needs to know of."""
+
+
+class Log:
+    """A log. Made with `Log.open` or `Log.offline`.
+
+    :param on_truncated: called before and after a truncation; the manager stores the recovery point and the start of
+        the log then.
+    :param on_rolled: called after a segment was sealed, which keeps its file open until it is flushed.
+    """
+
+    __slots__ = (
+        "_appender",
+        "_clock",
+        "_filesystem",
+        "_first_dirty_offset",
+        "_flusher",
+        "_folder",
+        "_health",
+        "_offsets",
+        "_on_truncated",
+        "_producers",
+        "_reader",
+        "_removed",
+        "_segments",
+        "_state_lock",
+        "config",
+        "is_newer_than_tree",
+        "leader_epochs",
+        "lost_from",
+        "partition",
+        "read",
+    )
+
+    def __init__(
+        self,
+        folder: Path,
+        partition: TopicPartition,
+        config: LogConfig,
+        clock: Clock,
+        filesystem: FileSystem,
+        loaded: LoadedLog,
+        offsets: OffsetTracker,
+        health: LogHealth,
+        open_segments: OpenSegments | None = None,
+        first_dirty_offset: int = 0,
+        *,
+        has_new_names: bool = True,
+        on_truncated: Callable[[], None] | None = None,
+        on_rolled: Callable[[], None] | None = None,
+    ) -> None:
+        self._folder = str(folder)
+        self.partition = partition
+        self.config = config
+        self._clock = clock
+        self._filesystem = filesystem
+        self._health = health
+        self._offsets = offsets
+        self._on_truncated = on_truncated or _ignore
+        self._removed: list[SealedSegment] = []
+        self._first_dirty_offset = first_dirty_offset
+        self._state_lock = offsets.state_lock
+        self.leader_epochs = loaded.epochs
+        self._producers = loaded.producers
+        self._segments = SegmentList(filesystem, folder, loaded.sealed, loaded.active, open_segments)
+        self._reader = LogReader(partition, self._segments, offsets, self.leader_epochs, health)
+        self.read = self._reader.read
+        """See `LogReader.read`: the only call of each fetch, so it is bound once."""
+        now = offsets.current
+        self._flusher = LogFlusher(
+            filesystem,
+            folder,
+            self._segments,
+            offsets,
+            self.leader_epochs,
+            self._producers,
+            health,
+            DerivedFiles(filesystem, folder, loaded.snapshots, loaded.stored_epochs),
+            is_as_closed=not loaded.is_changed and now.recovery_point == now.log_end_offset,
+            has_new_names=has_new_names,
+        )
+        self._appender = LogAppender(
+            partition,
+            config,
+            clock,
+            self._segments,
+            offsets,
+            self.leader_epochs,
+            self._producers,
+            self._flusher,
+            health,
+            on_rolled or _ignore,
+        )
+        self.lost_from = loaded.lost_from
+        """The first of the offsets whose records a start found to be lost, if the log goes on behind them. Another
+        replica may have them."""
+        self.is_newer_than_tree = False
+        """Whether the metadata tree was older than the log directory when the broker started, and the log has not been
+        compared with a leader's since. The log may hold acknowledged records that the leader lacks."""
 
     @classmethod
     def open(
@@ -59,50 +179,292 @@ class Log(WritableLog):
         high_watermark: int = 0,
         open_segments: OpenSegments | None = None,
         *,
+        first_dirty_offset: int = 0,
         lost_memory: bool = False,
+        on_truncated: Callable[[], None] | None = None,
+        on_rolled: Callable[[], None] | None = None,
     ) -> Log:
         """Open the log in a folder, or begin one there; recover it if needed.
 
-        :param clean: it was closed cleanly, so that all of it is durable; the offsets: see `StoredOffsets`.
-        :param lost_memory: the machine has crashed since it was written to.
+        :param clean: the log was closed cleanly, so all of it is durable; the offsets: see `StoredOffsets`.
+        :param first_dirty_offset: the log is compacted up to there.
+        :param lost_memory: the machine has crashed since the log was written to.
         :raises StorageError: the disk refuses.
         """
         stored = StoredOffsets(recovery_point, log_start_offset, high_watermark)
         try:
-            loaded = load_log(filesystem, directory, config, stored, clean=clean, lost_memory=lost_memory)
-            durable = TRUST_ALL if clean else recovery_point
-            has_records = loaded.active.next_offset > loaded.log_start_offset
-            log = cls(
-                directory, topic_partition, config, clock, filesystem, loaded, durable, open_segments,
-                stored_high_watermark=high_watermark if has_records else None,
-            )  # fmt: skip
+            loaded = load_log(filesystem, directory, config, stored, clock, clean=clean, lost_memory=lost_memory)
         except OSError as error:
             raise StorageError(f"{directory}: cannot open the log: {error}") from error
-        log._as_closed = not loaded.is_changed and log.recovery_point == log.log_end_offset
-        log._new_names = not clean
-        return log
+        start, end = loaded.log_start_offset, loaded.active.next_offset
+        durable = TRUST_ALL if clean else recovery_point
+        return cls(
+            directory,
+            topic_partition,
+            config,
+            clock,
+            filesystem,
+            loaded,
+            OffsetTracker(start, end, durable, high_watermark if end > start else None),
+            LogHealth(directory, topic_partition),
+            open_segments,
+            # If the end is lost, tombstones that come in its place must not go before what they delete.
+            min(first_dirty_offset, end),
+            has_new_names=not clean,
+            on_truncated=on_truncated,
+            on_rolled=on_rolled,
+        )
+
+    @classmethod
+    def offline(
+        cls,
+        folder: Path,
+        partition: TopicPartition,
+        config: LogConfig,
+        clock: Clock,
+        filesystem: FileSystem,
+        stored: StoredOffsets,
+        reason: str,
+        first_dirty_offset: int = 0,
+    ) -> Log:
+        """Return what stands for a log that could not be loaded: every use raises StorageError, and no file is touched.
+
+        :param stored: its offsets by the checkpoints, which the next checkpoints hold too.
+        """
+        active = ActiveSegment(filesystem, folder, max(stored), DataFile(-1, folder))
+        loaded = LoadedLog([], active, LeaderEpochs(), epochs_changed=False, log_start_offset=stored.log_start_offset)
+        offsets = OffsetTracker(stored.log_start_offset, active.next_offset, stored.recovery_point)
+        offsets.move_high_watermark(stored.high_watermark)
+        health = LogHealth(folder, partition, reason)
+        return cls(
+            folder, partition, config, clock, filesystem, loaded, offsets, health, first_dirty_offset=first_dirty_offset
+        )
+
+    def configure(self, config: LogConfig) -> None:
+        """Use these settings from now on."""
+        self.config = config
+        self._appender.configure(config)
+
+    # --- state ---
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return Path(self._folder)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the disk refused; such a log must be opened anew, which recovers it."""
+        return self._health.is_offline
+
+    def put_offline(self, reason: str) -> None:
+        """Take the log offline with all others of its data folder. May be called from any thread."""
+        self._health.put_offline(reason)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches."""
+        return self._segments.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments.sealed) + 1
+
+    @property
+    def active_base_offset(self) -> int:
+        """Where the active segment begins."""
+        return self._segments.active.base_offset
+
+    @property
+    def truncation_count(self) -> int:
+        """Truncations that have begun."""
+        return self._reader.truncation_count
+
+    @property
+    def producers(self) -> dict[int, ProducerEntry]:
+        """A copy of what is remembered of idempotent producers, by producer id."""
+        return self._producers.entries()
+
+    @property
+    def highest_producer_id(self) -> int:
+        """The highest producer id in the log that a broker may have allocated, or -1."""
+        return self._producers.highest_id
+
+    def knows_producer(self, producer_id: int) -> bool:
+        """Return whether a producer with this id wrote to the log and is remembered."""
+        return producer_id in self._producers
+
+    # --- offsets ---
+
+    @property
+    def offsets(self) -> LogOffsets:
+        """All offsets, as of one moment."""
+        return self._offsets.current
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._offsets.current.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._offsets.current.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._offsets.current.high_watermark
+
+    @property
+    def recovery_point(self) -> int:
+        return self._offsets.current.recovery_point
+
+    def move_high_watermark(self, offset: int) -> None:
+        """See `OffsetTracker.move_high_watermark`. The role of the replica calls it, and nothing else does."""
+        self._offsets.move_high_watermark(offset)
+
+    def release_high_watermark(self, *, follows_end: bool) -> None:
+        """See `OffsetTracker.release_high_watermark`."""
+        self._offsets.release_high_watermark(follows_end=follows_end)
+
+    def hold_high_watermark(self) -> None:
+        """See `OffsetTracker.hold_high_watermark`."""
+        self._offsets.hold_high_watermark()
+
+    @property
+    def high_watermark_to_store(self) -> int:
+        """See `OffsetTracker.high_watermark_to_store`."""
+        return self._offsets.high_watermark_to_store
+
+    @property
+    def log_start_offset_to_store(self) -> int:
+        """The log start offset; if the log begins behind lost records, the first lost offset: nobody deleted them."""
+        start = self._offsets.current.log_start_offset
+        return start if self.lost_from is None else min(self.lost_from, start)
+
+    # --- reading ---
+
+    async def read_remote(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> ReadResult:
+        """See `LogReader.read_remote`."""
+        return await self._reader.read_remote(offset, max_bytes, max_offset, min_one_batch)
+
+    def bytes_of(self, batches: Batches) -> bytes:
+        """See `LogReader.bytes_of`. May be called from any thread."""
+        return self._reader.bytes_of(batches)
+
+    def time_search(self) -> TimeSearch:
+        """See `LogReader.time_search`."""
+        return self._reader.time_search()
+
+    # --- appending ---
+
+    def append(self, records: Buffer, leader_epoch: int) -> AppendInfo:
+        """Append the batch of one produce request.
+
+        Base offset and leader epoch are stamped into `records` in place if it is writable. The batch is in the page
+        cache when this returns; `flush` makes it durable.
+
+        :raises CorruptBatchError: the batch is damaged; nothing was appended.
+        :raises ApiError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_PRODUCER_EPOCH,
+            OUT_OF_ORDER_SEQUENCE_NUMBER, FENCED_LEADER_EPOCH; nothing was appended.
+        :raises StorageError: the disk refused; nothing may be acknowledged.
+        """
+        (outcome,) = self._appender.append_all([records], leader_epoch)
+        if isinstance(outcome, BarnabasError):
+            raise outcome
+        return outcome
+
+    def append_all(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
+        """See `LogAppender.append_all`."""
+        return self._appender.append_all(requests, leader_epoch)
+
+    def append_ready(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
+        """See `LogAppender.append_ready`."""
+        return self._appender.append_ready(requests, leader_epoch)
+
+    def append_made(self, batch: bytearray, leader_epoch: int) -> bool:
+        """See `LogAppender.append_made`."""
+        return self._appender.append_made(batch, leader_epoch)
+
+    def append_as_follower(self, records: Buffer, leader_epoch: int) -> AppendInfo:
+        """See `LogAppender.append_as_follower`."""
+        return self._appender.append_as_follower(records, leader_epoch)
+
+    def begin_append(self, take: Callable[[AppendGroup], bool], leader_epoch: int) -> AppendGroup | None:
+        """See `LogAppender.begin_append`."""
+        return self._appender.begin_append(take, leader_epoch)
+
+    def write(self, group: AppendGroup) -> None:
+        """See `LogAppender.write`. May be called from any thread."""
+        self._appender.write(group)
+
+    def account(self, group: AppendGroup) -> Outcome:
+        """See `LogAppender.account`."""
+        return self._appender.account(group)
+
+    def roll(self, base_offset: int | None = None) -> None:
+        """See `LogAppender.roll`. May be called from another thread, while no append runs."""
+        self._appender.roll(base_offset)
+
+    @property
+    def must_roll(self) -> bool:
+        """Whether the active segment has been written to for as long as the settings allow."""
+        return self._appender.is_roll_due
+
+    # --- durability ---
+
+    def flush(self) -> None:
+        """See `LogFlusher.flush`. May be called from any thread."""
+        self._flusher.flush()
+
+    @property
+    def has_unflushed_segments(self) -> bool:
+        """Whether a flush is due: a segment was sealed since the last one, or much was appended."""
+        return self._flusher.is_due
+
+    def close(self) -> None:
+        """Make everything durable and let go of the files. Does nothing the second time.
+
+        :raises StorageError: the disk refused, now or before; the log is closed, but not cleanly.
+        """
+        if self._health.closed:
+            return
+        try:
+            with self._flusher.file_lock:
+                self._flusher.flush_at_end()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the files without flushing, as a crash would. Regions that were handed out stay readable."""
+        with self._flusher.file_lock, self._flusher.files.lock:
+            self._health.closed = True
+            self._segments.close()
 
     # --- deletion of old records ---
 
     def delete_records_before(self, offset: int) -> int:
-        """Forget the records before `offset`; return where the log begins now.
+        """Delete the records before `offset`; return the new log start offset.
 
-        Nobody can read them when this returns. Sealed segments that hold nothing else are let go; `remove_old_files`
-        removes their files, after the new start was stored. Where all records go, `roll` first.
+        Nobody can read the records when this returns. The log lets go of sealed segments that hold nothing else;
+        `remove_old_files` removes their files, after the new start was stored. Where all records go, `roll` first.
 
         :raises ApiError: OFFSET_OUT_OF_RANGE: negative, or above the high watermark.
         :raises StorageError: the log is offline.
         """
         self._health.check()
-        if not 0 <= offset <= self.high_watermark:
-            message = f"{self.partition}: delete before offset {offset}, the high watermark is {self.high_watermark}"
+        offsets = self._offsets.current
+        if not 0 <= offset <= offsets.high_watermark:
+            message = f"{self.partition}: delete before offset {offset}, the high watermark is {offsets.high_watermark}"
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        if offset > self.log_start_offset:
-            self._begin_with(offset)
-        return self.log_start_offset
+        if offset <= offsets.log_start_offset:
+            return offsets.log_start_offset
+        with self._state_lock:
+            self._offsets.move_log_start(offset)
+            self._removed += self._segments.remove_before(offset)
+        self.leader_epochs.truncate_before(self._segments.first.base_offset)
+        return offset
 
     def old_segments(self) -> OldSegments | None:
-        """Return a search for the segments that the settings no longer keep; it can be carried out on any thread.
+        """Return a search for the segments that the settings no longer keep; any thread can carry it out.
 
         :returns: None where it is clear that all are kept.
         :raises StorageError: the log is offline.
@@ -112,17 +474,18 @@ class Log(WritableLog):
         if now_ms is None:
             # Segments still go by size: the disk is not to fill up meanwhile.
             now_ms, config = self._clock.time_ms(), replace(config, retention_ms=UNLIMITED)
-        return OldSegments.of(self._segments, config, now_ms, self.high_watermark, self._active_since_ms)
+        high_watermark = self._offsets.current.high_watermark
+        return OldSegments.of(self._segments, config, now_ms, high_watermark, self._appender.active_since_ms)
 
     def remove_old_files(self) -> list[Path]:
-        """Rename the files of the segments that were let go, and return their new names, to be deleted later.
+        """Rename the files of deleted segments, and return their new names, to be removed later.
 
-        May be called from any thread, after it was stored durably where the log begins: a crash in between must
-        not bring back a part of what was deleted.
+        May be called from any thread, after the log start was stored durably: a crash in between must not bring back a
+        part of the deleted records.
 
         :raises StorageError: the disk refused.
         """
-        with self._flush_lock:
+        with self._flusher.file_lock:
             removed = list(self._removed)
             if self._health.closed or not removed:
                 return []
@@ -131,19 +494,28 @@ class Log(WritableLog):
                 renamed = set_segment_files_aside(self._filesystem, self.folder, bases)
                 with self._state_lock:
                     del self._removed[: len(removed)]
-                self._beside.remove_snapshots_before(self._segments.first.base_offset)
+                self._flusher.files.remove_snapshots_before(self._segments.first.base_offset)
                 return renamed
-
-    def _begin_with(self, offset: int) -> None:
-        with self._state_lock:
-            self._offsets.move_log_start(offset)
-            self._removed += self._segments.remove_before(offset)
-        self.leader_epochs.truncate_before(self._segments.first.base_offset)
 
     # --- compaction ---
 
+    @property
+    def first_dirty_offset(self) -> int:
+        """The log is compacted up to here, unless it ends before; the manager stores it."""
+        return self._first_dirty_offset
+
+    def mark_dirty_from(self, offset: int) -> None:
+        """Count the log as compacted up to an offset at most."""
+        self._first_dirty_offset = min(offset, self._offsets.current.log_end_offset)
+
+    def mark_compacted(self, end_offset: int, truncation_count: int) -> None:
+        """Count the log as compacted up to an offset, unless it was truncated since it had that `truncation_count`."""
+        with self._state_lock:
+            if truncation_count == self._reader.truncation_count:
+                self._first_dirty_offset = end_offset
+
     def cleaning_search(self) -> CleaningSearch | None:
-        """Return a search for the part of the log that can be compacted; it can be carried out on any thread.
+        """Return a search for the part of the log that can be compacted; any thread can carry it out.
 
         :returns: None where it is clear that there is none, and while no data expires (`Clock.expiry_ms`).
         :raises StorageError: the log is offline.
@@ -152,30 +524,28 @@ class Log(WritableLog):
         now_ms = self._clock.expiry_ms()
         if now_ms is None:
             return None
-        first_dirty = first_dirty_offset(self.first_dirty_offset, self.log_start_offset, self.active_base_offset)
-        offsets = self.offsets
+        offsets = self._offsets.current
+        first_dirty = first_dirty_offset(self._first_dirty_offset, offsets.log_start_offset, self.active_base_offset)
         limit = min(offsets.last_stable_offset, offsets.recovery_point)
         return CleaningSearch.of(self._segments, first_dirty, limit, self.config, now_ms)
 
-    @property
-    def must_roll(self) -> bool:
-        """Whether the active segment has been written to for as long as the settings allow."""
-        since_ms = self._clock.time_ms() - self._active_since_ms
-        return self._segments.active.size > 0 and since_ms > self.config.roll_ms
+    def segments_before(self, offset: int) -> list[SealedSegment]:
+        """Return the sealed segments that end at or before an offset."""
+        return [segment for segment in self._segments.sealed if segment.next_offset <= offset]
 
     def replace_segments(self, old: Sequence[SealedSegment], size: int) -> list[Path]:
-        """Put the segment that a cleaner wrote in place of those that it was made of.
+        """Put the segment that a cleaner wrote in place of the segments that it was made of.
 
         May be called from any thread. Reads that have begun go on in the old files.
 
         :param old: what `segments_before` returned, or a part of it.
         :param size: of the new segment, in bytes.
-        :returns: where the old files are now, to be deleted later.
+        :returns: where the old files are now, to be removed later.
         :raises SegmentReplacedError: not all of the old segments are in the log any more; nothing was changed.
         :raises StorageError: the disk refused.
         """
         base_offset, bases = old[0].base_offset, [segment.base_offset for segment in old]
-        with self._flush_lock:
+        with self._flusher.file_lock:
             self._health.check()
             with self._health.offline_on_error("compact", even_if_short=False):
                 new = CleanedSegment(
@@ -189,45 +559,39 @@ class Log(WritableLog):
                 begin_swap(self._filesystem, self.folder, base_offset)
                 renamed = end_swap(self._filesystem, self.folder, base_offset, bases)
                 new.end_hold()
-                self._beside.remove_snapshots_at(bases[1:])
+                self._flusher.files.remove_snapshots_at(bases[1:])
                 return renamed
-
-    def mark_compacted(self, end_offset: int, truncation_count: int) -> None:
-        """Note that the log is compacted up to an offset, unless it was truncated since that count was had."""
-        with self._state_lock:
-            if truncation_count == self.truncation_count:
-                self.first_dirty_offset = end_offset
 
     def remove_cleaned(self) -> None:
         """Remove what a cleaner wrote and is not to be used.
 
         :raises StorageError: the disk refused, or the log is closed.
         """
-        with self._flush_lock:
+        with self._flusher.file_lock:
             self._health.check()
             with self._health.offline_on_error("compact", even_if_short=False):
                 remove_cleaned(self._filesystem, self.folder)
 
-    # --- truncation; the end ---
+    # --- truncation ---
 
     def truncate_to(self, offset: int) -> None:
-        """Remove all records from `offset` on, and with them the batch that holds it.
+        """Remove all records from `offset` on, and the batch that holds it.
 
-        Where there is a gap before `offset`, the log ends where the gap begins.
-        An offset below the start of the log empties it; the log then begins with `offset`. So does one in the batch
-        that the log begins in, or in the gap; the log then begins where it did.
+        Where there is a gap before `offset`, the log ends where the gap begins. An offset below the log start empties
+        the log, which then begins with `offset`. An offset in the batch or gap that the log begins in empties it too;
+        the log start stays.
 
         :raises StorageError: the disk refused.
         """
         self._health.check()
-        if offset >= self.log_end_offset:
+        if offset >= self._offsets.current.log_end_offset:
             return
         with self._truncating(offset):
-            start = self.log_start_offset
+            start = self._offsets.current.log_start_offset
             if offset < start or self._segments.end_before(offset) < start:
                 self._start_over(min(offset, start), min(offset, start))
             else:
-                self._end_at(*cut_segments(self._filesystem, self.folder, self._segments, offset, self.config))
+                self._end_at(*self._segments.cut(offset, self.config.index_interval_bytes))
 
     def start_over_at(self, offset: int) -> None:
         """Remove all records; the log begins and ends with `offset` from now on.
@@ -235,80 +599,60 @@ class Log(WritableLog):
         :raises StorageError: the disk refused.
         """
         self._health.check()
-        with self._truncating(min(offset, self.log_start_offset)):
+        with self._truncating(min(offset, self._offsets.current.log_start_offset)):
             self._start_over(offset, offset)
 
     def reach_back_to(self, offset: int) -> None:
-        """Let an empty log take the batch that it begins in, whose first offset is this one.
+        """Let an empty log take the batch that it begins in, whose base offset is `offset`.
 
-        Until then it ends before it begins. Where it begins stays as it is, since that may have been stored already,
-        and told others, as what no crash undoes.
+        Until then the log ends before it begins. The log start stays: it may have been stored already, and other
+        brokers may know it, so no crash may undo it.
 
         :raises StorageError: the disk refused.
         """
         self._health.check()
         with self._truncating(offset):
-            self._start_over(offset, self.log_start_offset)
+            self._start_over(offset, self._offsets.current.log_start_offset)
 
     @contextmanager
     def _truncating(self, offset: int) -> Iterator[None]:
-        """Have it stored, before anything is removed, that what is from `offset` on cannot be counted on."""
-        self._as_closed = False
-        with self._flush_lock, self._reader.shut_out_readers(), self._health.offline_on_error("truncate"):
+        """Lower what is durable and readable to `offset` and have it stored, before files are changed."""
+        self._flusher.note_change()
+        with self._flusher.file_lock, self._reader.shut_out_readers(), self._health.offline_on_error("truncate"):
             self._offsets.begin_truncation(offset)
             with self._state_lock:
-                self.first_dirty_offset = min(self.first_dirty_offset, offset)
-            self.on_truncated()  # a crash after the cut must not look as if the disk had lost what was flushed
+                self._first_dirty_offset = min(self._first_dirty_offset, offset)
+            self._on_truncated()  # a crash after the cut must not look as if the disk had lost flushed records
             yield
-
-    def close(self) -> None:
-        """Make everything durable and let go of the files. Does nothing the second time.
-
-        :raises StorageError: the disk refused, now or before; the log is closed, but not cleanly.
-        """
-        if self._health.closed:
-            return
-        try:
-            with self._flush_lock:
-                self._health.check()
-                if not self._as_closed:
-                    self._flush(closing=True)
-        finally:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Let go of the files without flushing, as a crash would. Regions that were handed out stay readable."""
-        with self._flush_lock, self._beside.lock:
-            self._health.closed = True
-            self._segments.close()
 
     def _start_over(self, offset: int, log_start_offset: int) -> None:
         """Replace all segments with an empty one.
 
         :param offset: its base offset.
-        :param log_start_offset: the new log start offset. No moment may have a lower one: checkpoints are written
-            at any time, and when the log is cut.
+        :param log_start_offset: the new log start offset. The log start is never lower meanwhile: checkpoints are
+            written at any time, and during the truncation.
         """
-        delete_segments(self._filesystem, self.folder, [*self._removed, *self._segments.all])
-        self._beside.remove_all_snapshots()
+        self._segments.delete_files([*self._removed, *self._segments.all])
+        self._flusher.files.remove_all_snapshots()
         self._removed = []
         with self._state_lock:
             self._offsets.end_truncation(log_start_offset, offset)
         if self.leader_epochs.truncate_from(0):
-            self._beside.write_epochs(self.leader_epochs)
+            self._flusher.files.write_epochs(self.leader_epochs)
         active = ActiveSegment.create(self._filesystem, self.folder, offset, self.config.index_interval_bytes)
         self._end_at([], active)
 
     def _end_at(self, sealed: list[SealedSegment], active: ActiveSegment) -> None:
-        """Make everything else agree with segments that were cut."""
+        """Let all parts end where the segments end that were cut."""
         end_offset = active.next_offset
         with self._state_lock:
             self._segments.replace(sealed, active)
-            self._offsets.end_truncation(self.log_start_offset, end_offset)
-            self._new_names = True
-            self._bytes_since_checkpoint = active.size
+            self._offsets.end_truncation(self._offsets.current.log_start_offset, end_offset)
+            self._flusher.note_new_segment()
         if self.leader_epochs.truncate_from(end_offset):
-            self._beside.write_epochs(self.leader_epochs)
-        self._producers = load_producers(self._filesystem, self.folder, self._segments.all, end_offset, self._clock)
-        self._beside.find_snapshots()
-        self.on_truncated()
+            self._flusher.files.write_epochs(self.leader_epochs)
+        self._producers.replace_by(
+            load_producers(self._filesystem, self.folder, self._segments.all, end_offset, self._clock)
+        )
+        self._flusher.files.find_snapshots()
+        self._on_truncated()

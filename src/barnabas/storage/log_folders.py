@@ -1,10 +1,10 @@
-"""The folders of logs: made so that it is durable whose they are, known again at a start, set aside when deleted.
+"""The folders of logs: made durably with their topic id, recognised at a start, renamed when deleted.
 
-`partition.metadata` says to which topic a folder belongs. It is durable, content and name, before the first file of
-the log is made: a loss of power leaves no records without it. A folder in which there are no records is in nobody's
-way, since all that is in it can be made again.
+Invariants. `partition.metadata` holds the topic id. It is durable, content and name, before the first file of the log
+is made, so a loss of power leaves no records without it. A folder without records is removed or reused: all that is in
+it can be made again.
 
-Safe to use from several threads, each with partitions of its own.
+Threads. Several threads may use it, each with partitions of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Opens the logs of a data folder: many side by side at a start, one at a time later.
 
-A log that cannot be loaded is offline: its files are not touched, and the other logs can be used.
+Invariants. A log that cannot be loaded is offline: its files are not touched, and the other logs can be used.
 
-Safe to use from several threads, each with partitions of its own.
+Threads. Several threads may use it, each with partitions of its own.
+
+Errors. DataFolderError if files or memory are short, since no log is to blame.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from barnabas.clock import Clock
 from barnabas.errors import DataFolderError
@@ -25,12 +27,13 @@ from barnabas.storage.folder_identity import NO_ROOM
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_folders import LogFolders
-from barnabas.storage.offline_log import offline_log
 from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.segment_list import OpenSegments
-from barnabas.storage.side_by_side import in_groups
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+T = TypeVar("T")
 
 _AT_ONCE = 16
 """Many logs are loaded on a thread in groups of this size."""
@@ -131,9 +134,8 @@ class LogLoader:
         if not is_told:
             logger.error("%s: %s; the partition is offline, and nothing in the folder is changed", folder, reason)
         stored = self._checkpoints.of(partition)
-        log = offline_log(folder, partition, self._config, self._clock, self._filesystem, stored, reason)
-        log.first_dirty_offset = self._checkpoints.first_dirty_offset(partition)
-        return log
+        first_dirty = self._checkpoints.first_dirty_offset(partition)
+        return Log.offline(folder, partition, self._config, self._clock, self._filesystem, stored, reason, first_dirty)
 
     def _topic_id_of_unusable(self, partition: TopicPartition) -> uuid.UUID | None:
         try:
@@ -159,7 +161,7 @@ class LogLoader:
         :param folder: where it is, if it has another name than the partition's.
         :raises StorageError: the disk refuses.
         """
-        log = Log.open(
+        return Log.open(
             folder or self._data_dir / str(partition),
             partition,
             config,
@@ -171,10 +173,13 @@ class LogLoader:
             log_start_offset=stored.log_start_offset,
             high_watermark=stored.high_watermark,
             open_segments=self._open_segments,
+            first_dirty_offset=self._checkpoints.first_dirty_offset(partition),
+            on_truncated=self._on_truncated if folder is None else None,
+            on_rolled=self._on_rolled if folder is None else None,
         )
-        if folder is None:
-            log.on_truncated = self._on_truncated
-            log.on_rolled = self._on_rolled
-        # Or else, where the end is lost, tombstones that come in its place would go before what they delete.
-        log.first_dirty_offset = min(self._checkpoints.first_dirty_offset(partition), log.log_end_offset)
-        return log
+
+
+def in_groups(threads: Executor, do: Callable[[T], R], items: Sequence[T], size: int) -> list[R]:
+    """Do something to all items, `size` of them on a thread one after the other; return the results in their order."""
+    groups = [items[start : start + size] for start in range(0, len(items), size)]
+    return [done for group in threads.map(lambda group: [do(each) for each in group], groups) for done in group]

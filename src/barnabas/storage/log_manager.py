@@ -1,16 +1,17 @@
-"""All logs of a broker: one data folder, used by one process at a time.
+"""All logs of one data folder, which one process uses at a time.
 
-Layout: `<topic>-<partition>/` per log, `meta.properties` (whose folder it is), `.lock`,
-three checkpoints with an offset of each log (`barnabas.storage.offset_checkpoints`), and `.kafka_cleanshutdown` while
-no broker runs and the last one stopped cleanly. Other folders and files are left alone.
+Layout: `<topic>-<partition>/` per log, `meta.properties` (cluster and broker id), `.lock`, three checkpoints with an
+offset of each log (`barnabas.storage.offset_checkpoints`), and `.kafka_cleanshutdown` while no broker runs and the last
+one stopped cleanly. Other folders and files are left alone.
 
-A log that cannot be loaded is offline: its files are not touched, and the other logs can be used.
+Invariants. A log that cannot be loaded is offline: its files are not touched, and the other logs can be used. The
+marker of a clean shutdown is written after every log was fsynced, and only if every fsync succeeded. It is removed,
+durably, before anything else is written.
 
-The marker of a clean shutdown is written after every log was fsynced, and only if every one was; it is removed,
-durably, before anything is written.
+Threads. One thread, except for `create` and `restore` with different partitions, `flush_sealed`,
+`remove_deleted_records`, `checkpoint_...` and `purge_deleted`, which any thread may call.
 
-Not safe to use from several threads, except for `create` and `restore` with different partitions, `flush_sealed`,
-`remove_deleted_records`, `checkpoint_...` and `purge_deleted`.
+Errors. DataFolderError if the folder cannot be used, StorageError if a log or a checkpoint cannot.
 """
 
 from __future__ import annotations
@@ -45,11 +46,10 @@ from barnabas.storage.life_counter import LifeCounter
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_folders import LogFolders
-from barnabas.storage.log_loading import LogLoader
+from barnabas.storage.log_loading import LogLoader, in_groups
 from barnabas.storage.moved_logs import MovedLogs
 from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.segment_list import SEALED_OPEN_MAX, OpenSegments
-from barnabas.storage.side_by_side import in_groups
 
 logger = logging.getLogger(__name__)
 

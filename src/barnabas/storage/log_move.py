@@ -1,9 +1,13 @@
-"""A log that moves to another data folder of its broker (KIP-113): a copy grows there until it has all that there is.
+"""A log that moves to another data folder of its broker (KIP-113): a copy grows there until it has all records.
 
-The copy is a log of its own, in a folder with a name that nobody takes for a partition's. It gets the batches as a
-follower would. When nothing is missing, it is closed, so that all of it is durable, and takes the log's place
-(`DataFolders.swap`): its folder, in which it is noted whose place it takes, is renamed, and that is the moment that
-counts; then the old folder is set aside. A start that finds both goes by the note; one that finds a copy removes it.
+Invariants. The copy is a log of its own, in a folder whose name is no partition's. It appends batches as a follower
+does. When no batch is missing, it is closed, so all of it is durable, and takes the place of the log
+(`DataFolders.swap`): its folder, which holds a note of the old place, gets the partition's name. The old folder is
+renamed afterwards. A start that finds both folders goes by the note; a start that finds a copy removes it.
+
+Threads. One at a time, except for `missing` and `is_cut`, which any thread may ask.
+
+Errors. StorageError if the disk refuses, or the log was truncated meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +16,6 @@ from pathlib import Path
 
 from barnabas.errors import StorageError
 from barnabas.records.header import read_header
-from barnabas.storage.follower_append import append_as_follower
 from barnabas.storage.log import Log
 
 
@@ -62,7 +65,7 @@ class LogMove:
         if future.log_start_offset == future.log_end_offset and first.base_offset < future.log_end_offset:
             # The log begins within this batch.
             future.reach_back_to(first.base_offset)
-        append_as_follower(future, memoryview(batches), leader_epoch)
+        future.append_as_follower(batches, leader_epoch)
 
     def seal(self) -> None:
         """Let the copy, which lacks nothing, begin where the log does, and make it durable; it is closed then.
@@ -90,4 +93,4 @@ class LogMove:
                 log.leader_epochs.assign(*entry)
         log.lost_from = current.lost_from
         log.is_newer_than_tree = current.is_newer_than_tree
-        log.first_dirty_offset = min(self._first_dirty_offset, log.log_end_offset)
+        log.mark_dirty_from(self._first_dirty_offset)

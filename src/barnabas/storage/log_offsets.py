@@ -53,23 +53,21 @@ _new_tuple = tuple.__new__
 class OffsetTracker:
     """The current offsets of one log, and the only way to move each of them.
 
-    :param state_lock: of the log. Who calls `move_log_start`, `move_log_end` or `end_truncation` holds it, since the
-        segments change at the same time. The other methods take it.
+    The callers of `move_log_start`, `move_log_end` and `end_truncation` hold the state lock, since they change segments
+    at the same time. The other methods take it.
+
     :param high_watermark: where the high watermark was when the log was closed, if the log had records then. It counts
         only if the log gets a role with other replicas (`hold_high_watermark`).
     """
 
-    __slots__ = ("_follows_end", "_state_lock", "_stored_high_watermark", "current")
+    __slots__ = ("_follows_end", "_stored_high_watermark", "current", "state_lock")
 
     def __init__(
-        self,
-        state_lock: threading.Lock,
-        log_start_offset: int,
-        log_end_offset: int,
-        recovery_point: int = 0,
-        high_watermark: int | None = None,
+        self, log_start_offset: int, log_end_offset: int, recovery_point: int = 0, high_watermark: int | None = None
     ) -> None:
-        self._state_lock = state_lock
+        self.state_lock = threading.Lock()
+        """The state lock of the log. It guards offsets, segments, epochs and producers; it is never held while the disk
+        works."""
         self._follows_end = True
         self._stored_high_watermark = high_watermark
         self.current: LogOffsets
@@ -88,7 +86,7 @@ class OffsetTracker:
 
     def move_high_watermark(self, offset: int) -> None:
         """Move the high watermark to an offset, or as near to it as the start and the end of the log allow."""
-        with self._state_lock:
+        with self.state_lock:
             start, local_start, _, _, end, recovery_point = self.current
             self._set(start, local_start, min(max(offset, start), end), end, recovery_point)
 
@@ -129,7 +127,7 @@ class OffsetTracker:
 
     def move_recovery_point(self, offset: int) -> None:
         """Count everything below an offset as durable."""
-        with self._state_lock:
+        with self.state_lock:
             start, local_start, _, high_watermark, end, recovery_point = self.current
             self._set(start, local_start, high_watermark, end, max(recovery_point, offset))
 
@@ -137,7 +135,7 @@ class OffsetTracker:
 
     def begin_truncation(self, offset: int) -> None:
         """Count nothing from an offset on as durable or readable. The records are still in the files."""
-        with self._state_lock:
+        with self.state_lock:
             start, local_start, _, high_watermark, end, recovery_point = self.current
             high_watermark = min(max(min(high_watermark, offset), start), end)
             self._set(start, local_start, high_watermark, end, min(recovery_point, offset))

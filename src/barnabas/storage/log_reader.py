@@ -29,7 +29,7 @@ from barnabas.storage.gap import empty_batch
 from barnabas.storage.health import LogHealth
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_offsets import LogOffsets, OffsetTracker
-from barnabas.storage.replacement import SegmentReplacedError
+from barnabas.storage.segment import SegmentReplacedError
 from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.time_search import TimeSearch
 
@@ -54,6 +54,9 @@ class ReadResult(NamedTuple):
     """The offsets of the log at the time of the read."""
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
     """In the order of their first offsets."""
+
+
+_new_tuple = tuple.__new__
 
 
 class RemoteSegments(Protocol):
@@ -144,7 +147,7 @@ class LogReader:
         if self.truncation_count != truncation_count:
             # The batches may be wrong too: a gap where there is none.
             return ReadResult(NO_BATCHES, self._offsets.current)
-        return ReadResult(found, offsets)
+        return _new_tuple(ReadResult, (found, offsets, ()))  # half the time of `ReadResult(...)`
 
     async def read_remote(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> ReadResult:
         """Do as `read` does, with an offset between the log start and the local log start.
@@ -167,7 +170,7 @@ class LogReader:
         if not isinstance(batches, FileRegion):
             return bytes(batches)
         assert isinstance(batches.file, DataFile)
-        return self._segments.active.filesystem.pread(batches.file, batches.length, batches.position)
+        return self._segments.filesystem.pread(batches.file, batches.length, batches.position)
 
     def time_search(self) -> TimeSearch:
         """Return a search by time over the records that are in the log now.

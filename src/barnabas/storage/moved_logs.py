@@ -1,10 +1,10 @@
-"""The logs that come into a data folder from others of the same broker, or go there: the steps on the disk (KIP-113).
+"""The steps on the disk of logs that move between the data folders of a broker (KIP-113).
 
-At each moment exactly one of the folders of a log counts. A copy has a name that is no partition's, until it lacks
-nothing and the checkpoints tell of it; a rename makes it the one that counts, since it is noted in it whose place it
-takes. Then the old folder is set aside, and then the note is removed.
+Invariants. At each moment exactly one of the folders of a log counts. A copy has a name that is no partition's, until
+it lacks no batch and the checkpoints hold its offsets. Then a rename makes it count, since a note in it has the old
+place. Then the old folder is renamed, and then the note is removed.
 
-Safe to use from several threads, each with partitions of its own.
+Threads. Several threads may use it, each with partitions of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The four files of the data folder that say an offset of each log: recovery points, log starts, high watermarks, and
-up to where logs are compacted.
+"""The four files of a data folder with an offset of each log: recovery point, log start, high watermark, compacted end.
 
-Each is replaced as a whole and durably. A damaged one is set aside and counts as empty; logs are then recovered from
-their own files. Safe to use from several threads.
+Invariants. Each file is replaced as a whole and durably. A damaged file is renamed and counts as empty; recovery then
+uses the files of each log.
+
+Threads. Any thread may use it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The sparse index of a segment by offset: where in the file the batch that ends with an offset begins.
+"""The sparse index of a segment by offset: the position of the batch that ends with an offset.
 
-File format (Kafka's): entries of 8 bytes, big-endian, in ascending order: last offset of a batch, relative to
-the segment's base offset, u32; position of that batch in the segment, u32. There is an entry for about every
+File format (Kafka's): entries of 8 bytes, big-endian, in ascending order: last offset of a batch, relative to the
+segment's base offset, u32; position of that batch in the segment, u32. There is an entry for about every
 `index.interval.bytes` (paper, 3.1: the sorted list of offsets that the broker keeps in memory).
 
-The active segment's index grows in memory (`OffsetIndex`); that of another segment is read from its file
-(`FileOffsetIndex`). Both answer the same questions. A wrong entry is found where it is used: the batch at the
-position must end with the offset.
+The index of the active segment grows in memory (`OffsetIndex`); that of a sealed segment is read from its file
+(`FileOffsetIndex`). Both answer the same lookups. A lookup detects a wrong entry: the batch at the position must end
+with the offset.
 """
 
 from __future__ import annotations

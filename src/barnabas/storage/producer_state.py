@@ -1,16 +1,19 @@
-"""What a log remembers of idempotent producers, to store each batch once and in order (KIP-98).
+"""The last batches of idempotent producers, so that a log stores each batch once and in order (KIP-98).
 
-Per producer id: its epoch and its last five batches, as many as a producer has in flight. Pure: a snapshot is
-encoded and decoded here, and read and written by `Log`.
+Per producer id: its epoch and its last five batches, as many as a producer has in flight. Pure: this module encodes and
+decodes snapshots; `DerivedFiles` writes them, and recovery reads them.
 
-Snapshot file (Kafka's `<offset>.snapshot`): version i16, CRC-32C u32 of what follows, entry count i32, then per
-entry producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32, timestamp i64,
-coordinator epoch i32, first offset of the open transaction i64. Kafka keeps one batch per producer there; here
-each of the five has an entry, oldest first, so that a retry across a restart is still recognised. Kafka's reader
-takes the last one of a producer.
+Snapshot file (Kafka's `<offset>.snapshot`): version i16, CRC-32C u32 of what follows, entry count i32, then per entry
+producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32, timestamp i64, coordinator epoch i32,
+first offset of the open transaction i64. Kafka keeps one batch per producer there; here each of the five has an entry,
+oldest first, so that a retry across a restart is recognised. Kafka's reader takes the last one of a producer.
 
-The time of an entry is when the broker received the batch, not the records' own time: a producer that sends events of
-last year is not idle.
+Invariants. The time of an entry is when the broker received the batch, not the records' own time: a producer that sends
+events of last year is not idle. An entry is replaced as a whole, so a shallow copy of all entries is a snapshot.
+
+Threads. The owner of the log, under the state lock where a roll or a flush may copy the entries.
+
+Errors. ApiError for a batch that is not the next one of its producer.
 """
 
 from __future__ import annotations
@@ -158,6 +161,11 @@ class ProducerStates:
         earlier = entry.batches if entry is not None and entry.epoch == epoch else ()
         found = tuple(ProducerBatch(*each, append_time_ms) for each in batches)
         self._entries[producer_id] = ProducerEntry(epoch, (*earlier, *found)[-BATCHES_KEPT:])
+
+    def replace_by(self, other: ProducerStates) -> None:
+        """Remember what another object remembers, and nothing else: the log was truncated."""
+        self._entries, self._strangers = other._entries, other._strangers
+        self.highest_id = other.highest_id
 
     def expire(self, now_ms: int) -> None:
         """Forget the producers that wrote nothing for a day."""

@@ -1,20 +1,21 @@
-"""Loads a log from its folder, and mends what a crash left behind. `docs/storage.md` tells it step by step.
+"""Loads a log from its folder, and repairs what a crash left behind. `docs/storage.md` has the steps.
 
-The batches in the `.log` files are the log; all other files say again, in short, what the batches say. Nothing of
-them is trusted beyond the recovery point, the offset up to which everything was fsynced: from there on every
-batch is checked (length, CRC, offset contiguity, epoch order), and the log is cut before the first one that fails.
-After a clean shutdown the recovery point is the end of the log.
+Invariants. The batches in the `.log` files are the log; all other files are derived from them. Recovery trusts derived
+files below the recovery point only. From the recovery point on it checks every batch (length, CRC, offset contiguity,
+epoch order), and cuts the log before the first one that fails. After a clean shutdown it is the log end.
 
-Compaction leaves gaps between batches and between segments, and empty segments. They are believed below the recovery
-point, and in a log that is compacted, where a copied folder may come without its checkpoints. In other logs a gap
-behind the recovery point is damage: a crash of the machine has lost the end of one segment, and not the next one. So
-it is, where the machine has just crashed, between two segments of a log that is compacted: nothing is compacted that is
-not below the stored recovery point, and a follower begins its segments where those before ended.
+Compaction leaves gaps between batches and between segments, and empty segments. Recovery accepts gaps below the
+recovery point, and everywhere in a compacted log, whose folder may have been copied without its checkpoints. In other
+logs a gap behind the recovery point is damage: a crash of the machine lost the end of one segment, and not the next
+one. After a crash of the machine, so is a gap between two segments of a compacted log: compaction takes only what is
+below the stored recovery point, and a follower begins a segment where the one before ended.
 
-What may be of use to somebody is set aside, not deleted (`barnabas.storage.set_aside`): later segments, a tail in
-which there is a sound batch, damaged files. What is in a file raises nothing but OSError, where the disk refuses.
+Files that may be of use are renamed, not deleted (`barnabas.storage.set_aside`): later segments, a tail with a sound
+batch, damaged files. The time depends on what was not flushed, and on the number of segments, not on their size.
 
-So the time this takes depends on what was not flushed, and on the number of segments, but not on their size.
+Threads. One thread loads a log; several threads load several logs.
+
+Errors. The content of a file raises nothing. OSError if the disk refuses.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ class LoadedLog:
     """The offsets of the producer snapshots."""
     stored_epochs: tuple[EpochStart, ...] | None = None
     """What the checkpoint of the epochs says, if it is believed."""
+    producers: ProducerStates = field(default_factory=ProducerStates)
 
     @property
     def is_changed(self) -> bool:
@@ -109,6 +111,7 @@ def load_log(
     folder: Path,
     config: LogConfig,
     stored: StoredOffsets,
+    clock: Clock,
     *,
     clean: bool = False,
     lost_memory: bool = False,
@@ -147,6 +150,8 @@ def load_log(
         if not clean and _begins_behind_a_loss(loaded, stored):
             loaded.lost_from = 0
     loaded.snapshots = snapshots
+    end_offset = loaded.active.next_offset
+    loaded.producers = load_producers(filesystem, folder, loaded.segments, end_offset, clock, snapshots)
     return loaded
 
 

@@ -1,7 +1,7 @@
-"""Room on the disk that is kept free by a file without content of its own, `.reserve`.
+"""Room on the disk that a file without content of its own keeps free: `.reserve`.
 
-When the disk is full the file is deleted, so that a broker can start and topics can be deleted. It is made again when
-there is room.
+When the disk is full, the broker deletes the file, so that it can start and topics can be deleted. It makes the file
+again when there is room.
 """
 
 from __future__ import annotations

@@ -1,13 +1,18 @@
-"""Which segments a log's settings no longer keep: decided by size and time only.
+"""The segments of a log that its settings no longer keep, by size and time only.
 
-As in Kafka, segments go from the oldest on, whole, and only if all of their records are below the high watermark:
+Invariants. As in Kafka, segments go from the oldest on, whole, and only if all of their records are below the high
+watermark:
 
 - by time: while the newest record of the segment is older than `retention.ms`;
 - by size: while the log without the segment still has `retention.bytes`.
 
-Where `cleanup.policy` is compact alone, or empty, all stay, whatever these two settings say. The active segment may be
-among those that go; an empty one never is. A segment whose index says that it is old enough is
-checked batch by batch before it goes: a wrong index must not delete anything.
+If `cleanup.policy` is compact alone, or empty, all segments stay, whatever these two settings are. The active segment
+may be among those that go; an empty one never is. Before a segment goes, the headers of all its batches are read: a
+wrong index must not delete anything.
+
+Threads. The owner makes a search, and any thread carries it out on snapshots of the segments.
+
+Errors. CorruptBatchError for a segment whose batches are damaged; it stays. OSError if a file cannot be read.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """One segment of a log: a file of batches, and two sparse indexes into it.
 
-The last one of a log, that is appended to, is an `ActiveSegment` (`barnabas.storage.active_segment`). When it is full
-it becomes a `SealedSegment`, which opens its files when it is read and can be asked to let them go.
+The last segment of a log is an `ActiveSegment` (`barnabas.storage.active_segment`), which appends go to. A full one
+becomes a `SealedSegment`, which opens its files when it is read and closes them on request.
 
-Invariants: batches lie one after the other from position 0, and their offsets ascend. Where compaction took records
-away there are gaps: the first batch may begin after the segment's base offset, each one after where the one before
-ended, and the segment may be empty. What a segment covers are the offsets from `base_offset` to before `next_offset`,
-where the next segment begins. An offset in a gap leads to the first batch behind it.
+Invariants. Batches lie one after the other from position 0, and their offsets ascend. A segment covers the offsets from
+`base_offset` to before `next_offset`, where the next segment begins. Compaction leaves gaps: the first batch may begin
+after the base offset, each batch after the end of the one before, and a segment may be empty. An offset in a gap leads
+to the first batch behind the gap.
 
-A read touches a few pages and is quick. Where it would have to read a whole file, because an index is missing or
-wrong, it raises `IndexDamagedError` instead, and the reader calls `rebuild_indexes` on a thread that may wait.
+Threads. The owner of the log reads. Other threads read a `snapshot`. Any thread may call `rebuild_indexes`.
 
-Not safe to use from several threads, but for `rebuild_indexes`; others work on a `snapshot`.
+Errors. A read touches a few pages. If an index is missing or wrong, a read would have to read the whole file; it raises
+`IndexDamagedError` instead, and the caller rebuilds the indexes on a thread that may wait. Damaged batches raise
+CorruptBatchError, and a segment that was compacted before its file was open raises `SegmentReplacedError`.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from barnabas.errors import CorruptBatchError
+from barnabas.errors import BarnabasError, CorruptBatchError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, FileRegion
 from barnabas.records.header import BatchHeader
 from barnabas.records.scan import ANY_GAPS, SegmentScan
 from barnabas.storage.batch_scan import PlacedBatch, scan_headers, scan_segment
 from barnabas.storage.filesystem import DataFile, FilePath, FileSystem, replace_file
 from barnabas.storage.offset_index import FileOffsetIndex, OffsetIndex, OffsetLookup, OffsetPosition
-from barnabas.storage.replacement import Replacement
 from barnabas.storage.segment_files import SegmentPaths
 from barnabas.storage.time_index import FileTimeIndex, TimeIndex, TimeLookup, TimeOffset
 
@@ -47,6 +47,40 @@ class IndexDamagedError(CorruptBatchError):
     def __init__(self, segment: SealedSegment, reason: str) -> None:
         super().__init__(reason)
         self.segment = segment
+
+
+class SegmentReplacedError(BarnabasError):
+    """A segment whose file was not open yet has been compacted: the log has another segment in its place."""
+
+
+class Replacement:
+    """Whether a compacted segment takes the place of a segment; the segment and its snapshots share it.
+
+    The replacement begins before the first file is renamed. So a file that was opened before is the segment's own.
+    """
+
+    __slots__ = ("has_begun",)
+
+    def __init__(self) -> None:
+        self.has_begun = False
+
+    def open(self, filesystem: FileSystem, path: FilePath) -> DataFile:
+        """Open a file of the segment to read it.
+
+        :raises SegmentReplacedError: the file may be that of another segment by now, or be gone.
+        :raises OSError: the file cannot be opened.
+        """
+        try:
+            file = filesystem.open(path, writable=False)
+        except FileNotFoundError:
+            self._check(path)
+            raise
+        self._check(path)
+        return file
+
+    def _check(self, path: FilePath) -> None:
+        if self.has_begun:
+            raise SegmentReplacedError(f"{path} was compacted")
 
 
 class Segment(ABC):

@@ -1,6 +1,6 @@
-"""A segment's files as a group: where they are, deleted at once, or set aside first.
+"""The files of a segment as a group: their paths, deletion at once, and renaming.
 
-What retention removes is renamed to `.deleted`, and unlinked a while later (Kafka's file.delete.delay.ms). A start
+Files that retention removes are renamed to `.deleted`, and unlinked later (Kafka's file.delete.delay.ms). A start
 unlinks files with such names.
 """
 

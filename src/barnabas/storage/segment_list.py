@@ -1,23 +1,36 @@
-"""The segments of a log, in order: sealed ones, and the active one at the end.
+"""The segments of a log, in order: sealed ones, and the active one at the end; and their files as a whole.
 
-Each segment covers the offsets up to where the next one begins; it may hold records of some of them, or of none. `Log`
-guards every change with its state lock.
+Invariants. Each segment covers the offsets up to where the next one begins; it may hold records of some of them, or of
+none. There is always an active segment. Files are deleted from the last segment on, so a crash in between leaves no
+gap.
+
+Threads. The owner of the log reads; every change of the list is guarded by the state lock of the log. `replace_some`
+makes another list of sealed segments, so a search in the old list goes on. Files are cut and deleted by one thread,
+which holds `LogFlusher.file_lock`, while readers are shut out.
+
+Errors: OSError where the disk refuses, and CorruptBatchError where batches are damaged; the log decides what follows.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from pathlib import Path
 
+from barnabas.records.scan import ANY_GAPS
 from barnabas.storage.active_segment import ActiveSegment
+from barnabas.storage.filesystem import FilePath, FileSystem, is_shortage, remove_if_there
+from barnabas.storage.recovery import TRUST_ALL
 from barnabas.storage.segment import SealedSegment, Segment
+from barnabas.storage.segment_files import delete_segment_files
+from barnabas.storage.segment_recovery import EpochCheck, load_segment
 
 SEALED_OPEN_MAX = 8
 """The default number of sealed segments whose files are kept open after they were read."""
 
 
 class OpenSegments:
-    """The sealed segments, of any number of logs, whose files are kept open: those that were read last.
+    """The sealed segments, of any number of logs, that keep their files open: those that were read last.
 
     Each has two files open: its batches and an index. Used from the thread that reads.
     """
@@ -38,16 +51,28 @@ class OpenSegments:
             oldest.release()
 
     def forget(self, segment: SealedSegment) -> None:
-        """The segment was closed."""
+        """Drop a segment that was closed."""
         self._segments.pop(segment, None)
 
 
 class SegmentList:
-    """All segments of one log; there is at least the active one."""
+    """All segments of one log.
 
-    __slots__ = ("_open", "active", "sealed")
+    :param opened: the sealed segments of all logs that keep their files open; None: this log has its own.
+    """
 
-    def __init__(self, sealed: list[SealedSegment], active: ActiveSegment, opened: OpenSegments | None = None) -> None:
+    __slots__ = ("_folder", "_open", "active", "filesystem", "sealed")
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        folder: FilePath,
+        sealed: list[SealedSegment],
+        active: ActiveSegment,
+        opened: OpenSegments | None = None,
+    ) -> None:
+        self.filesystem = filesystem
+        self._folder = str(folder)
         self.sealed = sealed
         self.active = active
         self._open = opened or OpenSegments()
@@ -90,7 +115,7 @@ class SegmentList:
         :raises OSError: a file cannot be read.
         """
         if offset < self.active.base_offset:
-            sealed = self.sealed  # it may be another list when something was compacted meanwhile
+            sealed = self.sealed  # `replace_some` may put another list in its place meanwhile
             for segment in sealed[_number_covering(sealed, offset) :]:
                 if segment.size:
                     self._open.touch(segment)
@@ -99,20 +124,20 @@ class SegmentList:
         return self.active, self.active.position_of(offset)
 
     def end_before(self, offset: int) -> int:
-        """Return where the log ends that loses all batches that end at or after `offset`, as `Segment.end_before`."""
+        """Return the log end after a loss of all batches that end at or after `offset`; see `Segment.end_before`."""
         if offset >= self.active.base_offset:
             return self.active.end_before(offset)
         return self.sealed[_number_covering(self.sealed, offset)].end_before(offset)
 
     def seal_active(self, active: ActiveSegment) -> None:
-        """Put another segment behind the active one, whose indexes were stored."""
+        """Put a new active segment behind the one that was active, whose indexes were stored."""
         sealed = self.active.seal()
         sealed.next_offset = active.base_offset
         self.sealed.append(sealed)
         self.active = active
 
     def remove_before(self, offset: int) -> list[SealedSegment]:
-        """Take out the sealed segments that hold nothing from `offset` on, and let go of their files."""
+        """Remove the sealed segments that hold nothing from `offset` on from the list, and close their files."""
         gone = [segment for segment in self.sealed if segment.next_offset <= offset]
         del self.sealed[: len(gone)]
         for segment in gone:
@@ -129,20 +154,68 @@ class SegmentList:
     def replace_some(self, old: Sequence[SealedSegment], new: SealedSegment) -> bool:
         """Put a compacted segment in place of some; return False if not all of them are there.
 
-        From then on, whoever has one of the old ones and has not opened its file gets a SegmentReplacedError.
+        From then on, opening a file of an old segment raises SegmentReplacedError.
         """
         first = next((number for number, each in enumerate(self.sealed) if each is old[0]), len(self.sealed))
         if self.sealed[first : first + len(old)] != list(old):
             return False
-        # Another list, since a reader may be searching in this one.
+        # Another list: a reader may be searching in this one.
         self.sealed = [*self.sealed[:first], new, *self.sealed[first + len(old) :]]
         for segment in old:
             segment.replacement.has_begun = True
             segment.close()
         return True
 
+    # --- files ---
+
+    def cut(self, offset: int, index_interval_bytes: int) -> tuple[list[SealedSegment], ActiveSegment]:
+        """Cut the files before the first batch that ends at or after `offset`; return the segments that remain.
+
+        The list changes with `replace`.
+
+        :raises OSError: the disk refuses, or a segment is damaged that was sealed.
+        """
+        self.delete_files([segment for segment in self.all if segment.base_offset > offset])
+        kept = [segment for segment in self.sealed if segment.base_offset <= offset]
+        active, folder = self.active, Path(self._folder)
+        if active.base_offset > offset:
+            last = kept.pop()
+            active, damage = load_segment(
+                self.filesystem, folder, last.base_offset, index_interval_bytes, TRUST_ALL, EpochCheck(None), ANY_GAPS
+            )
+            last.close()
+            if damage is not None:
+                raise OSError(f"{last.paths.log} is damaged: {damage}")
+        if (batch := active.locate(offset)) is not None:
+            active.truncate(batch)
+        self._store_indexes(active)
+        self.filesystem.fsync_folder(folder)
+        return kept, active
+
+    def _store_indexes(self, active: ActiveSegment) -> None:
+        """Store the indexes of a segment that was cut. If there is no room, remove the stored ones: they have entries
+        of removed batches, and can be rebuilt."""
+        try:
+            active.write_indexes(*active.encode_indexes(closing=False), durable=True)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            # In this order, so that a crash between the two leaves no offset entry without its time entry.
+            for path in (active.paths.index, active.paths.time_index):
+                remove_if_there(self.filesystem, path)
+
+    def delete_files(self, segments: Sequence[Segment]) -> None:
+        """Delete the files of segments, the last segment first.
+
+        :raises OSError: some of the files may be left.
+        """
+        bases = [segment.base_offset for segment in reversed(segments)]
+        delete_segment_files(self.filesystem, Path(self._folder), bases)
+        for segment in segments:
+            segment.close()
+
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         for segment in self.sealed:
             self._open.forget(segment)
             segment.close()

@@ -1,6 +1,8 @@
-"""Loads one segment to append to it: checks its batches, makes its indexes anew, and says where it ends and why.
+"""Loads one segment to append to it: checks its batches, rebuilds its indexes, returns its end and the damage there.
 
-Nothing that can be in a file raises. The first batch that is damaged, or out of place, ends the segment.
+The first batch that is damaged or out of place ends the segment.
+
+Errors. The content of a file raises nothing. OSError if the disk refuses.
 """
 
 from __future__ import annotations

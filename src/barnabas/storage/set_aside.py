@@ -1,7 +1,7 @@
-"""Damaged files are renamed at start, never deleted: an administrator can still save what is in them.
+"""Damaged files are renamed at a start, never deleted: an administrator can still save their content.
 
-`00000000000000000100.log.damaged` was `00000000000000000100.log`, or was cut off its end; if there is
-such a file already, `....damaged-2`. Nothing looks for these names and nothing removes them.
+`00000000000000000100.log.damaged` was `00000000000000000100.log`, or its tail; if there is such a file already,
+`....damaged-2`. Nothing looks for these names and nothing removes them.
 """
 
 from __future__ import annotations

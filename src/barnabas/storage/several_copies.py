@@ -1,9 +1,9 @@
-"""Which folder of a log counts, where a start finds more than one, or perhaps an old one only.
+"""The folder of a log that counts, where a start finds more than one, or perhaps an old one only.
 
-Two notes tell. In a log's folder (`.moved-by-broker`): the data folders whose logs of this partition it has taken the
-place of; they were moved here, or were offline when this one was made. Whoever is named there does not count. In a data
-folder (`logs-moved-away`): the logs that are moving from there, or have, and where to. It is written before the moment
-that counts. So a log that is named there, and whose new data folder is not here, is perhaps an old copy.
+Invariants. Two notes decide. A log's folder has `.moved-by-broker`: the data folders whose logs of this partition it
+replaces, because they moved here, or were offline when this one was made. Those folders do not count. A data folder has
+`logs-moved-away`: the logs that are moving from there, or have moved, and where to. This note is written before the
+move counts. So a log with such a note, whose new data folder is not here, is perhaps an old copy.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The sparse index of a segment by time: for a timestamp, up to which offset no record is later.
+"""The sparse index of a segment by time: for a timestamp, the offset up to which no record is later.
 
-File format (Kafka's): entries of 12 bytes, big-endian: timestamp in ms, i64; offset, relative to the segment's
-base offset, u32. The entry (T, O) says that T is the greatest timestamp in the segment up to the batch that ends
-with O, and that this batch holds it; every record later than T comes after O. Timestamps and offsets ascend.
+File format (Kafka's): entries of 12 bytes, big-endian: timestamp in ms, i64; offset, relative to the segment's base
+offset, u32. The entry (T, O) states that T is the greatest timestamp in the segment up to the batch that ends with O,
+and that this batch holds it; every record later than T comes after O. Timestamps and offsets ascend.
 
-As with the offset index, the active segment's grows in memory, and the others' files are read.
+As with the offset index, that of the active segment grows in memory, and the others are read from their files.
 """
 
 from __future__ import annotations

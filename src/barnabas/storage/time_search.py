@@ -1,10 +1,13 @@
-"""Finds records by their timestamps: the one place where storage looks into batches.
+"""Finds records by their timestamps. Apart from compaction, no other part of storage looks into batches.
 
-A search works on a snapshot of a log's segments, with files of its own, so that it can run on any thread while the
-log goes on. Batches are found by their headers. A header may be wrong about its records, since the producer wrote
-it. So there are limits on how many batches are searched in vain, and on their size. Beyond these, and where records
-cannot be read (the broker has checked only the CRC and the number of records), the header is believed: the batch's
-first offset is returned.
+Invariants. A search works on a snapshot of a log's segments, with files of its own, while the log goes on. Headers lead
+to the batches. A header may be wrong about its records, since the producer wrote it. So a search decompresses a bounded
+number of batches, of bounded size. Beyond these bounds, and for records that cannot be read (the broker has checked
+only the CRC and the number of records), the search believes the header and returns the first offset of the batch.
+
+Threads. Any thread carries out a search, once.
+
+Errors. CorruptBatchError for damaged batches, OSError if a file cannot be read.
 """
 
 from __future__ import annotations

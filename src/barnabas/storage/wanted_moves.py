@@ -1,7 +1,7 @@
-"""Which logs are to be moved into a data folder, noted there, so that a broker that starts again goes on with it.
+"""The logs that are to move into a data folder, stored there, so that a broker that starts again goes on with them.
 
-A file `log-moves` in the folder that they go to: a line for each, with the id of its topic. It is replaced as a whole;
-one that cannot be understood is as good as none: a move can be asked for again.
+The file `log-moves` in the target folder has a line for each log, with the id of its topic. It is replaced as a whole.
+A damaged file counts as empty: an administrator can ask for a move again.
 """
 
 from __future__ import annotations

@@ -249,13 +249,13 @@ def test_flush_that_could_not_begin_is_told_and_tried_again(run: Run, monkeypatc
 
     async def scenario(bench: Bench) -> None:
         bench.configure(flush_messages=1)
-        flush = bench.log.flush
+        flush = Log.flush
 
-        def fail() -> None:
-            monkeypatch.setattr(bench.log, "flush", flush)
+        def fail(log: Log) -> None:
+            monkeypatch.setattr(Log, "flush", flush)
             raise MemoryError
 
-        monkeypatch.setattr(bench.log, "flush", fail)
+        monkeypatch.setattr(Log, "flush", fail)
         flushed = bench.append(Acks.ALL)
         assert flushed is not None
         with pytest.raises(StorageError, match="MemoryError"):

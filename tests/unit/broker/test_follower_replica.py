@@ -263,13 +263,13 @@ def test_a_disk_that_refuses_to_forget_records_is_told_once_however_many_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(bench: Bench) -> None:
-        def refuse(offset: int) -> None:
+        def refuse(log: Log, offset: int) -> None:
             raise StorageError("the disk is full")
 
         await bench.append(0)
         for offset in (1, 4):
             with monkeypatch.context() as patched:
-                patched.setattr(bench.log, "delete_records_before", refuse)
+                patched.setattr(Log, "delete_records_before", refuse)
                 await bench.append(offset, high_watermark=offset, log_start=offset)
                 await bench.append(offset + 1, high_watermark=offset + 1, log_start=offset)
             assert bench.log.log_start_offset < offset
@@ -309,7 +309,7 @@ def test_records_that_come_after_a_truncation_that_could_not_be_noted_wait_for_n
             if bench.log.log_end_offset == 1:
                 raise StorageError("the checkpoints cannot be stored")
 
-        bench.log.on_truncated = refuse_when_cut
+        bench.log._on_truncated = refuse_when_cut
         with pytest.raises(StorageError, match="checkpoints"):
             await bench.follower.truncate_to(1)
         assert not bench.log.is_offline

@@ -24,7 +24,7 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.storage import Log, LogConfig, OsFileSystem
-from barnabas.storage.writable_log import UNFLUSHED_SEGMENTS_MAX
+from barnabas.storage.log_appender import UNFLUSHED_SEGMENTS_MAX
 
 
 @pytest.fixture

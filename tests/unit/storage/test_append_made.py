@@ -56,7 +56,7 @@ def test_where_more_is_to_be_done_it_is_left_as_it_was(
 ) -> None:
     log = open_log()
     log.append(made(clock), 0)
-    log.config = LogConfig(**setting)
+    log.configure(LogConfig(**setting))
     clock.advance(1)
     assert not log.append_made(made(clock), 0)
     assert log.log_end_offset == 1

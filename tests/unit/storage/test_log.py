@@ -234,7 +234,7 @@ def test_where_the_end_of_a_log_was_is_forgotten_when_it_is_truncated(open_log: 
     for _ in range(4):
         log.append(make_batch(2), 0)
     end, size = log.log_end_offset, log.size_bytes
-    log.on_truncated = lambda: log._segments.active.hint(end, size)  # as one that looked before does
+    log._on_truncated = lambda: log._segments.active.hint(end, size)  # as one that looked before does
     log.truncate_to(2)
     for _ in range(8):
         log.append(make_batch(1), 0)

@@ -206,7 +206,7 @@ def test_active_segment_goes_when_all_of_its_records_are_old(
 def test_log_that_is_too_large_loses_its_oldest_segments(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log(retention_ms=-1)
     fill(log, make_batch, 5)
-    log.config = log.config.override({"retention.bytes": str(log.size_bytes // 5 * 2)})
+    log.configure(log.config.override({"retention.bytes": str(log.size_bytes // 5 * 2)}))
     assert delete_old_segments(log) == 3
     assert log.log_start_offset == 30
 

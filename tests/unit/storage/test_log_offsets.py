@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
 
 import pytest
 
@@ -19,7 +18,7 @@ MakeBatch = Callable[..., bytearray]
 
 def held(log_start_offset: int = 10, log_end_offset: int = 50, recovery_point: int = 20) -> OffsetTracker:
     """Return the offsets of a log with a role among other replicas."""
-    tracker = OffsetTracker(Lock(), log_start_offset, log_end_offset, recovery_point, high_watermark=30)
+    tracker = OffsetTracker(log_start_offset, log_end_offset, recovery_point, high_watermark=30)
     tracker.hold_high_watermark()
     return tracker
 
@@ -57,7 +56,7 @@ def test_move_that_breaks_the_order_is_an_assertion_error() -> None:
 
 
 def test_log_end_of_a_sole_replica_takes_the_high_watermark_along() -> None:
-    tracker = OffsetTracker(Lock(), 10, 50, high_watermark=30)
+    tracker = OffsetTracker(10, 50, high_watermark=30)
     assert tracker.current == LogOffsets(10, 10, 50, 50, 50, 0)
     tracker.move_log_end(60)
     assert tracker.current == LogOffsets(10, 10, 60, 60, 60, 0)
@@ -70,7 +69,7 @@ def test_log_end_with_other_replicas_leaves_the_high_watermark() -> None:
 
 
 def test_high_watermark_follows_flushes_of_a_sole_replica_with_a_flush_policy() -> None:
-    tracker = OffsetTracker(Lock(), 0, 5)
+    tracker = OffsetTracker(0, 5)
     tracker.release_high_watermark(follows_end=False)
     tracker.move_log_end(9)
     assert tracker.current.high_watermark == 5
@@ -136,7 +135,7 @@ def test_offsets_of_one_moment_stay_as_they_were() -> None:
 
 
 def test_stored_high_watermark_counts_until_the_first_role() -> None:
-    tracker = OffsetTracker(Lock(), 0, 50, high_watermark=30)
+    tracker = OffsetTracker(0, 50, high_watermark=30)
     assert (tracker.current.high_watermark, tracker.high_watermark_to_store) == (50, 30)
     tracker.release_high_watermark(follows_end=True)
     assert tracker.high_watermark_to_store == 50

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
 
 import pytest
 
@@ -70,7 +69,7 @@ class TrackerOfTieredLog(OffsetTracker):
     """The offsets of a log whose first segments are not local."""
 
     def __init__(self) -> None:
-        super().__init__(Lock(), 0, END)
+        super().__init__(0, END)
         self.current = self.current._replace(local_log_start_offset=LOCAL_START)
 
 
@@ -79,8 +78,8 @@ def tiered(folder: Path, remote: FakeRemoteSegments | None, local: bytearray) ->
     stamp(local, 0, LOCAL_START, 0)
     active.write([local])
     active.note(0, len(local), END - 1, 0)
-    health = LogHealth(folder, CLICKS)
-    return LogReader(CLICKS, SegmentList([], active), TrackerOfTieredLog(), LeaderEpochs(), health, remote)
+    segments, health = SegmentList(OsFileSystem(), folder, [], active), LogHealth(folder, CLICKS)
+    return LogReader(CLICKS, segments, TrackerOfTieredLog(), LeaderEpochs(), health, remote)
 
 
 def test_read_of_a_remote_segment_is_awaited(tmp_path: Path, make_batch: MakeBatch) -> None:

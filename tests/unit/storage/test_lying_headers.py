@@ -15,7 +15,6 @@ from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression, Record
 from barnabas.records.header import BATCH_HEADER_SIZE, BatchHeader, iter_headers, pack_header, read_header, write_crc
 from barnabas.storage import Log, LogConfig, OsFileSystem
-from barnabas.storage.follower_append import append_as_follower
 
 OpenLog = Callable[..., Log]
 MakeBatch = Callable[..., bytearray]
@@ -192,7 +191,7 @@ def test_follower_refuses_every_lie_that_would_part_it_from_its_leader(
         end = log.log_end_offset
         batch = with_header(sound, **{**lie, "base_offset": lie.get("base_offset", end)})
         try:
-            append_as_follower(log, batch, 3)
+            log.append_as_follower(batch, 3)
         except CorruptBatchError:
             assert log.log_end_offset == end, lie
         else:

@@ -59,7 +59,7 @@ def begun(folder: Path, first: Sequence[bytes], config: dict[str, Any]) -> Calla
     """Return what begins groups for a log that has some batches, in a leader epoch."""
     log = Log.open(folder, TopicPartition("t", 0), LogConfig(**config), ManualClock(START_MS), OsFileSystem())
     log.append_all(first, 0)
-    return log._begin_group
+    return log._appender._begin_group
 
 
 def assert_same(begin: Callable[[int], AppendGroup], requests: Sequence[bytes | bytearray], epoch: int = 0) -> None:

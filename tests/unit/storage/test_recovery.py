@@ -257,7 +257,7 @@ def test_stop_of_many_logs_makes_all_of_them_durable(tmp_path: Path, clock: Manu
 def test_log_that_much_was_appended_to_is_flushed_now_and_then(
     tmp_path: Path, clock: ManualClock, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas.storage.writable_log.CHECKPOINT_BYTES", 1_000)
+    monkeypatch.setattr("barnabas.storage.log_flusher.CHECKPOINT_BYTES", 1_000)
     manager = LogManager(tmp_path, LogConfig(), clock, OsFileSystem())
     little, much = manager.create(CLICKS), manager.create(TopicPartition("clicks", 1))
     little.append(make_batch(1), 0)

@@ -228,25 +228,22 @@ class _Read:
             offset, is_first = wanted.fetch_offset, self.size == 0 and not self.awaited
             result = partition.read(offset, limit, min_one_batch=is_first, committed=self._committed)
             if isinstance(result, ReadResult):
-                self._bytes_left = max(0, self._bytes_left - self._add(data, result))
+                self._add(data, result)
+                self._bytes_left -= len(result.batches)
             else:
                 self.awaited.append((data, result))
                 self._must_answer = True
                 self._bytes_left -= limit
         return data
 
-    def _add(self, data: PartitionData, result: ReadResult) -> int:
-        """Let the answer hold what was read; return its size in bytes."""
-        size = len(result.batches)
-        if size:
-            data.records = result.batches
-            self.size += size
-            if self._committed and result.aborted_transactions:
-                data.aborted_transactions = [
-                    AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-                    for each in result.aborted_transactions
-                ]
-        return size
+    def _add(self, data: PartitionData, result: ReadResult) -> None:
+        """Let the response have what was read."""
+        data.records, _, aborted = result
+        self.size += len(data.records)
+        if aborted and self._committed:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in aborted
+            ]
 
     async def finish_remote(self) -> None:
         """Wait for the reads of remote segments. A read that fails is the error of its partition alone."""

@@ -1,5 +1,5 @@
-"""Log compaction: what is to be cleaned, the rewriting of segments, and the swap of files.
+"""Log compaction: planning, rewriting of segments, and the swap of files.
 
-`docs/compaction.md` tells how the parts work together. A process of its own rewrites (`python -m
-barnabas.storage.cleaner`), the broker says what, and swaps.
+`docs/compaction.md` describes how the parts work together. A process of its own (`python -m barnabas.storage.cleaner`)
+rewrites segments; the broker sends it jobs, and swaps the files.
 """

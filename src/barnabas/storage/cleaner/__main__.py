@@ -1,7 +1,7 @@
-"""The cleaner's process: does the jobs that come on its standard input, and answers on its output.
+"""The cleaner process: reads jobs from its standard input, and answers on its output.
 
-It ends when its input does, in the middle of a job too, so however the broker ends: by itself, killed, or crashed. It
-gives way to everything else on the machine (`nice`).
+It ends when its input ends, in the middle of a job too, so it never outlives the broker. All other work on the machine
+goes before it (`nice`).
 """
 
 from __future__ import annotations

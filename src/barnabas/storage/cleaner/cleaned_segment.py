@@ -1,4 +1,4 @@
-"""A compacted segment that takes its place in a log while its files have other names."""
+"""A compacted segment that takes its place in a log while its files still have other names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the jobs of a broker, one at a time: in a process of its own, or inline for a test or a simulation."""
+"""Carries out the jobs of a broker, one at a time: in a process of its own, or inline for a test or a simulation."""
 
 from __future__ import annotations
 

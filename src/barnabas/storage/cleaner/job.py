@@ -1,8 +1,8 @@
-"""What the broker and its cleaner tell each other: one line of JSON each, of bounded length.
+"""The messages between a broker and its cleaner process: one line of JSON each, of bounded length.
 
-The broker sends a job, and the cleaner answers with its plan, once it has taken in the keys of the dirty part. Then the
-broker asks for one group of segments after the other, and swaps each before it asks for the next one. Lines that tell
-of progress may come at any time.
+The broker sends a job. The cleaner reads the keys of the dirty part and answers with its plan. Then the broker asks for
+one group of segments after the other, and swaps each before it asks for the next one. Lines about progress may come at
+any time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keeps reading and writing to a rate, over the time since it began (Kafka's log.cleaner.io.max.bytes.per.second)."""
+"""Limits the rate of reads and writes since a start (Kafka's log.cleaner.io.max.bytes.per.second)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which part of a compacted log is to be cleaned, and which of its segments become one. Pure.
+"""The part of a compacted log that is to be cleaned, and the segments that become one. Pure.
 
-The rules are those of Kafka's LogCleanerManager and Cleaner. A log has a clean part, in which each key is there once,
-and a dirty part behind it, from the first dirty offset on. Cleaning takes in the keys of the dirty part, as far as it
-is cleanable, and then rewrites both parts. The active segment is never cleaned; nor is what is not flushed, or not
-below the high watermark, or younger than `min.compaction.lag.ms`.
+The rules are those of Kafka's LogCleanerManager and Cleaner. A log has a clean part, which has each key once, and
+behind it a dirty part, which begins at the first dirty offset. Cleaning reads the keys of the dirty part, as far as it
+is cleanable, and then rewrites both parts. The active segment is never cleaned. Neither are records that are not
+flushed, not stable, or younger than `min.compaction.lag.ms`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Rewrites the segments of a log so that the last record of each key is left.
+"""Rewrites the segments of a log, so that the last record of each key is left.
 
-First the keys of the dirty part are taken in, with the latest offset of each, as far as they fit into memory; then
-groups of segments are rewritten, one after the other, into files beside them. Nothing that is there is changed; the
-broker swaps. What becomes of a record is decided by `barnabas.records.compaction`.
+The cleaner first reads the keys of the dirty part, with the latest offset of each, as far as they fit into memory. Then
+it rewrites groups of segments, one after the other, into files beside them. It changes no file of the log; the broker
+swaps. `barnabas.records.compaction` decides which records stay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looks for the part of one log that can be cleaned, as of one moment; for any thread."""
+"""Searches one log for the part that can be cleaned, as of one moment; any thread carries it out."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """The files of a cleaned segment take the place of those that it was made of, as in Kafka:
 
-1. `.log.cleaned` and its indexes are written and fsynced. A start throws such files away.
-2. They are renamed to `.swap`, the batches last. From `.log.swap` on, a start goes on with what follows.
-3. The old segments are renamed to `.deleted`, from the first to the last, and deleted later.
-4. `.swap` goes from the names of the new ones, the batches last.
+1. The cleaner writes `.log.cleaned` and its indexes, with fsync. A start removes such files.
+2. They are renamed to `.swap`, the batches last. From `.log.swap` on, a start goes on with the next steps.
+3. The old segments are renamed to `.deleted`, from the first to the last, and removed later.
+4. The new files lose the suffix `.swap`, the batches last.
 
-Between these steps the folder is fsynced, so that a power loss cannot turn their order around. Whenever it ends, each
-segment of the log is the old one or has its new content, and no old one comes before a new one: what a cleaning
-takes away was superseded by what is still there.
+Invariants. Between these steps the folder is fsynced, so a loss of power cannot change their order. After a crash at
+any step, each segment of the log is the old one or has its new content, and no old segment comes before a new one:
+newer records supersede all that a cleaning removes.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TimestampType
 from barnabas.records import BatchBuilder
 from barnabas.records.header import BatchHeader, read_header
+from barnabas.storage.append import check_timestamps
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.timestamp_bounds import check_timestamps
 
 NOW_MS = 1_000_000
 BOUNDED = LogConfig(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=10)

@@ -13,7 +13,6 @@ from barnabas.records.header import CONTROL_MASK, pack_header, stamp, write_crc
 from barnabas.storage import Log, LogConfig
 from barnabas.storage.append import OFFSET_MAX
 from barnabas.storage.checkpoints import EpochStart
-from barnabas.storage.follower_append import append_as_follower
 from barnabas.storage.log_config import CleanupPolicy
 from tests.compacted import Batch
 from tests.log_steps import read
@@ -37,7 +36,7 @@ def content(log: Log) -> bytes:
 def test_bytes_are_those_of_the_leader(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
     sent = placed(make_batch(3), 0, 4) + placed(make_batch(2), 3, 4)
-    info = append_as_follower(log, sent, 4)
+    info = log.append_as_follower(sent, 4)
     assert (info.base_offset, info.last_offset) == (0, 4)
     assert content(log) == sent
     assert log.leader_epochs.entries == (EpochStart(4, 0),)
@@ -45,7 +44,7 @@ def test_bytes_are_those_of_the_leader(open_log: OpenLog, make_batch: MakeBatch)
 
 def test_epochs_are_learned_and_written_down_before_the_batches(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
-    append_as_follower(log, placed(make_batch(3), 0, 1) + placed(make_batch(1), 3, 4) + placed(make_batch(1), 4, 6), 7)
+    log.append_as_follower(placed(make_batch(3), 0, 1) + placed(make_batch(1), 3, 4) + placed(make_batch(1), 4, 6), 7)
     assert log.leader_epochs.entries == (EpochStart(1, 0), EpochStart(4, 3), EpochStart(6, 4))
     log.abandon()
     assert open_log().leader_epochs.entries == log.leader_epochs.entries
@@ -58,9 +57,9 @@ def test_what_does_not_come_next_is_refused(
     open_log: OpenLog, make_batch: MakeBatch, base_offset: int, epoch: int
 ) -> None:
     log = open_log()
-    append_as_follower(log, placed(make_batch(2), 0, 4), 5)
+    log.append_as_follower(placed(make_batch(2), 0, 4), 5)
     with pytest.raises(CorruptBatchError):
-        append_as_follower(log, placed(make_batch(1), base_offset, epoch), 5)
+        log.append_as_follower(placed(make_batch(1), base_offset, epoch), 5)
     assert log.log_end_offset == 2
 
 
@@ -69,15 +68,15 @@ def test_nothing_is_appended_where_one_of_several_batches_is_damaged(open_log: O
     damaged = bytearray(placed(make_batch(1), 1))
     damaged[-1] ^= 1
     with pytest.raises(CorruptBatchError):
-        append_as_follower(log, placed(make_batch(1), 0) + bytes(damaged), 0)
+        log.append_as_follower(placed(make_batch(1), 0) + bytes(damaged), 0)
     assert log.log_end_offset == 0
 
 
 def test_an_older_leader_is_refused(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
-    append_as_follower(log, placed(make_batch(1), 0, 5), 5)
+    log.append_as_follower(placed(make_batch(1), 0, 5), 5)
     with pytest.raises(ApiError) as caught:
-        append_as_follower(log, placed(make_batch(1), 1, 4), 4)
+        log.append_as_follower(placed(make_batch(1), 1, 4), 4)
     assert caught.value.code is ErrorCode.FENCED_LEADER_EPOCH
 
 
@@ -95,9 +94,9 @@ def test_rules_for_producers_are_not_asked_again(open_log: OpenLog, make_batch: 
         placed(make_batch(1, **producer, base_sequence=90), 51),
     ]
     for batch in sent:
-        append_as_follower(log, batch, 0)
+        log.append_as_follower(batch, 0)
     assert content(log) == b"".join(sent)
-    log.config = LogConfig()
+    log.configure(LogConfig())
     again = log.append(make_batch(1, **producer, base_sequence=90), 0)
     assert again.duplicate
     assert again.base_offset == 51
@@ -107,8 +106,8 @@ def test_segments_roll_and_nothing_is_no_batch(open_log: OpenLog, make_batch: Ma
     size = len(make_batch(1))
     log = open_log(segment_bytes=2 * size)
     for number in range(7):
-        append_as_follower(log, placed(make_batch(1), number), 0)
-        assert append_as_follower(log, b"", 0).last_offset == number
+        log.append_as_follower(placed(make_batch(1), number), 0)
+        assert log.append_as_follower(b"", 0).last_offset == number
     assert log.segment_count == 4
     assert len(read_all(log)) == 7
 
@@ -122,8 +121,8 @@ def test_gaps_of_the_leader_are_taken_over(open_log: OpenLog, make_batch: MakeBa
     producer = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 6}
     empty = Batch(6, 9, producer_id=5, producer_epoch=0, base_sequence=2).encode()
     sent = placed(make_batch(2), 3) + empty + placed(make_batch(1, **producer), 12)
-    assert append_as_follower(log, sent, 0)[:2] == (3, 12)
-    assert append_as_follower(log, placed(make_batch(2), 20), 0)[:2] == (20, 21)
+    assert log.append_as_follower(sent, 0)[:2] == (3, 12)
+    assert log.append_as_follower(placed(make_batch(2), 20), 0)[:2] == (20, 21)
     assert content(log) == sent + placed(make_batch(2), 20)
     for _ in range(2):
         assert (log.log_start_offset, log.log_end_offset) == (0, 22)
@@ -136,7 +135,7 @@ def test_gap_that_no_index_can_span_begins_a_segment(open_log: OpenLog, make_bat
     far = 3 * 2**31 + 5
     log = open_log(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
     for base_offset, segment in ((far, far), (2 * far, 2 * far), (2 * far + 2**31, 2 * far + 2)):
-        append_as_follower(log, placed(make_batch(2), base_offset), 0)
+        log.append_as_follower(placed(make_batch(2), base_offset), 0)
         assert (log.active_base_offset, log.log_end_offset) == (segment, base_offset + 2)
     for _ in range(2):
         offset, found = 0, []
@@ -153,7 +152,7 @@ def test_gap_where_a_segment_is_full_is_none_between_segments(open_log: OpenLog,
     """There it would look like a loss, where the machine crashes before the segments are flushed."""
     log = open_log(cleanup_policy=frozenset({CleanupPolicy.COMPACT}), segment_bytes=len(make_batch(1)))
     for base_offset in (0, 7, 20):
-        append_as_follower(log, placed(make_batch(1), base_offset), 0)
+        log.append_as_follower(placed(make_batch(1), base_offset), 0)
     assert [each.base_offset for each in log.segments_before(log.log_end_offset)] == [0, 1]
     assert (log.active_base_offset, log.log_end_offset) == (8, 21)
 
@@ -161,5 +160,5 @@ def test_gap_where_a_segment_is_full_is_none_between_segments(open_log: OpenLog,
 def test_offsets_end_somewhere(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
     with pytest.raises(CorruptBatchError, match="the log ends with 0"):
-        append_as_follower(log, placed(make_batch(1), OFFSET_MAX + 1), 0)
+        log.append_as_follower(placed(make_batch(1), OFFSET_MAX + 1), 0)
     assert log.log_end_offset == 0

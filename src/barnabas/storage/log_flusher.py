@@ -1,0 +1,391 @@
+"""Makes a log durable, and stores the files that are derived from its batches.
+
+A flush is one fsync of the active segment, as a rule. After a roll it also covers the sealed segments, their indexes
+and snapshots. Every 16 MiB it stores the indexes of the active segment and the producers.
+
+Invariants. The recovery point is never ahead of what the derived files hold durably; otherwise a start would read all
+that was flushed. A flush makes a plan at one moment and carries it out while appends go on; then the recovery point
+moves to the end of the plan. A clean stop stores the indexes and the snapshot of the active segment without fsync,
+which would take most of the time of a stop. After a loss of power they may be damaged, and the next start reads one
+segment.
+
+Threads. Any thread may flush. `LogFlusher.file_lock` is held while files of the log are flushed, renamed, cut or
+removed; `DerivedFiles.lock` while a derived file is replaced, by a roll or a flush.
+
+Errors. If the disk refuses a flush, the log goes offline. A flush that failed is never tried again: the kernel may have
+dropped the pages, and would then report success ("fsyncgate"). If room or open files are short before the fsync, only
+the call fails, and the next flush does its work.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from barnabas.storage.active_segment import ActiveSegment
+from barnabas.storage.checkpoints import EpochStart, encode_leader_epochs
+from barnabas.storage.file_names import LEADER_EPOCH_CHECKPOINT, SNAPSHOT_SUFFIX, offset_name
+from barnabas.storage.filesystem import (
+    OPEN_FILES,
+    SHORTAGES,
+    FilePath,
+    FileSystem,
+    is_shortage,
+    remove_if_there,
+    replace_file,
+)
+from barnabas.storage.health import LogHealth
+from barnabas.storage.leader_epochs import LeaderEpochs
+from barnabas.storage.log_offsets import OffsetTracker
+from barnabas.storage.producer_state import ProducerEntry, ProducerStates, encode_snapshot
+from barnabas.storage.recovery import snapshot_offsets
+from barnabas.storage.segment import SealedSegment
+from barnabas.storage.segment_list import SegmentList
+
+CHECKPOINT_BYTES = 16 * 1024 * 1024
+"""After this many bytes a flush stores indexes and producers too. This bounds how much of the flushed part of the
+active segment a start reads again."""
+
+
+class PutOffError(Exception):
+    """A flush did not begin, because room on the disk or open files were short. No fsync failed."""
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class FlushPlan(NamedTuple):
+    """What a flush must make durable, as of one moment."""
+
+    end_offset: int
+    sealed: list[SealedSegment]
+    active: ActiveSegment
+    indexes: tuple[bytes, bytes] | None
+    """Of the active segment; None: they need not be stored."""
+    producers: dict[int, ProducerEntry] | None
+    """As of the end offset; None: they need not be stored."""
+    epochs: tuple[EpochStart, ...]
+    """As of the end offset."""
+    new_names: bool
+    """Files were made or renamed since the folder was fsynced."""
+    closing: bool
+    """The log is closed after this flush. The caller makes the name of the log's folder durable."""
+
+
+class DerivedFiles:
+    """The files of a log besides its segments: the checkpoint of the leader epochs, and the producer snapshots.
+
+    :param snapshots: the offsets of the snapshots that are there.
+    :param epochs: the content of the checkpoint of the leader epochs; None: it is missing or damaged.
+    """
+
+    __slots__ = ("_epochs_unflushed", "_filesystem", "_folder", "_last_snapshot", "_stored_epochs", "lock")
+
+    def __init__(
+        self, filesystem: FileSystem, folder: FilePath, snapshots: Sequence[int], epochs: tuple[EpochStart, ...] | None
+    ) -> None:
+        self._filesystem = filesystem
+        self._folder = str(folder)
+        self._epochs_unflushed = True
+        self._stored_epochs = epochs
+        self._last_snapshot = max(snapshots, default=None)
+        self.lock = threading.Lock()
+
+    def find_snapshots(self) -> None:
+        """Look in the folder for the latest snapshot."""
+        self._last_snapshot = max(snapshot_offsets(self._filesystem, self._folder), default=None)
+
+    def write_epochs(self, epochs: LeaderEpochs) -> None:
+        """Store the leader epochs of a log that was truncated, without fsync. If there is no room, remove the stored
+        ones; the next flush stores them.
+
+        :raises OSError: the disk refuses.
+        """
+        with self.lock:
+            try:
+                self._write_epochs(epochs.entries)
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                # Recovery would believe epochs of removed batches. Without a checkpoint it reads the batches.
+                remove_if_there(self._filesystem, self._path(LEADER_EPOCH_CHECKPOINT))
+                self._stored_epochs, self._epochs_unflushed = None, True
+
+    def _write_epochs(self, entries: tuple[EpochStart, ...]) -> None:
+        content = encode_leader_epochs(entries)
+        replace_file(self._filesystem, self._path(LEADER_EPOCH_CHECKPOINT), content, durable=False)
+        self._epochs_unflushed = True
+        self._stored_epochs = entries
+
+    def write_snapshot(
+        self, offset: int, producers: dict[int, ProducerEntry], segment_starts: set[int], *, durable: bool
+    ) -> None:
+        """Store the producers as of `offset`; delete the snapshot before, unless it is at the start of a segment.
+
+        The caller makes the name durable, together with others.
+        """
+        content = encode_snapshot(producers)
+        replace_file(self._filesystem, self._snapshot(offset), content, durable=durable, name_later=True)
+        before, self._last_snapshot = self._last_snapshot, offset
+        if before is not None and before != offset and before not in segment_starts:
+            self._filesystem.unlink(self._snapshot(before))
+
+    def remove_snapshots_before(self, offset: int) -> None:
+        """Delete the snapshots before `offset`, except for the latest one.
+
+        :raises OSError: some of them may be left.
+        """
+        with self.lock:
+            for snapshot in snapshot_offsets(self._filesystem, self._folder):
+                if snapshot < offset and snapshot != self._last_snapshot:
+                    self._filesystem.unlink(self._snapshot(snapshot))
+
+    def remove_snapshots_at(self, offsets: Collection[int]) -> None:
+        """Delete the snapshots at the starts of removed segments, except for the latest one.
+
+        :raises OSError: some of them may be left.
+        """
+        with self.lock:
+            for snapshot in snapshot_offsets(self._filesystem, self._folder):
+                if snapshot in offsets and snapshot != self._last_snapshot:
+                    self._filesystem.unlink(self._snapshot(snapshot))
+
+    def remove_all_snapshots(self) -> None:
+        """Delete all snapshots.
+
+        :raises OSError: some of the snapshots may be left.
+        """
+        with self.lock:
+            for snapshot in snapshot_offsets(self._filesystem, self._folder):
+                self._filesystem.unlink(self._snapshot(snapshot))
+            self._last_snapshot = None
+
+    def carry_out(self, plan: FlushPlan, segment_starts: set[int]) -> None:
+        """Carry out a plan of a flush. The caller carries out one plan at a time.
+
+        :raises PutOffError: room or open files were short.
+        :raises OSError: the disk refuses; nothing of the plan is known to be durable.
+        """
+        for segment in plan.sealed:
+            self._fsync_sealed(segment)
+        with _put_off_if_short(OPEN_FILES):
+            self._filesystem.fsync(plan.active.file)
+        with _put_off_if_short():
+            stored = self._store_derived(plan, segment_starts)
+        if not plan.closing:
+            for path in stored:
+                self._fsync_if_there(path)
+        if plan.new_names or (stored and not plan.closing):
+            self._filesystem.fsync_folder(Path(self._folder))
+        if plan.new_names and not plan.closing:
+            self._filesystem.fsync_folder(Path(self._folder).parent)
+        self._epochs_unflushed = self._epochs_unflushed and self._stored_epochs != plan.epochs
+
+    def _store_derived(self, plan: FlushPlan, segment_starts: set[int]) -> list[Path]:
+        """Store the derived files of a plan; return those that need an fsync."""
+        stored = []
+        with self.lock:
+            if plan.epochs != (self._stored_epochs or ()):
+                self._write_epochs(plan.epochs)
+            if self._epochs_unflushed:
+                stored.append(self._path(LEADER_EPOCH_CHECKPOINT))
+            if plan.indexes is not None and plan.producers is not None:
+                # A segment that was sealed meanwhile has stored its last indexes; the next flush makes them durable.
+                if not plan.active.is_sealed:
+                    plan.active.write_indexes(*plan.indexes)
+                    stored += [plan.active.paths.time_index, plan.active.paths.index]
+                self.write_snapshot(plan.end_offset, plan.producers, segment_starts, durable=False)
+                stored.append(self._snapshot(plan.end_offset))
+        return stored
+
+    def _fsync_sealed(self, segment: SealedSegment) -> None:
+        # Retention may remove the segment at any time.
+        file = segment.unflushed_file
+        if file is not None:
+            self._filesystem.fsync(file)
+            # Close it at once: when open files are short, the next step needs the descriptor.
+            segment.unflushed_file = file = None
+        else:
+            self._fsync_if_there(segment.paths.log)
+        for path in (segment.paths.index, segment.paths.time_index, self._snapshot(segment.next_offset)):
+            self._fsync_if_there(path)
+
+    def _fsync_if_there(self, path: Path) -> None:
+        try:
+            with _put_off_if_short():
+                file = self._filesystem.open(path, writable=False)
+        except FileNotFoundError:
+            return  # it can be rebuilt from the batches
+        try:
+            self._filesystem.fsync(file)
+        finally:
+            file.close()
+
+    def _snapshot(self, offset: int) -> Path:
+        return self._path(offset_name(offset, SNAPSHOT_SUFFIX))
+
+    def _path(self, name: str) -> Path:
+        return Path(f"{self._folder}/{name}")
+
+
+@contextmanager
+def _put_off_if_short(shortages: Collection[int] = SHORTAGES) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in shortages:
+            raise PutOffError(error) from error
+        raise
+
+
+class LogFlusher:
+    """The part of a log that makes it durable.
+
+    :param is_as_closed: all files hold what the log holds, so a log that nobody changes needs no flush at its end.
+    :param has_new_names: files were made or renamed since the folder was fsynced.
+    """
+
+    __slots__ = (
+        "_epochs",
+        "_filesystem",
+        "_folder",
+        "_has_new_names",
+        "_health",
+        "_is_as_closed",
+        "_offsets",
+        "_producers",
+        "_segments",
+        "_state_lock",
+        "_stored_size",
+        "file_lock",
+        "files",
+    )
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        folder: FilePath,
+        segments: SegmentList,
+        offsets: OffsetTracker,
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        health: LogHealth,
+        files: DerivedFiles,
+        *,
+        is_as_closed: bool,
+        has_new_names: bool,
+    ) -> None:
+        self._filesystem = filesystem
+        self._folder = str(folder)
+        self._segments = segments
+        self._offsets = offsets
+        self._epochs = epochs
+        self._producers = producers
+        self._health = health
+        self._state_lock = offsets.state_lock
+        self.files = files
+        self.file_lock = threading.Lock()
+        self._is_as_closed = is_as_closed
+        self._has_new_names = has_new_names
+        self._stored_size = 0
+        """The size of the active segment when its indexes were stored last."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a flush beside the owner's thread is due: a segment was sealed, or much was appended."""
+        offsets = self._offsets.current
+        if self._unstored_bytes >= CHECKPOINT_BYTES and offsets.log_end_offset > offsets.recovery_point:
+            return True
+        return bool(self._segments.sealed_since(offsets.recovery_point))
+
+    def flush(self) -> None:
+        """Make all durable that was appended before this call.
+
+        :raises StorageError: the disk refused, now or before; only what was durable before is.
+        """
+        with self.file_lock:
+            self._health.check()
+            self._flush(closing=False)
+
+    def flush_at_end(self) -> None:
+        """Make all durable before the log is closed. The caller holds `file_lock`.
+
+        :raises StorageError: the disk refused, now or before.
+        """
+        self._health.check()
+        if not self._is_as_closed or self._segments.active.is_changed:
+            self._flush(closing=True)
+
+    def seal(self, indexes: tuple[bytes, bytes], base_offset: int, index_interval_bytes: int) -> ActiveSegment:
+        """Store the last indexes of the active segment, and the producers; return a new, empty segment.
+
+        :raises OSError: the disk refuses; the log goes on with its active segment.
+        """
+        sealed = self._segments.active
+        try:
+            with self.files.lock:
+                self._health.check()  # after the log is closed, the folder may belong to another log
+                sealed.write_indexes(*indexes)
+                sealed.is_sealed = True
+                starts = self._segments.base_offsets
+                self.files.write_snapshot(base_offset, self._producers.entries(), starts, durable=False)
+                return ActiveSegment.create(self._filesystem, Path(self._folder), base_offset, index_interval_bytes)
+        except OSError:
+            sealed.is_sealed = False  # of the new segment, the .log is made last: it is not there
+            raise
+
+    # --- what other parts report ---
+
+    def note_change(self) -> None:
+        """The log will change otherwise than by an append."""
+        self._is_as_closed = False
+
+    def note_new_segment(self) -> None:
+        """The active segment is another one, in a new file. The caller holds the state lock."""
+        self._has_new_names = True
+        self._stored_size = 0
+
+    # --- inside ---
+
+    @property
+    def _unstored_bytes(self) -> int:
+        return self._segments.active.size - self._stored_size
+
+    def _flush(self, *, closing: bool) -> None:
+        with self._state_lock:
+            plan = self._plan(closing=closing)
+        if plan is None:
+            return
+        with self._health.offline_on_error("flush", even_if_unforeseen=True):
+            try:
+                self.files.carry_out(plan, self._segments.base_offsets)
+            except PutOffError as error:
+                self._has_new_names = True
+                self._stored_size = min(self._stored_size, self._segments.active.size - CHECKPOINT_BYTES)
+                raise self._health.refused("flush", error.reason) from error
+        self._offsets.move_recovery_point(plan.end_offset)
+
+    def _plan(self, *, closing: bool) -> FlushPlan | None:
+        offsets, active = self._offsets.current, self._segments.active
+        sealed = self._segments.sealed_since(offsets.recovery_point)
+        if offsets.log_end_offset <= offsets.recovery_point and not sealed and not closing:
+            return None
+        with_derived = closing or self._unstored_bytes >= CHECKPOINT_BYTES
+        plan = FlushPlan(
+            offsets.log_end_offset,
+            sealed,
+            active,
+            active.encode_indexes(closing=closing) if with_derived else None,
+            self._producers.entries() if with_derived else None,
+            self._epochs.entries,
+            self._has_new_names,
+            closing,
+        )
+        self._has_new_names = False
+        if with_derived:
+            self._stored_size = active.size
+        return plan
