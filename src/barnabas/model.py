@@ -6,7 +6,7 @@ import enum
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from barnabas.addresses import host_port, without_brackets
 
@@ -23,6 +23,28 @@ PLAUSIBLE_PRODUCER_IDS = 2**60
 
 NO_LEADER_EPOCH = -1
 """A leader epoch that is not known (KIP-101)."""
+
+Bytes = bytes | bytearray | memoryview
+"""What a producer without serializers takes."""
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # Python has defaults of type variables from 3.13 on
+
+    K_contra = TypeVar("K_contra", contravariant=True, default=Bytes)
+    V_contra = TypeVar("V_contra", contravariant=True, default=Bytes)
+    K_co = TypeVar("K_co", covariant=True, default=bytes)
+    V_co = TypeVar("V_co", covariant=True, default=bytes)
+    GivenK = TypeVar("GivenK", default=Any)  # of a lambda without types: it takes whatever it is given
+    GivenV = TypeVar("GivenV", default=Any)
+else:
+    from typing import TypeVar
+
+    K_contra = TypeVar("K_contra", contravariant=True)
+    V_contra = TypeVar("V_contra", contravariant=True)
+    K_co = TypeVar("K_co", covariant=True)
+    V_co = TypeVar("V_co", covariant=True)
+    GivenK = TypeVar("GivenK")
+    GivenV = TypeVar("GivenV")
 
 Header = tuple[str, bytes | None]
 """A record header (KIP-82): a name that may repeat within a record, and a value that may be null."""

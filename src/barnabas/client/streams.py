@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from barnabas.errors import ConfigurationError
-from barnabas.model import TopicPartition
+from barnabas.model import K_co, TopicPartition, V_co
 from barnabas.records import Record
 
 
 class Slices(Protocol):
     """What a stream's records come from: `records` is another iterator after an error has ended it."""
 
-    records: Iterator[Record]
+    records: Iterator[Record[Any, Any]]
 
 
-class MessageStream(Iterator[Record]):
+class MessageStream(Iterator[Record[K_co, V_co]]):
     """One of the streams that a consumer's part of a topic is divided into, for a thread of its own.
 
     Iterating blocks when nothing is there, and ends only when the consumer is closed. The records of a
@@ -29,10 +29,10 @@ class MessageStream(Iterator[Record]):
         self.number = number
         self._slices = slices
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record[K_co, V_co]]:
         return self._slices.records
 
-    def __next__(self) -> Record:
+    def __next__(self) -> Record[K_co, V_co]:
         return next(self._slices.records)
 
     def __repr__(self) -> str:

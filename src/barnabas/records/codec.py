@@ -11,8 +11,25 @@ from barnabas.records.twins import chosen
 
 if TYPE_CHECKING:
     import barnabas.records.codec_pure as codec
+    from barnabas.records.codec_pure import Record
 else:
     codec = chosen("codec")
+    Record = codec.Record
+
+__all__ = [
+    "CODEC",
+    "Appender",
+    "ColumnDecoder",
+    "Delivery",
+    "OpenEncoders",
+    "Record",
+    "RecordEncoder",
+    "decode_records",
+    "exact_bytes",
+    "group_rows",
+    "murmur2",
+    "twin",
+]
 
 twin = codec
 CODEC = codec.CODEC
@@ -20,7 +37,6 @@ Appender = codec.Appender
 ColumnDecoder = codec.ColumnDecoder
 Delivery = codec.Delivery
 OpenEncoders = codec.OpenEncoders
-Record = codec.Record
 RecordEncoder = codec.RecordEncoder
 decode_records = codec.decode_records
 exact_bytes = codec.exact_bytes

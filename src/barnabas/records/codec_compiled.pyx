@@ -23,6 +23,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from collections.abc import Sequence
+from types import GenericAlias
 
 from barnabas.errors import CorruptBatchError
 from barnabas.model import TimestampType

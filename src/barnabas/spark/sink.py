@@ -69,7 +69,7 @@ def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Writt
     """
     open_deliveries: deque[Deliveries] = deque()
     records = 0
-    with told_in_one_line(), Producer(options.bootstrap, **options.producer_settings) as producer:  # type: ignore[arg-type]
+    with told_in_one_line(), Producer(options.bootstrap, **options.producer_settings) as producer:  # type: ignore[call-overload]
         for batch in batches:
             for part in split_by_place(batch, options):
                 open_deliveries.append(_send(producer, part, options))

@@ -97,6 +97,12 @@ def test_timestamp_is_a_time_with_its_zone(make: Any, timestamp_ms: int, shown: 
     assert make(*VALUES)._replace(timestamp_ms=timestamp_ms).timestamp == shown
 
 
+def test_record_is_generic_over_keys_and_values(make: Any) -> None:
+    assert make[str, int].__args__ == (str, int)
+    assert make[str, int](*VALUES) == make(*VALUES)
+    assert isinstance(make(*VALUES), make)
+
+
 def test_data_class_functions_take_a_record(make: Any) -> None:
     record = make(*VALUES)
     assert [each.name for each in dataclasses.fields(record)] == list(FIELDS)

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.configured_interceptors import consumer_interceptors
@@ -27,7 +27,7 @@ from barnabas.client.life import ApplicationLoop
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
-from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.model import K_co, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, V_co
 from barnabas.records import Record
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncConsumer:
+class AsyncConsumer(Generic[K_co, V_co]):
     """Reads records of topics on the event loop of the application, alone or as a member of a group.
 
     Arguments, settings, errors and promises are those of `Consumer`; what waits there is awaited here. One task at
@@ -54,13 +54,57 @@ class AsyncConsumer:
                 ...
     """
 
+    @overload
+    def __init__(
+        self: AsyncConsumer[bytes, bytes],
+        bootstrap: Bootstrap = None,
+        *,
+        group: str | None = None,
+        key_deserializer: None = None,
+        value_deserializer: None = None,
+        interceptors: Iterable[ConsumerInterceptor] = (),
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncConsumer[K_co, bytes],
+        bootstrap: Bootstrap = None,
+        *,
+        group: str | None = None,
+        key_deserializer: Deserializer[K_co],
+        value_deserializer: None = None,
+        interceptors: Iterable[ConsumerInterceptor] = (),
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncConsumer[bytes, V_co],
+        bootstrap: Bootstrap = None,
+        *,
+        group: str | None = None,
+        key_deserializer: None = None,
+        value_deserializer: Deserializer[V_co],
+        interceptors: Iterable[ConsumerInterceptor] = (),
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+    @overload
     def __init__(
         self,
         bootstrap: Bootstrap = None,
         *,
         group: str | None = None,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: Deserializer[K_co],
+        value_deserializer: Deserializer[V_co],
+        interceptors: Iterable[ConsumerInterceptor] = (),
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+    def __init__(
+        self,
+        bootstrap: Bootstrap = None,
+        *,
+        group: str | None = None,
+        key_deserializer: Deserializer[Any] | None = None,
+        value_deserializer: Deserializer[Any] | None = None,
         interceptors: Iterable[ConsumerInterceptor] = (),
         **settings: Unpack[ConsumerSettings],
     ) -> None:
@@ -126,7 +170,7 @@ class AsyncConsumer:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    async def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record]:
+    async def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[K_co, V_co]]:
         """Return the next records, at most `max_records`, or none if none came within `timeout_s`.
 
         Asking for more says that the records before have been dealt with. Errors are those of `Consumer.poll`.
@@ -162,7 +206,7 @@ class AsyncConsumer:
         import_for_frames("pandas")
         return to_pandas(await self.poll_arrow(max_records=max_records, timeout_s=timeout_s))
 
-    async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
+    async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record[K_co, V_co]]]:
         """Iterate over lists of records, none of them empty, until the consumer is closed."""
         while True:
             try:
@@ -173,7 +217,7 @@ class AsyncConsumer:
                 raise
             yield records
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
+    async def __aiter__(self) -> AsyncIterator[Record[K_co, V_co]]:
         core, shell = self._core, self._shell
         core.check_readable()
         while True:

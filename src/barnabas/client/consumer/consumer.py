@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.configured_interceptors import consumer_interceptors
@@ -28,7 +28,7 @@ from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.client.streams import MessageStream
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
-from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.model import K_co, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, V_co
 from barnabas.records import Record
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ COLUMNS_MAX = 100_000
 """Records that one poll for columns returns at most, if not told otherwise."""
 
 
-class Consumer:
+class Consumer(Generic[K_co, V_co]):
     """Reads records of topics, alone or as a member of a group.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
@@ -64,13 +64,57 @@ class Consumer:
                 ...
     """
 
+    @overload
+    def __init__(
+        self: Consumer[bytes, bytes],
+        bootstrap: Bootstrap = None,
+        *,
+        group: str | None = None,
+        key_deserializer: None = None,
+        value_deserializer: None = None,
+        interceptors: Iterable[ConsumerInterceptor] = (),
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Consumer[K_co, bytes],
+        bootstrap: Bootstrap = None,
+        *,
+        group: str | None = None,
+        key_deserializer: Deserializer[K_co],
+        value_deserializer: None = None,
+        interceptors: Iterable[ConsumerInterceptor] = (),
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Consumer[bytes, V_co],
+        bootstrap: Bootstrap = None,
+        *,
+        group: str | None = None,
+        key_deserializer: None = None,
+        value_deserializer: Deserializer[V_co],
+        interceptors: Iterable[ConsumerInterceptor] = (),
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+    @overload
     def __init__(
         self,
         bootstrap: Bootstrap = None,
         *,
         group: str | None = None,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: Deserializer[K_co],
+        value_deserializer: Deserializer[V_co],
+        interceptors: Iterable[ConsumerInterceptor] = (),
+        **settings: Unpack[ConsumerSettings],
+    ) -> None: ...
+    def __init__(
+        self,
+        bootstrap: Bootstrap = None,
+        *,
+        group: str | None = None,
+        key_deserializer: Deserializer[Any] | None = None,
+        value_deserializer: Deserializer[Any] | None = None,
         interceptors: Iterable[ConsumerInterceptor] = (),
         **settings: Unpack[ConsumerSettings],
     ) -> None:
@@ -128,13 +172,13 @@ class Consumer:
         """Read nothing any more; leave the group, if in one."""
         self._shell.run(self._core.unsubscribe(nested=self._shell.inside_listener))
 
-    def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[MessageStream]]:
+    def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[MessageStream[K_co, V_co]]]:
         """Subscribe to topics and return as many streams of each as `counts` says (paper, section 3).
 
         Each stream is an iterator for a thread of its own; the partitions that this consumer has are divided
         among the streams of their topic. `close()` ends them.
         """
-        streams: dict[str, list[MessageStream]] = {}
+        streams: dict[str, list[MessageStream[K_co, V_co]]] = {}
         for topic, number, cursor in self._core.divide(counts):
             streams.setdefault(topic, []).append(MessageStream(topic, number, StreamStretches(self, cursor)))
         self.subscribe(counts)
@@ -142,7 +186,7 @@ class Consumer:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record]:
+    def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[K_co, V_co]]:
         """Return the next records, at most `max_records`, or none if none came within `timeout_s`.
 
         Asking for more says that the records before have been dealt with: auto-commit commits them.
@@ -194,11 +238,11 @@ class Consumer:
         import_for_frames("pandas")
         return to_pandas(self.poll_arrow(max_records=max_records, timeout_s=timeout_s))
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record[K_co, V_co]]:
         self._core.check_readable()
         return chain.from_iterable(Stretches(self, self._core.cursor))
 
-    def __next__(self) -> Record:
+    def __next__(self) -> Record[K_co, V_co]:
         for record in self._core.cursor.iterator:
             return record
         return next(iter(self))
@@ -345,17 +389,17 @@ def _after_fork(core: ConsumerCore, guard: ThreadGuard, error: ClosedError) -> N
     core.state.stop_with(error)
 
 
-class Stretches(Iterator[Iterator[Record]]):
+class Stretches(Iterator[Iterator[Record[Any, Any]]]):
     """Iterators over stretches of records, one after the other, until the consumer is closed.
 
     Chained (`itertools.chain`) they run without any Python code between the records of a stretch.
     """
 
-    def __init__(self, consumer: Consumer, cursor: Cursor) -> None:
+    def __init__(self, consumer: Consumer[Any, Any], cursor: Cursor) -> None:
         self._consumer = consumer
         self._cursor = cursor
 
-    def __next__(self) -> Iterator[Record]:
+    def __next__(self) -> Iterator[Record[Any, Any]]:
         core, shell = self._consumer._core, self._consumer._shell
         try:
             return shell.run(core.next_slice(self._cursor, nested=shell.inside_listener))
@@ -368,11 +412,11 @@ class Stretches(Iterator[Iterator[Record]]):
 class StreamStretches(Stretches):
     """The stretches of a message stream. An error ends `records` for good; then there is another one, which goes on."""
 
-    def __init__(self, consumer: Consumer, cursor: Cursor) -> None:
+    def __init__(self, consumer: Consumer[Any, Any], cursor: Cursor) -> None:
         super().__init__(consumer, cursor)
-        self.records: Iterator[Record] = chain.from_iterable(self)
+        self.records: Iterator[Record[Any, Any]] = chain.from_iterable(self)
 
-    def __next__(self) -> Iterator[Record]:
+    def __next__(self) -> Iterator[Record[Any, Any]]:
         try:
             return super().__next__()
         except StopIteration:

@@ -140,13 +140,13 @@ class ConsumerCore:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    def next_slice(self, cursor: Cursor, *, nested: bool = False) -> Steps[Iterator[Record]]:
+    def next_slice(self, cursor: Cursor, *, nested: bool = False) -> Steps[Iterator[Record[Any, Any]]]:
         """Wait for records, and return an iterator over a stretch of them."""
         with self._guard.lock:
             cursor.finish()
         return (yield from self._all_or_nothing(cursor, self._next_slice(cursor, nested)))
 
-    def _next_slice(self, cursor: Cursor, nested: bool) -> Steps[Iterator[Record]]:
+    def _next_slice(self, cursor: Cursor, nested: bool) -> Steps[Iterator[Record[Any, Any]]]:
         with self._guard.lock:
             if cursor.has_records and self.state.stopped is None and not self._rebalancing.due:
                 self.state.polled()
@@ -156,7 +156,7 @@ class ConsumerCore:
         with self._guard.lock:
             return cursor.take_iterator(self.config.max_poll_records, self._may_go_on)
 
-    def poll(self, records_max: int, timeout_s: float, *, nested: bool = False) -> Steps[list[Record]]:
+    def poll(self, records_max: int, timeout_s: float, *, nested: bool = False) -> Steps[list[Record[Any, Any]]]:
         """Wait for records, and return what is at hand."""
         deadline_s = self.state.now_s() + timeout_s
         cursor = self.cursor
@@ -164,7 +164,7 @@ class ConsumerCore:
             cursor.finish()
         return (yield from self._all_or_nothing(cursor, self._poll(cursor, records_max, deadline_s, nested)))
 
-    def _poll(self, cursor: Cursor, records_max: int, deadline_s: float, nested: bool) -> Steps[list[Record]]:
+    def _poll(self, cursor: Cursor, records_max: int, deadline_s: float, nested: bool) -> Steps[list[Record[Any, Any]]]:
         if not (yield from self._ask(deadline_s, lambda: self._at_hand.load(cursor), nested)):
             return []
         return self._at_hand.take_list(cursor, records_max)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from operator import length_hint
+from typing import Any
 
 from barnabas.client.consumer.fetcher import Chunk
 from barnabas.client.consumer.subscription import PartitionState
@@ -136,7 +137,7 @@ class Cursor:
         return self._iterator
 
     @property
-    def iterator(self) -> Iterator[Record]:
+    def iterator(self) -> Iterator[Record[Any, Any]]:
         """The iterator that was taken last."""
         return self._iterator
 

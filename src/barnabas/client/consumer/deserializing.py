@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from barnabas.errors import DeserializationError
 from barnabas.records import Record
+from barnabas.records.record_protocol import timestamp_of
+
+T_co = TypeVar("T_co", covariant=True)
 
 
-class TopicDeserializer(Protocol):
+class TopicDeserializer(Protocol[T_co]):
     """Makes objects in a way that may depend on the topic."""
 
-    def deserialize(self, data: bytes, topic: str, is_key: bool = False) -> Any:
+    def deserialize(self, data: bytes, topic: str, is_key: bool = False) -> T_co:
         """Return what the bytes of a key or a value hold."""
         ...
 
 
-Deserializer = Callable[[bytes], Any] | TopicDeserializer
+Deserializer = Callable[[bytes], T_co] | TopicDeserializer[T_co]
 
 
 class DeserializedRecord(NamedTuple):
@@ -32,6 +36,11 @@ class DeserializedRecord(NamedTuple):
     value: Any
     headers: Any
 
+    @property
+    def timestamp(self) -> datetime | None:
+        """The timestamp in UTC; see `Record`."""
+        return timestamp_of(self.timestamp_ms)
+
 
 class Deserializers:
     """Applies functions to keys and values that are there: None, as the value of a tombstone, stays None.
@@ -41,7 +50,7 @@ class Deserializers:
     TypeError: value_deserializer must be a function of bytes, for example json.loads, not 'utf-8'
     """
 
-    def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
+    def __init__(self, key: Deserializer[Any] | None, value: Deserializer[Any] | None) -> None:
         for name, given in (("key_deserializer", key), ("value_deserializer", value)):
             if given is not None and not callable(given) and not hasattr(given, "deserialize"):
                 raise TypeError(f"{name} must be a function of bytes, for example json.loads, not {given!r}")
@@ -85,7 +94,7 @@ class Deserializers:
         return made, None
 
 
-def _of_topic(given: Deserializer | None, *, is_key: bool) -> Callable[[bytes, str], Any] | None:
+def _of_topic(given: Deserializer[Any] | None, *, is_key: bool) -> Callable[[bytes, str], Any] | None:
     """Return a function of bytes and topic for either kind of deserializer."""
     if given is None:
         return None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial as bind
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from barnabas.addresses import host_ports
 from barnabas.client.config import ProducerConfig, make_config
@@ -22,7 +22,7 @@ from barnabas.client.producer.serializing import Serializer, Serializers
 from barnabas.client.setting_types import Bootstrap, ProducerSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, BufferFullError, ClosedError, Failure, TimedOutError
-from barnabas.model import GivenHeaders
+from barnabas.model import Bytes, GivenHeaders, GivenK, GivenV, K_contra, V_contra
 from barnabas.records import OnDelivery
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class OwnLoop(ApplicationLoop):
         function()
 
 
-class AsyncProducer:
+class AsyncProducer(Generic[K_contra, V_contra]):
     """Sends records to topics from an event loop, on which all calls must be made, from any number of tasks.
 
     Arguments, settings, errors and promises are those of `Producer`; what waits there is awaited here. Requests
@@ -71,12 +71,52 @@ class AsyncProducer:
             await (await producer.send_many("clicks", [b"/a", b"/b"]))      # a message set in one call
     """
 
+    @overload
+    def __init__(
+        self: AsyncProducer[Bytes, Bytes],
+        bootstrap: Bootstrap = None,
+        *,
+        key_serializer: None = None,
+        value_serializer: None = None,
+        interceptors: Iterable[ProducerInterceptor] = (),
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncProducer[GivenK, Bytes],
+        bootstrap: Bootstrap = None,
+        *,
+        key_serializer: Serializer[GivenK],
+        value_serializer: None = None,
+        interceptors: Iterable[ProducerInterceptor] = (),
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncProducer[Bytes, GivenV],
+        bootstrap: Bootstrap = None,
+        *,
+        key_serializer: None = None,
+        value_serializer: Serializer[GivenV],
+        interceptors: Iterable[ProducerInterceptor] = (),
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncProducer[GivenK, GivenV],
+        bootstrap: Bootstrap = None,
+        *,
+        key_serializer: Serializer[GivenK],
+        value_serializer: Serializer[GivenV],
+        interceptors: Iterable[ProducerInterceptor] = (),
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
     def __init__(
         self,
         bootstrap: Bootstrap = None,
         *,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: Serializer[Any] | None = None,
+        value_serializer: Serializer[Any] | None = None,
         interceptors: Iterable[ProducerInterceptor] = (),
         **settings: Unpack[ProducerSettings],
     ) -> None:
@@ -121,8 +161,8 @@ class AsyncProducer:
     async def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V_contra | None = None,
+        key: K_contra | None = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -139,20 +179,22 @@ class AsyncProducer:
         queues = self._accumulator.topic(topic)
         if queues is None:
             queues = await self._await_topic(topic)
+        value_bytes: Any = value
+        key_bytes: Any = key
         if self._records.serializers:
-            value = self._records.serializers.value(topic, value)
-            key = self._records.serializers.key(topic, key)
+            value_bytes = self._records.serializers.value(topic, value)
+            key_bytes = self._records.serializers.key(topic, key)
         await self._give_way()
         if self._records.intercepts_send:
-            record = self._records.intercept(queues, value, key, partition, timestamp_ms, headers)
-            _topic, value, key, partition, timestamp_ms, headers = record
+            record = self._records.intercept(queues, value_bytes, key_bytes, partition, timestamp_ms, headers)
+            _topic, value_bytes, key_bytes, partition, timestamp_ms, headers = record
         send = self._append_one
         if not self._append_in_line.locked():
             try:
                 return send(
                     topic,
-                    value,
-                    key,
+                    value_bytes,
+                    key_bytes,
                     partition=partition,
                     timestamp_ms=timestamp_ms,
                     headers=headers,
@@ -164,8 +206,8 @@ class AsyncProducer:
             bind(
                 send,
                 topic,
-                value,
-                key,
+                value_bytes,
+                key_bytes,
                 partition=partition,
                 timestamp_ms=timestamp_ms,
                 headers=headers,
@@ -176,9 +218,9 @@ class AsyncProducer:
     async def send_many(
         self,
         topic: str,
-        values: Sequence[Any],
+        values: Sequence[V_contra | None],
         *,
-        keys: Sequence[Any] | None = None,
+        keys: Sequence[K_contra | None] | None = None,
         partition: int | None = None,
         timestamps_ms: Sequence[int] | int | None = None,
         headers: Sequence[GivenHeaders] | None = None,

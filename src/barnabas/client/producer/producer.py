@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, Unpack, overload
 
 from barnabas.addresses import host_ports
 from barnabas.client.config import ProducerConfig, make_config
@@ -19,11 +19,11 @@ from barnabas.client.producer.serializing import Serializer, Serializers
 from barnabas.client.setting_types import Bootstrap, ProducerSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
-from barnabas.model import GivenHeaders
+from barnabas.model import Bytes, GivenHeaders, GivenK, GivenV, K_contra, V_contra
 from barnabas.records import OnDelivery
 
 
-class Producer:
+class Producer(Generic[K_contra, V_contra]):
     """Sends records to topics. Safe to use from several threads.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
@@ -42,12 +42,52 @@ class Producer:
             print(delivery.result().offset)
     """
 
+    @overload
+    def __init__(
+        self: Producer[Bytes, Bytes],
+        bootstrap: Bootstrap = None,
+        *,
+        key_serializer: None = None,
+        value_serializer: None = None,
+        interceptors: Iterable[ProducerInterceptor] = (),
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Producer[GivenK, Bytes],
+        bootstrap: Bootstrap = None,
+        *,
+        key_serializer: Serializer[GivenK],
+        value_serializer: None = None,
+        interceptors: Iterable[ProducerInterceptor] = (),
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Producer[Bytes, GivenV],
+        bootstrap: Bootstrap = None,
+        *,
+        key_serializer: None = None,
+        value_serializer: Serializer[GivenV],
+        interceptors: Iterable[ProducerInterceptor] = (),
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Producer[GivenK, GivenV],
+        bootstrap: Bootstrap = None,
+        *,
+        key_serializer: Serializer[GivenK],
+        value_serializer: Serializer[GivenV],
+        interceptors: Iterable[ProducerInterceptor] = (),
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
     def __init__(
         self,
         bootstrap: Bootstrap = None,
         *,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: Serializer[Any] | None = None,
+        value_serializer: Serializer[Any] | None = None,
         interceptors: Iterable[ProducerInterceptor] = (),
         **settings: Unpack[ProducerSettings],
     ) -> None:
@@ -73,8 +113,8 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: V_contra | None = None,
+        key: K_contra | None = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -111,9 +151,9 @@ class Producer:
     def send_many(
         self,
         topic: str,
-        values: Sequence[Any],
+        values: Sequence[V_contra | None],
         *,
-        keys: Sequence[Any] | None = None,
+        keys: Sequence[K_contra | None] | None = None,
         partition: int | None = None,
         timestamps_ms: Sequence[int] | int | None = None,
         headers: Sequence[GivenHeaders] | None = None,

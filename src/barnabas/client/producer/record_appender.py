@@ -125,8 +125,8 @@ class RecordAppender:
     def runs_of_values(
         self,
         queues: TopicQueues,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
+        values: Sequence[Any],
+        keys: Sequence[Any] | None,
         partition: int | None,
         timestamps_ms: Sequence[int] | int | None,
         headers: Sequence[GivenHeaders] | None,

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from barnabas.model import GivenHeaders
 from barnabas.records import Delivery, OnDelivery
 
+T_contra = TypeVar("T_contra", contravariant=True)
 
-class TopicSerializer(Protocol):
+
+class TopicSerializer(Protocol[T_contra]):
     """Makes bytes in a way that depends on the topic, as where a schema is registered for each."""
 
-    def serialize(self, value: Any, topic: str, is_key: bool = False) -> bytes | None:
+    def serialize(self, value: T_contra, topic: str, is_key: bool = False) -> bytes | None:
         """Return the bytes of a key or a value that is there."""
         ...
 
 
-Serializer = Callable[[Any], bytes | None] | TopicSerializer
+Serializer = Callable[[T_contra], bytes | None] | TopicSerializer[T_contra]
 
 
 class Serializers:
@@ -30,7 +32,7 @@ class Serializers:
     TypeError: value_serializer must be a function that returns bytes, not 'utf-8'
     """
 
-    def __init__(self, key: Serializer | None, value: Serializer | None) -> None:
+    def __init__(self, key: Serializer[Any] | None, value: Serializer[Any] | None) -> None:
         for name, given in (("key_serializer", key), ("value_serializer", value)):
             if given is not None and not callable(given) and not hasattr(given, "serialize"):
                 raise TypeError(f"{name} must be a function that returns bytes, not {given!r}")
@@ -84,7 +86,7 @@ class Serializers:
         return send_serialized
 
 
-def _of_topic(given: Serializer | None, *, is_key: bool) -> Callable[[Any, str], bytes | None] | None:
+def _of_topic(given: Serializer[Any] | None, *, is_key: bool) -> Callable[[Any, str], bytes | None] | None:
     """Return a function of value and topic for either kind of serializer."""
     if given is None:
         return None

@@ -222,6 +222,11 @@ cdef class Record:
         return Record(**{**self._asdict(), **changes})
 
     @classmethod
+    def __class_getitem__(cls, types):
+        """Return the type of records with keys and values of these types, as `Generic` does for the twin."""
+        return GenericAlias(cls, types)
+
+    @classmethod
     def _make(cls, fields):
         """Return a record with fields in their order."""
         return cls(*fields)

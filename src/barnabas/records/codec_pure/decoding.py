@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple, cast
+from typing import Generic, NamedTuple, cast
 
 from barnabas.errors import CorruptBatchError
-from barnabas.model import Header, TimestampType
+from barnabas.model import Header, K_co, TimestampType, V_co
 from barnabas.records.codec_pure.limits import (
     BATCH_BYTES_MAX,
     HEADERS_MAX,
@@ -29,7 +29,7 @@ from barnabas.records.header import BatchHeader
 from barnabas.records.record_protocol import ANNOTATIONS, DATA_CLASS_FIELDS, record_of, timestamp_of
 
 
-class Record(NamedTuple):
+class Record(NamedTuple, Generic[K_co, V_co]):
     """One record of a partition.
 
     >>> record = Record("clicks", 0, 42, 1_700_000_000_000, TimestampType.CREATE_TIME, b"member-1", b"/jobs", ())
@@ -42,8 +42,8 @@ class Record(NamedTuple):
     offset: int
     timestamp_ms: int
     timestamp_type: TimestampType
-    key: bytes | None
-    value: bytes | None
+    key: K_co | None
+    value: V_co | None
     headers: tuple[Header, ...]
 
     @property
@@ -51,7 +51,7 @@ class Record(NamedTuple):
         """The timestamp in UTC; None where the record has none, or where the calendar ends before it."""
         return timestamp_of(self.timestamp_ms)
 
-    def __reduce__(self) -> tuple[Callable[..., Record], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Record[K_co, V_co]], tuple[object, ...]]:
         return record_of, tuple(self)
 
 
