@@ -44,7 +44,7 @@ class OffsetStore:
         """Store offsets, of partitions that exist.
 
         :returns: ends when they are stored, with the partitions whose topics were deleted meanwhile, so that their
-            offsets are not kept; or with a ApiError for the client.
+            offsets are not kept; or with an ApiError for the client.
         :raises ApiError: the group is not here.
         """
         shard = self._groups.find(group_id)

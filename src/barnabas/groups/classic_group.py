@@ -68,6 +68,30 @@ class ClassicGroup:
     :param memory: counts what all groups hold. The caller adds what this group holds (`size_bytes`).
     """
 
+    __slots__ = (
+        "_assigning",
+        "_config",
+        "_earliest",
+        "_initial_wait_left_ms",
+        "_is_initial_round",
+        "_join_deadline",
+        "_member_added_in_initial_wait",
+        "_memory",
+        "_new_member_id",
+        "_pending",
+        "_pending_bytes",
+        "_pending_sync",
+        "_replies",
+        "_sync_deadline",
+        "_unstored",
+        "_writes",
+        "generation",
+        "group_id",
+        "protocol_name",
+        "roster",
+        "state",
+    )
+
     kind = GroupKind.CLASSIC
 
     def __init__(

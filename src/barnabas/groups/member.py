@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from barnabas.groups.requests import JoinRequest, Protocols
+from barnabas.groups.requests import JoinRequest, Protocols, effective_rebalance_timeout_ms, held_bytes
 from barnabas.groups.results import JoinedMember, MemberDescription
 from barnabas.groups.stored import StoredMember
 
@@ -52,19 +52,24 @@ class Member:
 
     @classmethod
     def restore(cls, stored: StoredMember, protocol_name: str) -> Member:
-        """Make a member of a complete generation out of what was stored of it."""
-        request = JoinRequest(
-            session_timeout_ms=stored.session_timeout_ms,
-            rebalance_timeout_ms=stored.rebalance_timeout_ms,
-            protocol_type="",  # is the group's
-            protocols=((protocol_name, stored.subscription),),
-            group_instance_id=stored.group_instance_id,
-            client_id=stored.client_id,
-            client_host=stored.client_host,
-        )
-        member = cls(stored.member_id, request)
+        """Make a member of a complete generation from its record. Loading makes many, so no request is made for it."""
+        member = cls.__new__(cls)
+        member.member_id = stored.member_id
+        member.group_instance_id = stored.group_instance_id
+        member.client_id = stored.client_id
+        member.client_host = stored.client_host
         member.assignment = stored.assignment
         member.is_new = False
+        member.join_waiter = member.sync_waiter = None
+        member.session_deadline = float("inf")
+        member.protocols = ((protocol_name, stored.subscription),)
+        member.request_bytes = held_bytes(
+            stored.client_id, stored.client_host, stored.group_instance_id, member.protocols
+        )
+        member.session_timeout_ms = stored.session_timeout_ms
+        member.rebalance_timeout_ms = effective_rebalance_timeout_ms(
+            stored.rebalance_timeout_ms, stored.session_timeout_ms
+        )
         return member
 
     def update(self, request: JoinRequest) -> None:

@@ -34,6 +34,16 @@ _KEYS_REMEMBERED = 16_384
 """The keys of offsets that are committed again and again."""
 
 _VERSION = struct.Struct(">h")
+_PARTITION = struct.Struct(">i")
+_TEXT_BYTES_MAX = 2**15 - 1
+"""A text has no more bytes; a greater length is a negative number."""
+_KEY_HEAD_BYTES = 4
+"""A version, and the length of the group's id."""
+
+_OFFSET_KEYS = message_of(OffsetCommitKey).versions
+_GROUP_KEYS = message_of(GroupMetadataKey).versions
+_OFFSET_VALUES = message_of(OffsetCommitValue).versions
+_GROUP_VALUES = message_of(GroupMetadataValue).versions
 
 
 class OffsetRecord(NamedTuple):
@@ -84,30 +94,63 @@ def decode_change(key: Buffer | None, value: Buffer | None) -> Change | None:
     if key is None:
         raise MalformedMessageError("a record without a key")
     kind = _version(key)
-    if kind in message_of(OffsetCommitKey).versions:
-        return _offset_change(decode(OffsetCommitKey, key, kind, _VERSION.size), value)
-    if kind in message_of(GroupMetadataKey).versions:
-        return _group_change(decode(GroupMetadataKey, key, kind, _VERSION.size), value)
+    if kind in _OFFSET_KEYS:
+        return _offset_change(*(_plain_offset_key(key) or _any_offset_key(key, kind)), value)
+    if kind in _GROUP_KEYS:
+        return _group_change(_plain_group_key(key) or decode(GroupMetadataKey, key, kind, _VERSION.size).group, value)
     return None
 
 
-def _offset_change(key: OffsetCommitKey, value: Buffer | None) -> OffsetRecord | None:
-    where = TopicPartition(key.topic, key.partition)
+def _offset_change(group_id: str, where: TopicPartition, value: Buffer | None) -> OffsetRecord | None:
     if value is None:
-        return OffsetRecord(key.group, where, None)
+        return OffsetRecord(group_id, where, None)
     version = _version(value)
-    if version not in message_of(OffsetCommitValue).versions:
+    if version not in _OFFSET_VALUES:
         return None
-    return OffsetRecord(key.group, where, _committed(decode(OffsetCommitValue, value, version, _VERSION.size)))
+    committed = _plain_committed(value) if version == OFFSET_VALUE_VERSION else None
+    return OffsetRecord(
+        group_id, where, committed or _committed(decode(OffsetCommitValue, value, version, _VERSION.size))
+    )
 
 
-def _group_change(key: GroupMetadataKey, value: Buffer | None) -> GroupRecord | None:
+def _group_change(group_id: str, value: Buffer | None) -> GroupRecord | None:
     if value is None:
-        return GroupRecord(key.group, None)
+        return GroupRecord(group_id, None)
     version = _version(value)
-    if version not in message_of(GroupMetadataValue).versions:
+    if version not in _GROUP_VALUES:
         return None
-    return GroupRecord(key.group, _stored(decode(GroupMetadataValue, value, version, _VERSION.size)))
+    return GroupRecord(group_id, _stored(decode(GroupMetadataValue, value, version, _VERSION.size)))
+
+
+def _any_offset_key(key: Buffer, version: int) -> tuple[str, TopicPartition]:
+    message = decode(OffsetCommitKey, key, version, _VERSION.size)
+    return message.group, TopicPartition(message.topic, message.partition)
+
+
+def _plain_group_key(key: Buffer) -> str:
+    """Do as `_plain_offset_key`; return an empty id where the key is damaged."""
+    try:
+        if _KEY_HEAD_BYTES + (key[2] << 8 | key[3]) == len(key) <= _TEXT_BYTES_MAX:
+            return str(key[_KEY_HEAD_BYTES:], "utf-8")
+    except (IndexError, UnicodeDecodeError):
+        pass
+    return ""
+
+
+def _plain_offset_key(key: Buffer) -> tuple[str, TopicPartition] | None:
+    """Decode by hand what loading decodes most; None where the key is damaged: the other decoder says how."""
+    try:
+        group_end = _KEY_HEAD_BYTES + (key[2] << 8 | key[3])
+        topic_start = group_end + 2
+        topic_end = topic_start + (key[group_end] << 8 | key[group_end + 1])
+        (number,) = _PARTITION.unpack_from(key, topic_end)
+        if topic_end + _PARTITION.size == len(key) <= _TEXT_BYTES_MAX:
+            return str(key[_KEY_HEAD_BYTES:group_end], "utf-8"), TopicPartition(
+                str(key[topic_start:topic_end], "utf-8"), number
+            )
+    except (IndexError, struct.error, UnicodeDecodeError):
+        pass
+    return None
 
 
 def _version(data: Buffer) -> int:
@@ -126,6 +169,8 @@ def _offset_key(group_id: str, where: TopicPartition) -> bytes:
 
 _OFFSET_HEAD = struct.Struct(">hqi")
 _OFFSET_TAIL = struct.Struct(">qBBB16s")
+_TOPIC_ID_FIELD = [1, 0, 16]
+"""One tagged field follows, of number 0 and 16 bytes."""
 _SHORT_BYTES = 126
 """Compact texts that are shorter have a length of one byte."""
 
@@ -137,8 +182,24 @@ def offset_value(committed: Committed) -> bytes:
     if expires_ms >= 0 or topic_id == ZERO_UUID or len(metadata) > _SHORT_BYTES:
         return _any_offset_value(committed)
     head = _OFFSET_HEAD.pack(OFFSET_VALUE_VERSION, offset, leader_epoch)
-    # One tagged field follows, of number 0 and 16 bytes.
-    return b"%b%c%b%b" % (head, len(metadata) + 1, metadata, _OFFSET_TAIL.pack(committed_ms, 1, 0, 16, topic_id))
+    tail = _OFFSET_TAIL.pack(committed_ms, *_TOPIC_ID_FIELD, topic_id)
+    return b"%b%c%b%b" % (head, len(metadata) + 1, metadata, tail)
+
+
+def _plain_committed(value: Buffer) -> Committed | None:
+    """Decode what `offset_value` encodes by hand; None for any other value."""
+    tail = len(value) - _OFFSET_TAIL.size
+    if tail < _OFFSET_HEAD.size + 1 or value[_OFFSET_HEAD.size] != tail - _OFFSET_HEAD.size:
+        return None
+    committed_ms, *tagged, topic_id = _OFFSET_TAIL.unpack_from(value, tail)
+    if tagged != _TOPIC_ID_FIELD:
+        return None
+    _, offset, leader_epoch = _OFFSET_HEAD.unpack_from(value)
+    try:
+        metadata = str(value[_OFFSET_HEAD.size + 1 : tail], "utf-8")
+    except UnicodeDecodeError:
+        return None
+    return Committed(offset, metadata, leader_epoch, committed_ms, topic_id)
 
 
 def _any_offset_value(committed: Committed) -> bytes:
@@ -205,10 +266,11 @@ def _stored(value: GroupMetadataValue) -> StoredGroup:
         )
         for member in value.members
     )
-    instances = [member.group_instance_id for member in members if member.group_instance_id is not None]
     ids = {member.member_id for member in members}
-    if len(ids) < len(members) or len(set(instances)) < len(instances):
-        raise MalformedMessageError("a group with a member twice")
+    if len(members) > 1:
+        instances = [member.group_instance_id for member in members if member.group_instance_id is not None]
+        if len(ids) < len(members) or len(set(instances)) < len(instances):
+            raise MalformedMessageError("a group with a member twice")
     if members and (value.protocol is None or not value.protocol_type or value.leader not in ids):
         raise MalformedMessageError("a group with members but without a protocol, or whose leader is none of them")
     if value.generation < 0:

@@ -22,6 +22,19 @@ PROTOCOL_BYTES = 128
 """The same of a protocol."""
 
 
+def held_bytes(client_id: str, client_host: str, group_instance_id: str | None, protocols: Protocols) -> int:
+    """Return what a group holds for a member; its id begins with its client id or its instance id."""
+    size = MEMBER_BYTES + 2 * len(client_id) + len(client_host) + 2 * len(group_instance_id or "")
+    for name, metadata in protocols:
+        size += len(name) + len(metadata) + PROTOCOL_BYTES
+    return size
+
+
+def effective_rebalance_timeout_ms(rebalance_timeout_ms: int, session_timeout_ms: int) -> int:
+    """Return the rebalance timeout; JoinGroup 0 has none, and the session timeout counts."""
+    return session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
     """Ask to be a member of the group's next generation.
@@ -45,14 +58,12 @@ class JoinRequest:
 
     @property
     def size_bytes(self) -> int:
-        """What a group holds for a member that joins so; its id begins with its client id or its instance id."""
-        names = 2 * len(self.client_id) + len(self.client_host) + 2 * len(self.group_instance_id or "")
-        protocols = sum(len(name) + len(metadata) + PROTOCOL_BYTES for name, metadata in self.protocols)
-        return MEMBER_BYTES + names + protocols
+        """What a group holds for a member that joins so."""
+        return held_bytes(self.client_id, self.client_host, self.group_instance_id, self.protocols)
 
     @property
     def effective_rebalance_timeout_ms(self) -> int:
-        return self.session_timeout_ms if self.rebalance_timeout_ms < 0 else self.rebalance_timeout_ms
+        return effective_rebalance_timeout_ms(self.rebalance_timeout_ms, self.session_timeout_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,10 +18,12 @@ from barnabas.groups.requests import JoinRequest
 class Roster:
     """The members of one group, in the order in which they came."""
 
+    __slots__ = ("_members", "_static_ids", "_support", "leader_id", "protocol_type", "size_bytes")
+
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
         self._static_ids: dict[str, str] = {}
-        self._support: Counter[str] = Counter()
+        self._support: dict[str, int] = {}  # how many members support a protocol
         self.leader_id: str | None = None
         self.protocol_type = ""
         self.size_bytes = 0
@@ -57,13 +59,13 @@ class Roster:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self._members[member.member_id] = member
-        self._support.update(member.protocol_names)
+        self._count_support(member, 1)
         self.size_bytes += member.size_bytes
 
     def remove(self, member_id: str) -> Member:
         """Take a member out. If it led, the one that has been here longest leads."""
         member = self._members.pop(member_id)
-        self._support.subtract(member.protocol_names)
+        self._count_support(member, -1)
         self.size_bytes -= member.size_bytes
         if member.group_instance_id is not None:
             del self._static_ids[member.group_instance_id]
@@ -73,11 +75,16 @@ class Roster:
 
     def update(self, member: Member, request: JoinRequest) -> None:
         """Take over what a later join of the same member says."""
-        self._support.subtract(member.protocol_names)
+        self._count_support(member, -1)
         self.size_bytes -= member.size_bytes
         member.update(request)
         self.size_bytes += member.size_bytes
-        self._support.update(member.protocol_names)
+        self._count_support(member, 1)
+
+    def _count_support(self, member: Member, change: int) -> None:
+        support = self._support
+        for name in member.protocol_names:
+            support[name] = support.get(name, 0) + change
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
         """Give each member its assignment; one that is not named gets an empty one."""
@@ -118,7 +125,7 @@ class Roster:
         if not self._members:
             return bool(protocol_type) and bool(names)
         size = len(self._members)
-        return protocol_type == self.protocol_type and any(self._support[name] == size for name in names)
+        return protocol_type == self.protocol_type and any(self._support.get(name) == size for name in names)
 
     def select_protocol(self) -> str:
         """Return the protocol with the most votes among those that every member supports."""

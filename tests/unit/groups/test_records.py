@@ -6,12 +6,14 @@ The bytes were written by the generated classes of Kafka 3.9.1's group coordinat
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.errors import MalformedMessageError
+from barnabas.groups import records
 from barnabas.groups.hashing import java_hash, partition_of
 from barnabas.groups.records import GroupRecord, OffsetRecord, decode_change, encode_change
 from barnabas.groups.stored import Committed, StoredGroup, StoredMember
@@ -191,6 +193,41 @@ def test_offsets_are_read_back_as_they_were(
 ) -> None:
     change = OffsetRecord("g", WHERE, Committed(offset, metadata, epoch, committed_ms, topic_id))
     assert decode_change(*encode_change(change)) == change
+
+
+def decoded(key: bytes, value: bytes | None) -> object:
+    """Return what a record says, or the error."""
+    try:
+        return decode_change(key, value)
+    except MalformedMessageError as error:
+        return str(error)
+
+
+RECORDS = st.sampled_from(
+    [
+        encode_change(OffsetRecord("g", WHERE, Committed(5, "m", 1, 9, TOPIC_ID))),
+        encode_change(GroupRecord("gr\u00fcn", StoredGroup("consumer", 3))),
+    ]
+)
+DAMAGE = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=3)
+
+
+@given(RECORDS, DAMAGE, DAMAGE, st.integers(-8, 1), st.integers(-8, 1))
+def test_decoders_by_hand_agree_with_the_declared_messages(
+    record: tuple[bytes, bytes], of_key: list[Any], of_value: list[Any], key_cut: int, value_cut: int
+) -> None:
+    def damaged(data: bytes, damage: list[tuple[int, int]], cut: int) -> bytes:
+        changed = bytearray(data)
+        for position, byte in damage:
+            changed[position % len(changed)] = byte
+        return bytes(changed[:cut] if cut < 0 else changed + bytes(cut))
+
+    key, value = damaged(record[0], of_key, key_cut), damaged(record[1], of_value, value_cut)
+    found = decoded(key, value)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_plain_offset_key", "_plain_group_key", "_plain_committed"):
+            patch.setattr(records, name, lambda _data: None)
+        assert found == decoded(key, value)
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:
