@@ -12,8 +12,11 @@ def examples() -> None:
     barnabas.AsyncProducer(["a:1", "b:2"], acks=0, partitioner=lambda topic, key, count: 0)
     barnabas.Consumer("localhost", group="g", auto_offset_reset="earliest", enable_auto_commit=False)
     barnabas.AsyncConsumer("localhost", partition_assignment_strategy=["range", "sticky"])
+    barnabas.Producer("localhost", interceptors=[barnabas.ProducerInterceptor()])
+    barnabas.AsyncConsumer("localhost", interceptors=[barnabas.ConsumerInterceptor()])
     barnabas.Admin("localhost", request_timeout_ms=1000)
 
+    barnabas.Producer("localhost", interceptors=[barnabas.ConsumerInterceptor()])  # WRONG
     barnabas.Producer("localhost", linger=5)  # WRONG
     barnabas.Producer("localhost", linger_ms="5")  # WRONG
     barnabas.Producer("localhost", group_instance_id="a")  # WRONG
