@@ -1,22 +1,18 @@
-"""One log: read, truncated, closed; its epochs, and what Kafka's tools expect of its files."""
+"""One log as a whole: closed, truncated; its epochs, and what Kafka's tools expect of its files."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 from collections.abc import Callable
-from functools import partialmethod
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from barnabas.errors import ApiError, ClosedError, ErrorCode
-from barnabas.records import Record, iter_headers, read_records
-from barnabas.storage import Log, OsFileSystem
+from barnabas.errors import ClosedError
+from barnabas.records import Record, iter_headers
+from barnabas.storage import Log
 from barnabas.storage.checkpoints import EpochStart
-from barnabas.storage.log_reader import LogReader
 
 START_MS = 1_700_000_000_000
 
@@ -35,85 +31,7 @@ def open_files(folder: Path) -> int:
     return sum(link.startswith(str(folder.resolve())) for link in links)
 
 
-# --- read ---
-
-
-def test_read_returns_whole_batches_within_the_limit(open_log: OpenLog, make_batch: MakeBatch) -> None:
-    log = open_log(index_interval_bytes=300)
-    size = len(make_batch(2))
-    for _ in range(50):
-        log.append(make_batch(2), 0)
-    for offset in range(100):
-        for batches in (1, 2, 7, 49, 60):
-            for extra in (0, 1, size - 1):
-                region = log.read(offset, batches * size + extra, 100).batches
-                assert region
-                assert region.position == offset // 2 * size
-                assert region.length == min(batches, 50 - offset // 2) * size
-
-
-def test_first_batch_is_returned_whole_even_if_it_is_too_large(open_log: OpenLog, make_batch: MakeBatch) -> None:
-    log = open_log()
-    log.append(make_batch(10), 0)
-    log.append(make_batch(1), 0)
-    region = log.read(0, 1, 11).batches
-    assert region
-    assert region.length == len(make_batch(10))
-    assert not log.read(0, 1, 11, min_one_batch=False).batches
-    assert not log.read(0, 0, 11, min_one_batch=False).batches
-
-
-def test_read_ends_before_max_offset(open_log: OpenLog, make_batch: MakeBatch) -> None:
-    log = open_log()
-    for _ in range(5):
-        log.append(make_batch(2), 0)
-    size = len(make_batch(2))
-    assert log.read(0, 10**6, 4).batches.length == 2 * size  # type: ignore[union-attr]
-    assert log.read(0, 10**6, 5).batches.length == 2 * size  # type: ignore[union-attr]
-    assert not log.read(4, 10**6, 4).batches
-    assert not log.read(10, 10**6, 10).batches
-
-
-def test_read_outside_of_the_log_is_refused(open_log: OpenLog, make_batch: MakeBatch) -> None:
-    log = open_log()
-    log.append(make_batch(2), 0)
-    for offset in (-1, 3):
-        with pytest.raises(ApiError) as caught:
-            log.read(offset, 100, 2)
-        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-
-
-def test_reader_that_follows_needs_no_lookup(open_log: OpenLog, make_batch: MakeBatch) -> None:
-    log = open_log()
-    log.append(make_batch(2), 0)
-    assert not log.read(2, 1_000, 2).batches
-    log._filesystem = None  # type: ignore[assignment]
-    log._segments.active.filesystem.pread = None  # type: ignore[method-assign]
-    try:
-        log._segments.active.write = lambda chunks: os.writev(log._segments.active.file.fileno(), chunks)  # type: ignore[assignment]
-        log.append(make_batch(3), 0)
-        region = log.read(2, 10_000, 5).batches
-        assert region
-        assert not log.read(5, 1_000, 5).batches
-    finally:
-        del log._segments.active.filesystem.pread
-
-
-def test_region_stays_readable_after_the_log_is_deleted(
-    open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path
-) -> None:
-    log = open_log()
-    log.append(make_batch(2), 0)
-    log.roll()
-    log.append(make_batch(2), 0)
-    regions = [log.read(0, 10_000, 4).batches, log.read(2, 10_000, 4).batches]
-    log.abandon()
-    shutil.rmtree(tmp_path / "clicks-0")
-    assert not (tmp_path / "clicks-0").exists()
-    for region in regions:
-        assert region
-        data = os.pread(region.file.fileno(), region.length, region.position)
-        assert len(read_records(data, "clicks", 0)) == 2
+# --- the end ---
 
 
 def test_closing_closes_every_file(open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll) -> None:
@@ -124,6 +42,15 @@ def test_closing_closes_every_file(open_log: OpenLog, make_batch: MakeBatch, rea
     assert open_files(log.folder) > 1
     log.close()
     assert open_files(log.folder) == 0
+
+
+def test_closed_log_says_so(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.close()
+    log.close()
+    for call in (lambda: log.append(make_batch(), 0), lambda: log.read(0, 1, 1), log.flush, log.roll):
+        with pytest.raises(ClosedError):
+            call()
 
 
 def test_reading_many_segments_keeps_few_files_open(
@@ -137,15 +64,6 @@ def test_reading_many_segments_keeps_few_files_open(
     read_all(log)
     assert log.segment_count > 90
     assert before <= open_files(log.folder) < before + 30
-
-
-def test_closed_log_says_so(open_log: OpenLog, make_batch: MakeBatch) -> None:
-    log = open_log()
-    log.close()
-    log.close()
-    for call in (lambda: log.append(make_batch(), 0), lambda: log.read(0, 1, 1), log.flush, log.roll):
-        with pytest.raises(ClosedError):
-            call()
 
 
 # --- truncation ---
@@ -169,78 +87,6 @@ def test_truncation_leaves_the_batches_before(
     log.close()
     log = open_log(clean=True)
     assert offsets_of(read_all(log)) == list(range(end + 1))
-
-
-@pytest.mark.parametrize("offset", [0, 20, 38])
-def test_reader_that_comes_while_a_log_is_truncated_has_nothing_for_now(
-    offset: int, open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A follower's consumers read on the event loop, and it is truncated beside that."""
-    log = open_log(segment_bytes=1_500)
-    for _ in range(20):
-        log.append(make_batch(2), 0)
-    seen: list[object] = []
-    for name in ("truncate", "unlink", "fsync_folder"):
-
-        def do_and_read(files: OsFileSystem, *arguments: Any, do: Callable[..., None]) -> None:
-            do(files, *arguments)
-            seen.append(log.read(0, 1 << 20, log.log_end_offset).batches)
-
-        monkeypatch.setattr(OsFileSystem, name, partialmethod(do_and_read, do=getattr(OsFileSystem, name)))
-    log.truncate_to(offset)
-    monkeypatch.undo()
-    assert seen
-    assert set(seen) == {b""}
-    assert offsets_of(read_all(log)) == list(range(offset))
-
-
-def test_reader_that_is_overtaken_by_a_truncation_has_nothing_for_now(
-    open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = open_log()
-    log.append(make_batch(2), 0)
-    log.append(make_batch(2), 0)
-    pread = OsFileSystem.pread
-
-    def be_overtaken(files: OsFileSystem, *arguments: Any) -> bytes:
-        monkeypatch.undo()
-        log.truncate_to(0)
-        return pread(files, *arguments)
-
-    monkeypatch.setattr(OsFileSystem, "pread", be_overtaken)
-    assert not log.read(1, 1, 3).batches
-    assert log.log_end_offset == 0
-    assert read_all(log) == []
-
-
-def test_what_a_reader_found_while_a_log_was_truncated_is_not_told(
-    open_log: OpenLog, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = open_log()
-    log.append(make_batch(2), 0)
-    find = LogReader._find
-
-    def be_overtaken(*arguments: Any, **named: Any) -> Any:
-        found = find(*arguments, **named)
-        log.truncate_to(0)
-        return found
-
-    monkeypatch.setattr(LogReader, "_find", be_overtaken)
-    assert not log.read(0, 1, 2).batches
-
-
-def test_where_the_end_of_a_log_was_is_forgotten_when_it_is_truncated(open_log: OpenLog, make_batch: MakeBatch) -> None:
-    log = open_log()
-    for _ in range(4):
-        log.append(make_batch(2), 0)
-    end, size = log.log_end_offset, log.size_bytes
-    log._on_truncated = lambda: log._segments.active.hint(end, size)  # as one that looked before does
-    log.truncate_to(2)
-    for _ in range(8):
-        log.append(make_batch(1), 0)
-    region = log.read(end, 1, log.log_end_offset).batches
-    assert region
-    assert next(iter_headers(log.bytes_of(region)))[1].base_offset == end
 
 
 def test_truncation_forgets_what_producers_wrote_after(open_log: OpenLog, make_batch: MakeBatch) -> None:
@@ -304,19 +150,6 @@ def test_indexes_say_what_kafkas_dump_tool_checks(open_log: OpenLog, make_batch:
             assert by_last_offset[base + relative].max_timestamp_ms == timestamp_ms
         assert time_entries[-1][0] == max(header.max_timestamp_ms for header in batches.values())
     assert entries > 20
-
-
-def test_log_that_nobody_touched_is_closed_without_work(
-    open_log: OpenLog, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = open_log()
-    log.append(make_batch(), 0)
-    log.close()
-    log = open_log(clean=True)
-    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("nothing to make durable"))
-    log.close()
-    monkeypatch.undo()
-    assert open_log(clean=True).log_end_offset == 1
 
 
 def test_log_can_start_over_further_on(open_log: OpenLog, make_batch: MakeBatch) -> None:

@@ -1,9 +1,8 @@
-"""What lets a log grow: appends, rolls and flushes."""
+"""Appends to a log, the producers that it remembers, and new segments."""
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -288,57 +287,3 @@ def test_rolling_an_empty_segment_does_nothing(open_log: OpenLog, make_batch: Ma
     log.roll()
     log.roll()
     assert log.segment_count == 2
-
-
-# --- flush ---
-
-
-def test_flush_moves_the_recovery_point(open_log: OpenLog, make_batch: MakeBatch) -> None:
-    log = open_log()
-    log.append(make_batch(3), 0)
-    assert log.recovery_point == 0
-    log.flush()
-    assert log.recovery_point == 3
-    log.append(make_batch(3), 0)
-    log.roll()
-    assert log.has_unflushed_segments
-    log.append(make_batch(3), 0)
-    log.flush()
-    assert not log.has_unflushed_segments
-    assert log.recovery_point == 9
-
-
-def test_flush_runs_beside_appends_and_rolls(open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll) -> None:
-    log = open_log(segment_bytes=5_000, index_interval_bytes=100)
-    done = threading.Event()
-    failures: list[BaseException] = []
-
-    def flush_all_the_time() -> None:
-        try:
-            while not done.is_set():
-                before = log.log_end_offset
-                log.flush()
-                assert log.recovery_point >= before
-        except BaseException as error:  # noqa: BLE001 - handed to the test's thread
-            failures.append(error)
-
-    flusher = threading.Thread(target=flush_all_the_time)
-    flusher.start()
-    for number in range(2_000):
-        log.append(make_batch(producer_id=1, producer_epoch=0, base_sequence=number), 0)
-    done.set()
-    flusher.join()
-    assert not failures
-    log.abandon()
-    log = open_log(recovery_point=log.recovery_point)
-    assert offsets_of(read_all(log)) == list(range(2_000))
-
-
-def test_high_watermark_can_be_held_back(open_log: OpenLog, make_batch: MakeBatch) -> None:
-    log = open_log()
-    log.append(make_batch(), 0)
-    log.hold_high_watermark()
-    log.append(make_batch(), 0)
-    assert log.high_watermark == 1
-    log.move_high_watermark(99)
-    assert log.high_watermark == 2

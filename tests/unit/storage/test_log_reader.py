@@ -1,16 +1,20 @@
-"""What a read returns besides batches, and reads of segments that are not on the broker's disk."""
+"""Reads of a log: the batches and offsets they return, also during truncations, and reads of remote segments."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import FileRegion, TopicPartition
-from barnabas.records import iter_headers, stamp
+from barnabas.records import Record, iter_headers, read_records, stamp
 from barnabas.storage import Log, OsFileSystem
 from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.health import LogHealth
@@ -24,6 +28,11 @@ LOCAL_START = 10
 END = 20
 MakeBatch = Callable[..., bytearray]
 OpenLog = Callable[..., Log]
+ReadAll = Callable[..., list[Record]]
+
+
+def offsets_of(records: list[Record]) -> list[int]:
+    return [record.offset for record in records]
 
 
 def test_read_returns_the_offsets_at_its_time(open_log: OpenLog, make_batch: MakeBatch) -> None:
@@ -43,6 +52,159 @@ def test_read_at_the_end_returns_offsets_and_no_batches(open_log: OpenLog, make_
     log = open_log()
     log.append(make_batch(3), 0)
     assert log.read(3, 1_000, 3) == ReadResult(b"", log.offsets, ())
+
+
+def test_read_returns_whole_batches_within_the_limit(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log(index_interval_bytes=300)
+    size = len(make_batch(2))
+    for _ in range(50):
+        log.append(make_batch(2), 0)
+    for offset in range(100):
+        for batches in (1, 2, 7, 49, 60):
+            for extra in (0, 1, size - 1):
+                region = log.read(offset, batches * size + extra, 100).batches
+                assert region
+                assert region.position == offset // 2 * size
+                assert region.length == min(batches, 50 - offset // 2) * size
+
+
+def test_first_batch_is_returned_whole_even_if_it_is_too_large(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.append(make_batch(10), 0)
+    log.append(make_batch(1), 0)
+    region = log.read(0, 1, 11).batches
+    assert region
+    assert region.length == len(make_batch(10))
+    assert not log.read(0, 1, 11, min_one_batch=False).batches
+    assert not log.read(0, 0, 11, min_one_batch=False).batches
+
+
+def test_read_ends_before_max_offset(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    for _ in range(5):
+        log.append(make_batch(2), 0)
+    size = len(make_batch(2))
+    assert log.read(0, 10**6, 4).batches.length == 2 * size  # type: ignore[union-attr]
+    assert log.read(0, 10**6, 5).batches.length == 2 * size  # type: ignore[union-attr]
+    assert not log.read(4, 10**6, 4).batches
+    assert not log.read(10, 10**6, 10).batches
+
+
+def test_read_outside_of_the_log_is_refused(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.append(make_batch(2), 0)
+    for offset in (-1, 3):
+        with pytest.raises(ApiError) as caught:
+            log.read(offset, 100, 2)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_reader_that_follows_needs_no_lookup(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    log.append(make_batch(2), 0)
+    assert not log.read(2, 1_000, 2).batches
+    log._filesystem = None  # type: ignore[assignment]
+    log._segments.active.filesystem.pread = None  # type: ignore[method-assign]
+    try:
+        log._segments.active.write = lambda chunks: os.writev(log._segments.active.file.fileno(), chunks)  # type: ignore[assignment]
+        log.append(make_batch(3), 0)
+        region = log.read(2, 10_000, 5).batches
+        assert region
+        assert not log.read(5, 1_000, 5).batches
+    finally:
+        del log._segments.active.filesystem.pread
+
+
+def test_region_stays_readable_after_the_log_is_deleted(
+    open_log: OpenLog, make_batch: MakeBatch, tmp_path: Path
+) -> None:
+    log = open_log()
+    log.append(make_batch(2), 0)
+    log.roll()
+    log.append(make_batch(2), 0)
+    regions = [log.read(0, 10_000, 4).batches, log.read(2, 10_000, 4).batches]
+    log.abandon()
+    shutil.rmtree(tmp_path / "clicks-0")
+    assert not (tmp_path / "clicks-0").exists()
+    for region in regions:
+        assert region
+        data = os.pread(region.file.fileno(), region.length, region.position)
+        assert len(read_records(data, "clicks", 0)) == 2
+
+
+# --- reads during a truncation ---
+
+
+@pytest.mark.parametrize("offset", [0, 20, 38])
+def test_reader_that_comes_while_a_log_is_truncated_has_nothing_for_now(
+    offset: int, open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower's consumers read on the event loop, and it is truncated beside that."""
+    log = open_log(segment_bytes=1_500)
+    for _ in range(20):
+        log.append(make_batch(2), 0)
+    seen: list[object] = []
+    for name in ("truncate", "unlink", "fsync_folder"):
+
+        def do_and_read(files: OsFileSystem, *arguments: Any, do: Callable[..., None]) -> None:
+            do(files, *arguments)
+            seen.append(log.read(0, 1 << 20, log.log_end_offset).batches)
+
+        monkeypatch.setattr(OsFileSystem, name, partialmethod(do_and_read, do=getattr(OsFileSystem, name)))
+    log.truncate_to(offset)
+    monkeypatch.undo()
+    assert seen
+    assert set(seen) == {b""}
+    assert offsets_of(read_all(log)) == list(range(offset))
+
+
+def test_reader_that_is_overtaken_by_a_truncation_has_nothing_for_now(
+    open_log: OpenLog, make_batch: MakeBatch, read_all: ReadAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log()
+    log.append(make_batch(2), 0)
+    log.append(make_batch(2), 0)
+    pread = OsFileSystem.pread
+
+    def be_overtaken(files: OsFileSystem, *arguments: Any) -> bytes:
+        monkeypatch.undo()
+        log.truncate_to(0)
+        return pread(files, *arguments)
+
+    monkeypatch.setattr(OsFileSystem, "pread", be_overtaken)
+    assert not log.read(1, 1, 3).batches
+    assert log.log_end_offset == 0
+    assert read_all(log) == []
+
+
+def test_what_a_reader_found_while_a_log_was_truncated_is_not_told(
+    open_log: OpenLog, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log()
+    log.append(make_batch(2), 0)
+    find = LogReader._find
+
+    def be_overtaken(*arguments: Any, **named: Any) -> Any:
+        found = find(*arguments, **named)
+        log.truncate_to(0)
+        return found
+
+    monkeypatch.setattr(LogReader, "_find", be_overtaken)
+    assert not log.read(0, 1, 2).batches
+
+
+def test_where_the_end_of_a_log_was_is_forgotten_when_it_is_truncated(open_log: OpenLog, make_batch: MakeBatch) -> None:
+    log = open_log()
+    for _ in range(4):
+        log.append(make_batch(2), 0)
+    end, size = log.log_end_offset, log.size_bytes
+    log._on_truncated = lambda: log._segments.active.hint(end, size)  # as one that looked before does
+    log.truncate_to(2)
+    for _ in range(8):
+        log.append(make_batch(1), 0)
+    region = log.read(end, 1, log.log_end_offset).batches
+    assert region
+    assert next(iter_headers(log.bytes_of(region)))[1].base_offset == end
 
 
 # --- remote segments ---
