@@ -26,7 +26,7 @@ from barnabas.storage.time_index import TimeIndex
 
 
 class ActiveSegment(Segment):
-    """The segment that is appended to: `write` puts bytes into the file, `note` then accounts for each batch."""
+    """A segment that grows: `write` puts bytes into the file, `note_all` then accounts for the batches."""
 
     def __init__(
         self,
@@ -46,18 +46,18 @@ class ActiveSegment(Segment):
         self._bytes_since_entry = 0
         self._max_timestamp_ms = NO_TIMESTAMP
         self._max_timestamp_offset = NO_OFFSET
-        self._noted_all = True  # and nothing was taken from a stored index
+        self._noted_all = True  # no entry was taken from a stored index
         self.first_timestamp_ms: int | None = None
         self.is_changed = False
         """Whether batches were written since this object was made."""
         self.is_sealed = False
-        """Its last indexes were stored; nothing is written any more."""
+        """Its last indexes are stored, and no batch follows."""
 
     @classmethod
     def create(cls, filesystem: FileSystem, folder: Path, base_offset: int, index_interval_bytes: int) -> ActiveSegment:
         """Make a new, empty segment. Its indexes get their files when they are first stored.
 
-        :raises OSError: it was not made.
+        :raises OSError: the disk refuses; there is no segment.
         """
         paths = SegmentPaths(folder, base_offset)
         file = filesystem.open(paths.log, create=True)
@@ -88,12 +88,12 @@ class ActiveSegment(Segment):
     def write(self, chunks: Sequence[Chunk]) -> None:
         """Write batches to the end of the file.
 
-        :raises OSError: the file may then end with a part of them.
+        :raises OSError: the disk refuses; the file may end with a part of the batches.
         """
         write_fully(self.filesystem, self.file, chunks)
 
     def append(self, chunks: Sequence[Chunk], health: LogHealth) -> None:
-        """Do the same, and take the log offline where it is not known after that what the file holds.
+        """Do as `write` does; if the content of the file is unknown afterwards, take the log offline.
 
         :raises StorageError: the disk refused.
         """
@@ -108,8 +108,7 @@ class ActiveSegment(Segment):
             raise health.go_offline("append", error) from error
 
     def _is_taken_back(self) -> bool:
-        """Cut off what was written in part, so that the next append does not come behind it; return False if that fails
-        too."""
+        """Cut off a part that was written; return False if that fails too."""
         try:
             self.filesystem.truncate(self.file, self.size)
         except OSError:
@@ -117,12 +116,12 @@ class ActiveSegment(Segment):
         return True
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Account for a batch that is in the file at `position`, the one after all those noted before."""
+        """Account for the batch at `position`, which follows all batches noted before."""
         self.size = position
         self.note_all([(size, last_offset, max_timestamp_ms)])
 
     def note_all(self, batches: Sequence[StampedBatch]) -> None:
-        """Account for batches that are in the file, one after the other behind all those noted before."""
+        """Account for batches in the file, which follow one another and all batches noted before."""
         if self.first_timestamp_ms is None:
             self.first_timestamp_ms = batches[0][2]
         position, since_entry, interval = self.size, self._bytes_since_entry, self._index_interval_bytes
@@ -140,7 +139,7 @@ class ActiveSegment(Segment):
         self.next_offset = batches[-1][1] + 1
 
     def begin_scan(self, entry: OffsetPosition | None, end: int, epoch: int, gaps_up_to: int) -> SegmentScan:
-        """Return a scan that checks the batches from an entry on that `load_indexes` returned, or all.
+        """Return a scan that checks the batches from an entry of `load_indexes` on, or all batches.
 
         :param gaps_up_to: see `SegmentScan`.
         :raises ValueError, OverflowError: the stored indexes contradict each other.
@@ -153,7 +152,7 @@ class ActiveSegment(Segment):
             epoch=epoch,
             position=entry.position if entry else 0,
             end=end,
-            # So that the batch is given its entry again.
+            # So the batch gets its entry again.
             bytes_since_entry=interval + 1 if entry else 0,
             max_timestamp_ms=self._max_timestamp_ms,
             max_timestamp_offset=self._max_timestamp_offset,
@@ -161,7 +160,7 @@ class ActiveSegment(Segment):
         )
 
     def note_scan(self, scan: SegmentScan) -> None:
-        """Account for the batches that a scan found to be sound, which `begin_scan` began."""
+        """Account for the sound batches of a scan that `begin_scan` returned."""
         self._offset_index.extend(*scan.offset_entries)
         self._time_index.extend(*scan.time_entries)
         self.size = scan.size
@@ -172,9 +171,9 @@ class ActiveSegment(Segment):
             self.next_offset = scan.next_offset
 
     def load_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex, trust_below: int) -> OffsetPosition | None:
-        """Take over the entries below an offset from indexes that were stored.
+        """Take over the entries below an offset from stored indexes.
 
-        :returns: the last entry; the batch it is for and all after it must be noted again, or all if there is none.
+        :returns: the last entry; its batch and all after it must be noted again. None: all batches must.
         """
         offset_index.truncate(max(0, trust_below - self.base_offset))
         offset_index.truncate_positions(self.size)
@@ -182,10 +181,10 @@ class ActiveSegment(Segment):
         if last is None:
             time_index.truncate(0)
         else:
-            # Time entries are made with offset entries, after the batch was looked at, or when a segment ends.
+            # A time entry is made together with an offset entry, after the batch was noted, or when the segment ends.
             time_index.truncate(last.relative_offset + 1)
             offset_index.truncate(last.relative_offset)
-            # So that the batch is given its entry again when it is noted.
+            # So the batch gets its entry again when it is noted.
             self._bytes_since_entry = self._index_interval_bytes + 1
         self._offset_index, self._time_index = offset_index, time_index
         if (last_time := time_index.last()) is not None:
@@ -195,13 +194,13 @@ class ActiveSegment(Segment):
         return last
 
     def truncate(self, batch: PlacedBatch) -> None:
-        """Cut the segment before a batch of its own; it then ends where the batch before that one does.
+        """Cut the segment before one of its batches.
 
-        :raises OSError: the file may have been cut.
+        :raises OSError: the disk refuses; the file may be cut.
         """
         self.filesystem.truncate(self.file, batch.position)
         self.size = batch.position
-        self.next_offset = self.base_offset  # or behind the last batch that is kept
+        self.next_offset = self.base_offset  # `note` moves it behind the last batch that is kept
         self._hints.clear()
         self._bytes_since_entry = 0
         self._max_timestamp_ms, self._max_timestamp_offset = NO_TIMESTAMP, NO_OFFSET
@@ -213,23 +212,23 @@ class ActiveSegment(Segment):
     def encode_indexes(self, *, closing: bool) -> tuple[bytes, bytes]:
         """Return the content of the two index files.
 
-        :param closing: nothing more will be noted, so that the greatest timestamp gets its entry.
+        :param closing: no batch follows, so the greatest timestamp gets its entry.
         """
         if closing:
             self._note_time()
         return self._offset_index.encode(), self._time_index.encode()
 
     def write_indexes(self, offset_index: bytes, time_index: bytes, *, durable: bool = False) -> None:
-        """Store the indexes. The name of the last file is made durable by the caller, with others.
+        """Store the indexes. The caller makes the name of the last file durable, together with others.
 
-        :raises OSError: each is as it was, or new.
+        :raises OSError: the disk refuses; each file is the old one or the new one.
         """
         # In this order, so that a crash between the two leaves no offset entry without its time entry.
         replace_file(self.filesystem, self.paths.time_index, time_index, durable=durable)
         replace_file(self.filesystem, self.paths.index, offset_index, durable=durable, name_later=True)
 
     def seal(self) -> SealedSegment:
-        """Return the segment as one that will not be appended to; the indexes must have been written."""
+        """Return the segment as a sealed one; its indexes must have been written."""
         sealed = SealedSegment(
             self.filesystem,
             self._folder,
@@ -252,7 +251,7 @@ class ActiveSegment(Segment):
         return copy
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file = None
 
     @property

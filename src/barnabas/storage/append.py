@@ -43,19 +43,19 @@ from barnabas.records.scan import (
 from barnabas.storage.log_config import LogConfig
 
 OFFSET_MAX = 2**63 - 1 - 2**32
-"""No log goes on beyond this, so that no sum of offsets leaves 64 bits."""
+"""The last offset of any log, so that sums of offsets fit into 64 bits."""
 
 _MAGIC_POSITION = 16
-"""Where the magic is in this batch format and in the two before it."""
+"""The position of the magic in this batch format and in the two before it."""
 
 KEYED_BYTES_MAX = 16 * 1024 * 1024
-"""How much a batch may hold when decompressed, where its records must have keys."""
+"""The decompressed size of a batch whose records must have keys."""
 
 
 class RecordRefusedError(ApiError):
     """A batch is refused for some of its records, all for the same reason.
 
-    :param numbers: of the records in the batch; where they are very many, of the first ones.
+    :param numbers: of these records in the batch; of the first ones where there are very many.
     """
 
     def __init__(self, numbers: Sequence[int], reason: str) -> None:
@@ -68,26 +68,25 @@ class RecordRefusedError(ApiError):
 
 
 Placed = tuple[int, BatchHeader]
-"""A batch's header and where in a request the batch begins."""
+"""The position of a batch in a request, and its header."""
 
 
 class AppendInfo(NamedTuple):
-    """Where appended batches are."""
+    """The offsets of appended batches."""
 
     base_offset: int
     last_offset: int
     log_append_time_ms: int
-    """The time that the broker gave the batches, or -1 if the producer's timestamps count."""
+    """The broker's timestamp of the batches, or -1 if the producer's timestamps count."""
     log_start_offset: int
     duplicate: bool
-    """The batch was in the log already; the offsets are those that it has had since."""
+    """The batch was in the log already, at these offsets."""
 
 
 def checked_batch(view: memoryview, config: LogConfig) -> BatchHeader:
-    """Return the header of the batch that a producer sent, after every check that needs no knowledge of the log.
+    """Return the header of a producer's batch, after all checks that do not depend on the log.
 
-    A request brings one batch for each partition. That is Kafka's rule since it has batches; and what is appended at
-    once costs per batch.
+    As in Kafka, a request brings one batch for each partition.
 
     :raises CorruptBatchError: the batch is damaged.
     :raises ApiError: INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE.
@@ -122,7 +121,7 @@ def _checked_header(view: memoryview, config: LogConfig) -> BatchHeader:
             ErrorCode.MESSAGE_TOO_LARGE, f"batch of {end} bytes, max.message.bytes is {config.max_message_bytes}"
         )
     if end > size or crc32c(view[CRC_START:end]) != header.crc:
-        check_batch(view, 0, header)  # raises what is wrong
+        check_batch(view, 0, header)  # raises
     _check_header(header)
     _check_body(view[BATCH_HEADER_SIZE:end], header)
     if end != size:
@@ -132,7 +131,7 @@ def _checked_header(view: memoryview, config: LogConfig) -> BatchHeader:
 
 
 def _check_keys(view: memoryview, config: LogConfig) -> None:
-    """Check that each record has a key, and that a cleaner will understand what it finds.
+    """Check that each record has a key, and that the cleaner can read the batch.
 
     :raises ApiError: INVALID_RECORD.
     """
@@ -173,16 +172,15 @@ def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> Non
 
 
 def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, leader_epoch: int) -> list[Placed]:
-    """Return the batches that a leader sent to its follower, after every check.
+    """Return the batches that a leader sent to its follower, after all checks.
 
-    They were judged by the leader when it took them, so its rules for producers are not asked again; what would
-    make this log another one than the leader's is: offsets, epochs, and bytes that are damaged. There may be gaps
-    between offsets: the leader's log may have been compacted.
+    The leader has applied the rules for producers. Checked is what would make the two logs differ: offsets, epochs, and
+    damaged bytes. There may be gaps between offsets, since the leader's log may have been compacted.
 
-    :param next_offset: where this log ends.
-    :param last_epoch: the epoch of its last batch, -1 if that is not known.
-    :param leader_epoch: of the leader that sent them.
-    :raises CorruptBatchError: a batch is damaged, or is not the one that comes next.
+    :param next_offset: the log end offset of the follower.
+    :param last_epoch: the epoch of its last batch, -1 if it is unknown.
+    :param leader_epoch: of the leader.
+    :raises CorruptBatchError: a batch is damaged, or is not the next one.
     """
     batches: list[Placed] = []
     position, size = 0, len(view)
@@ -233,9 +231,9 @@ def _what_is_wrong_with(attributes: int) -> str:
 
 
 def _check_body(body: memoryview, header: BatchHeader) -> None:
-    """Check that the body holds the records that the header counts: consumers would wait for them for ever.
+    """Check that the body holds the records that the header counts; consumers would wait for missing ones forever.
 
-    Only bodies that are not compressed are walked; of the others the size tells how much they can hold.
+    The records of an uncompressed body are counted. For a compressed body, its size bounds the number of records.
     """
     if header.attributes & COMPRESSION_MASK:
         is_whole = header.record_count <= max_record_count(len(body), header.compression)
@@ -249,9 +247,7 @@ def _check_body(body: memoryview, header: BatchHeader) -> None:
 
 
 def stamped(view: memoryview, base_offset: int, leader_epoch: int, append_time_ms: int) -> memoryview:
-    """Give a batch its offset and leader epoch; return what is to be written.
-
-    In place, if `view` is writable; else in a copy.
+    """Write offset and leader epoch into a batch, in place if `view` is writable, otherwise in a copy; return it.
 
     :param append_time_ms: the new timestamp, or -1 to leave the producer's.
     """

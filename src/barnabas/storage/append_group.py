@@ -46,14 +46,14 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import PendingProducers, ProducerBatch, ProducerStates
 
 Outcome = AppendInfo | BarnabasError
-"""Where a request's batches are, or why they were not appended."""
+"""The offsets of a request's batches, or the error that kept them out of the log."""
 
 
 _TIMESTAMP_MAX = 2**63 - 1
 
 
 class SegmentEnd(Protocol):
-    """The end of a segment, perhaps together with batches that are on their way into it."""
+    """The end of a segment, perhaps after the write of a group."""
 
     base_offset: int
     size: int
@@ -64,7 +64,7 @@ class SegmentEnd(Protocol):
 
 
 class _Room(NamedTuple):
-    """What still fits into a segment: so many bytes, and batches up to this offset and this time."""
+    """The room in a segment: bytes, and the last offset and timestamp of batches that fit."""
 
     bytes_max: int
     offset_max: int
@@ -72,7 +72,7 @@ class _Room(NamedTuple):
 
 
 def _room(end: SegmentEnd, config: LogConfig) -> _Room | None:
-    """Return the room in a segment that has records with times; None where more has to be found out about it."""
+    """Return the room in a segment that has records with timestamps; None: the room depends on more than the header."""
     first_ms = end.first_timestamp_ms
     if first_ms is None or first_ms < 0 or end.index_bytes >= config.segment_index_bytes:
         return None
@@ -86,8 +86,8 @@ def _room(end: SegmentEnd, config: LogConfig) -> _Room | None:
 def stamp_plain(
     requests: Sequence[Buffer], start: int, end: SegmentEnd, next_offset: int, leader_epoch: int, config: LogConfig
 ) -> list[StampedBatch]:
-    """Check and stamp the batches from `start` on as long as they are plain and fit into a segment that has begun;
-    return them."""
+    """Check, stamp and return the batches from `start` on, as long as they are plain and fit into a segment with
+    records."""
     room = _room(end, config)
     if room is None:
         return []
@@ -106,15 +106,15 @@ def stamp_plain(
 def stamp_made(
     batch: bytearray, end: SegmentEnd, next_offset: int, leader_epoch: int, config: LogConfig
 ) -> list[StampedBatch]:
-    """Do the same with one batch, of records with keys, in an epoch that has begun; nothing where more has to be found
-    out about it."""
+    """Do as `stamp_plain` does with one batch of records with keys, in a known epoch; return nothing if the batch needs
+    more checks."""
     if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME or config.has_timestamp_bounds:
         return []
     return stamp_plain([batch], 0, end, next_offset, leader_epoch, config)
 
 
 class LogState(NamedTuple):
-    """What the group has to know of its log."""
+    """The state of the log when a group begins."""
 
     active: ActiveSegment
     active_since_ms: int
@@ -127,7 +127,7 @@ class LogState(NamedTuple):
 class AppendGroup:
     """The requests of one write.
 
-    :param leader_epoch: that the batches get, or the leader's that they come from.
+    :param leader_epoch: the epoch that the batches get; of a follower's append, the leader's epoch.
     """
 
     __slots__ = (
@@ -166,15 +166,15 @@ class AppendGroup:
         self.producers = PendingProducers(log.producers)
         self.outcomes: list[Outcome] = []
         self.needs_roll = False
-        """Whether the request that was not taken waits for another segment."""
+        """Whether a request was left out that needs another segment."""
         self.epochs: list[EpochStart] = []
         """The leader epochs that begin with `batches`."""
         self.failure: BarnabasError | None = None
-        """Why nothing of it is in the log, once that is known."""
+        """The error that kept the batches out of the log."""
         self.chunks: list[Buffer] = []
-        """What is to be written."""
+        """The bytes to write."""
         self.batches: list[StampedBatch] = []
-        """What `chunks` hold."""
+        """The batches in `chunks`."""
         self.base_offset = log.active.base_offset
         self.next_offset = log.active.next_offset
         self.size = log.active.size
@@ -182,7 +182,7 @@ class AppendGroup:
         self.first_timestamp_ms = log.active.first_timestamp_ms
 
     def take_all(self, requests: Sequence[Buffer]) -> None:
-        """Let the batches of several produce requests come next, up to the first that needs another segment."""
+        """Take the batches of several produce requests, up to the first that needs another segment."""
         number = 0
         while number < len(requests):
             if taken := self._take_plain(requests, number):
@@ -193,10 +193,10 @@ class AppendGroup:
             number += 1
 
     def take(self, view: memoryview, checked: BatchHeader | None = None) -> bool:
-        """Let the batch of a produce request come next; its outcome follows those before.
+        """Take the batch of a produce request; its outcome follows those before.
 
-        :param checked: its header, if it was checked already; None: it is checked now.
-        :returns: False if there has to be another segment first.
+        :param checked: its header, if the batch was checked already; None: it is checked now.
+        :returns: False if the batch needs another segment.
         """
         try:
             header = checked_batch(view, self.config) if checked is None else checked
@@ -221,10 +221,10 @@ class AppendGroup:
         return True
 
     def replicate(self, view: memoryview) -> bool:
-        """Let batches come next that have their offsets and epochs from a leader.
+        """Take batches with the offsets and epochs of a leader.
 
-        :returns: False if there has to be another segment first.
-        :raises CorruptBatchError: a batch is damaged, or is not the one that comes next.
+        :returns: False if the batches need another segment.
+        :raises CorruptBatchError: a batch is damaged, or is not the next one.
         """
         self.append_time_ms = NO_TIMESTAMP
         if self._replicate_plain(view):
@@ -239,17 +239,17 @@ class AppendGroup:
         return True
 
     def fail(self, error: BarnabasError) -> None:
-        """The disk refused what was on its way: nothing of it may be acknowledged."""
+        """Replace the outcomes: the disk refused the write, and no batch may be acknowledged."""
         self.failure = error
         self.producers.forget()
         self.needs_roll = False
         self.outcomes[:] = [error if isinstance(outcome, AppendInfo) else outcome for outcome in self.outcomes]
 
     def _take_plain(self, requests: Sequence[Buffer], start: int) -> int:
-        """Take the batches from `start` on as long as they are plain and fit into the segment; return how many.
+        """Take the batches from `start` on as long as they are plain and fit into the segment; return their number.
 
-        What `take` finds out of each, once for all of them: the segment and the epoch have begun, the time does not
-        matter, and either there is no producer whose state matters, or it is that of one, who goes on.
+        This does the checks of `take` once for all of them: segment and epoch have begun, timestamps do not matter, and
+        the batches have no producer id, or follow on one another from a single producer.
         """
         if not self._takes_plain or self._latest_epoch < self._leader_epoch:
             return 0
@@ -268,9 +268,9 @@ class AppendGroup:
         return len(batches)
 
     def _note_producer(self, producer_id: int, epoch: int, sequence: int, batches: Sequence[StampedBatch]) -> None:
-        """Remember the last of batches of a producer that follow on one another from here on.
+        """Remember the last of consecutive batches of a producer.
 
-        :param sequence: of the first of their records.
+        :param sequence: of their first record.
         """
         ahead = sequence - self.next_offset  # of the sequences, before the offsets
         left_out = max(0, len(batches) - BATCHES_KEPT)
@@ -284,8 +284,7 @@ class AppendGroup:
         self.producers.take_over(producer_id, epoch, noted, self._now_ms)
 
     def _replicate_plain(self, view: memoryview) -> bool:
-        """Let batches from a leader come next if all of them are plain and fit into the segment; return whether they
-        do."""
+        """Take batches of a leader if all of them are plain and fit into the segment; return whether they do."""
         room = _room(self, self.config)
         if self._latest_epoch < 0 or room is None or len(view) > room.bytes_max:
             return False
@@ -318,7 +317,7 @@ class AppendGroup:
         self.batches += batches
 
     def _known(self, batch: ProducerBatch) -> AppendInfo:
-        """Return the outcome of a request that brought a batch which is in the log already, or on its way."""
+        """Return the outcome of a request whose batch is in the log, or in the group, already."""
         return AppendInfo(batch.base_offset, batch.last_offset, self.append_time_ms, self._log_start_offset, True)
 
     def _begin_epoch(self, epoch: int, start_offset: int) -> None:
@@ -357,7 +356,7 @@ class AppendGroup:
         return latest_ms - first_ms > config.roll_ms
 
     def _put(self, view: memoryview, batches: Sequence[tuple[int, BatchHeader]]) -> None:
-        """Let batches come next, of each of which the base offset is given."""
+        """Take checked batches, each with its base offset."""
         base_offset = batches[0][0] if batches else self.next_offset
         append_time_ms, noted = self.append_time_ms, self.batches
         for offset, header in batches:

@@ -16,13 +16,13 @@ from barnabas.records.scan import SegmentScan
 from barnabas.storage.filesystem import DataFile, FileSystem
 
 _HEADERS_BYTES = 8 * 1024
-"""Two index intervals: a lookup usually needs one read."""
+"""Two index intervals, so that a lookup usually needs one read."""
 
 _SCAN_BYTES = 1024 * 1024
 
 
 class PlacedBatch(NamedTuple):
-    """A batch's header and where in the file the batch begins."""
+    """The position of a batch in the file, and its header."""
 
     position: int
     header: BatchHeader
@@ -36,7 +36,7 @@ class PlacedBatch(NamedTuple):
 def scan_headers(filesystem: FileSystem, file: DataFile, position: int, end: int) -> Iterator[PlacedBatch]:
     """Yield the batches from `position`, where one must begin, to `end`.
 
-    :raises CorruptBatchError: what is there is not a batch, or is one that goes on beyond `end`.
+    :raises CorruptBatchError: there is no batch, or it extends beyond `end`.
     """
     chunk = b""
     chunk_position = position
@@ -47,13 +47,13 @@ def scan_headers(filesystem: FileSystem, file: DataFile, position: int, end: int
         batch = PlacedBatch(position, read_header(chunk, position - chunk_position))
         check_structure(batch.header, position)
         if batch.end > end:
-            raise CorruptBatchError(f"{file.path}: batch at position {position} goes on beyond {end}")
+            raise CorruptBatchError(f"{file.path}: batch at position {position} extends beyond {end}")
         yield batch
         position = batch.end
 
 
 def scan_segment(filesystem: FileSystem, file: DataFile, scan: SegmentScan, end: int) -> None:
-    """Let a scan go along a file from where it is to `end`, or to the first damage, or to the end of the file.
+    """Feed a file to a scan, from its position to `end`, to the first damage, or to the end of the file.
 
     :raises OSError: the file cannot be read.
     """
@@ -64,6 +64,6 @@ def scan_segment(filesystem: FileSystem, file: DataFile, scan: SegmentScan, end:
         chunk = filesystem.pread(file, min(wanted, end - before), before)
         if scan.feed(chunk, before) == before and len(chunk) < wanted:
             return
-        # Where batches are large and only their headers are of interest, what lies between is not read.
+        # Where batches are large and the scan needs their headers only, the bytes between are not read.
         sparse = scan.batch_count == count + 1 and scan.size > before + len(chunk)
         read_bytes = BATCH_HEADER_SIZE if sparse else _SCAN_BYTES

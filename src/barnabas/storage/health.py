@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 class LogHealth:
     """The health of one log.
 
-    :param offline: why it is offline from the beginning, if it is; this has been logged already.
+    :param offline: the reason of a log that is offline from the beginning; it was logged before.
     """
 
     __slots__ = ("_folder", "_is_short", "_offline", "_partition", "closed")
@@ -40,7 +40,7 @@ class LogHealth:
 
     @property
     def is_offline(self) -> bool:
-        """Whether the disk failed the log; it must be opened anew, which recovers it."""
+        """Whether the disk failed; the log must be opened again, which recovers it."""
         return self._offline is not None
 
     def check(self) -> None:
@@ -51,15 +51,15 @@ class LogHealth:
             raise StorageError(f"the log {self._partition} is offline: {self._offline}")
 
     def note_success(self) -> None:
-        """Something was written: a shortage, if there was one, has passed."""
+        """Note a successful write: a shortage has passed."""
         if self._is_short:
             self._is_short = False
             logger.warning("%s: writes succeed again", self._folder, extra=about(self._partition))
 
     def refused(self, action: str, error: OSError) -> StorageError:
-        """Note that a shortage kept something from being done, which changed nothing; return the error to raise.
+        """Note a shortage that stopped an action and changed nothing; return the error to raise.
 
-        Logged once until a write succeeds again, so as not to fill the disk with log lines.
+        It is logged once until a write succeeds again: log lines must not fill the disk.
         """
         if not self._is_short:
             self._is_short = True
@@ -68,7 +68,7 @@ class LogHealth:
         return StorageError(f"{self._partition}: {action} failed: {error}; try again later")
 
     def go_offline(self, action: str, error: BaseException) -> StorageError:
-        """Take the log offline, because it is not known any more what its files hold; return the error to raise."""
+        """Take the log offline, because the content of its files is unknown; return the error to raise."""
         self._offline = f"{action} failed: {error}"
         unforeseen = not isinstance(error, OSError)
         told, extra = "%s: %s; the log is offline", about(self._partition)
@@ -81,10 +81,10 @@ class LogHealth:
             self._offline = reason
 
     def failed(self, action: str, error: OSError, *, even_if_short: bool) -> StorageError:
-        """Take the log offline, because the disk refused something, unless that changed nothing; return the error to
-        raise. Where something is done for each request this takes the place of `offline_on_error`, which is slower.
+        """Take the log offline, because the disk refused an action, unless that changed nothing; return the error to
+        raise. Actions of every request call this instead of `offline_on_error`, which is slower.
 
-        :param even_if_short: also if it was short of room, or the system of open files or memory.
+        :param even_if_short: also if room, open files or memory were short.
         """
         if is_shortage(error) and not even_if_short:
             return self.refused(action, error)
@@ -94,12 +94,12 @@ class LogHealth:
     def offline_on_error(
         self, action: str, *, even_if_short: bool = True, even_if_unforeseen: bool = False
     ) -> Iterator[None]:
-        """Take the log offline if the disk refuses what is done inside.
+        """Take the log offline if the disk refuses an action in the block.
 
-        :param even_if_short: also if it was short of room, or the system of open files or memory.
-        :param even_if_unforeseen: also if anything else is raised, but for a BarnabasError: nobody knows then how far
-            it came.
-        :raises StorageError: it did.
+        :param even_if_short: also if room, open files or memory were short.
+        :param even_if_unforeseen: also after any other exception, except a BarnabasError: how far the action came is
+            unknown then.
+        :raises StorageError: the disk refused.
         """
         try:
             yield

@@ -24,7 +24,7 @@ class LeaderEpochs:
     """
 
     def __init__(self, entries: Iterable[EpochStart] = ()) -> None:
-        # Never changed in place: the logs of a topic have the same, as a rule, and thousands share them.
+        # Never changed in place: the logs of a topic usually have the same entries, and thousands share them.
         self._entries = tuple(entries)
 
     @property
@@ -38,9 +38,9 @@ class LeaderEpochs:
         return self._entries[-1].epoch if self._entries else NO_LEADER_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`; return whether that was news.
+        """Note that `epoch` begins at `start_offset`; return whether it was unknown.
 
-        An epoch that wrote nothing gives way to the one that begins at the same offset.
+        It replaces an epoch without records, which begins at the same offset.
         """
         if epoch <= self.latest:
             return False
@@ -48,14 +48,14 @@ class LeaderEpochs:
         return True
 
     def epoch_for_offset(self, offset: int) -> int:
-        """Return the epoch that wrote `offset`, or -1 if that is not known."""
+        """Return the epoch that wrote `offset`, or -1 if it is unknown."""
         index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
         return self._entries[index].epoch if index >= 0 else NO_LEADER_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart:
-        """Answer OffsetForLeaderEpoch: the greatest known epoch up to `epoch`, and the offset where it ends.
+        """Return the answer to OffsetForLeaderEpoch: the greatest known epoch up to `epoch`, and its end offset.
 
-        :returns: (-1, -1) if nothing is known of the epoch or of any before it.
+        :returns: (-1, -1) if neither the epoch nor one before it is known.
         """
         if epoch < 0 or not self._entries or epoch > self.latest:
             return EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
@@ -63,7 +63,7 @@ class LeaderEpochs:
             return EpochStart(epoch, log_end_offset)
         index = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch) - 1
         if index < 0:
-            # Kafka answers an epoch before all that it knows with the start of the first one it knows.
+            # Kafka answers an epoch before all known ones with the start of the first known one.
             return EpochStart(epoch, self._entries[0].start_offset)
         return EpochStart(self._entries[index].epoch, self._entries[index + 1].start_offset)
 

@@ -31,13 +31,13 @@ from barnabas.records.header import SEQUENCE_MAX, BatchHeader
 from barnabas.records.scan import BATCHES_KEPT
 
 PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
-"""A producer that wrote nothing for this long is forgotten (Kafka's producer.id.expiration.ms)."""
+"""A producer without batches for this long is forgotten (Kafka's producer.id.expiration.ms)."""
 
 STRANGERS_MAX = 1_000
-"""So many batches of unknown producers that were refused are remembered, the last ones."""
+"""The number of refused batches of unknown producers that are remembered, the last ones."""
 STRANGER_EXPIRATION_MS = 10 * 60 * 1000
-"""For so long: producers give a record up sooner (delivery.timeout.ms is two minutes, librdkafka's message.timeout.ms
-five)."""
+"""How long they are remembered. Producers give a record up sooner: delivery.timeout.ms is two minutes, librdkafka's
+message.timeout.ms is five."""
 
 _VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hI")
@@ -48,7 +48,7 @@ _NO_TRANSACTION = -1
 
 
 class ProducerBatch(NamedTuple):
-    """A batch that a producer wrote."""
+    """A batch of a producer in the log."""
 
     first_sequence: int
     last_sequence: int
@@ -59,7 +59,7 @@ class ProducerBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """A producer's epoch and last batches, oldest first; replaced as a whole, so that a copy is a snapshot."""
+    """A producer's epoch and last batches, oldest first."""
 
     epoch: int
     batches: tuple[ProducerBatch, ...]
@@ -71,9 +71,9 @@ class ProducerStates:
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
         self._entries = entries if entries is not None else {}
         self.highest_id = _highest_plausible(self._entries)
-        """The highest id that a broker may have allocated, or -1; it stays when its entry goes."""
+        """The highest id that a broker may have allocated, or -1. It stays when its entry expires."""
         self._strangers: dict[tuple[int, int, int], int] = {}
-        """When batches of unknown producers were refused; by the producer's id and epoch and the sequence."""
+        """The times at which batches of unknown producers were refused, by producer id, epoch and sequence."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -86,12 +86,12 @@ class ProducerStates:
         return dict(self._entries)
 
     def check(self, header: BatchHeader, now_ms: int) -> ProducerBatch | None:
-        """Check the sequence of a batch that a producer sent.
+        """Check the sequence of a producer's batch.
 
         :param now_ms: the broker's time.
-        :returns: the batch as it stands in the log already, if this one is a retry; else None.
-        :raises ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; NOT_LEADER_OR_FOLLOWER where it is to
-            be sent again, with all before it that is not acknowledged.
+        :returns: the batch in the log, if this one is a retry of it; otherwise None.
+        :raises ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; NOT_LEADER_OR_FOLLOWER where the
+            producer must send all its unacknowledged batches again.
         """
         entry = self._entry(header.producer_id)
         if entry is None:
@@ -117,7 +117,7 @@ class ProducerStates:
         return None
 
     def goes_on(self, producer_id: int, epoch: int, base_sequence: int) -> bool:
-        """Return whether `check` would find nothing to say of a batch with this identity, however many records it has.
+        """Return whether `check` would accept a batch with this identity and any number of records, and know no retry.
 
         >>> ProducerStates().goes_on(7, 0, 0)
         True
@@ -132,9 +132,9 @@ class ProducerStates:
         return all(batch.first_sequence != base_sequence for batch in entry.batches)
 
     def update(self, header: BatchHeader, base_offset: int, append_time_ms: int) -> None:
-        """Remember a batch that is in the log.
+        """Remember a batch of the log.
 
-        :param header: of the batch; its own base offset is not looked at.
+        :param header: of the batch; its base offset does not count.
         """
         batch = ProducerBatch(
             header.base_sequence,
@@ -153,7 +153,7 @@ class ProducerStates:
     def take_over(
         self, producer_id: int, epoch: int, batches: Sequence[tuple[int, int, int, int]], append_time_ms: int
     ) -> None:
-        """Remember batches of a producer that are in the log, oldest first.
+        """Remember batches of a producer in the log, oldest first.
 
         :param batches: first and last sequence, base and last offset of each.
         """
@@ -168,7 +168,7 @@ class ProducerStates:
         self.highest_id = other.highest_id
 
     def expire(self, now_ms: int) -> None:
-        """Forget the producers that wrote nothing for a day."""
+        """Forget the producers without batches for a day."""
         for producer_id, entry in self.entries().items():
             if now_ms - entry.batches[-1].append_time_ms >= PRODUCER_EXPIRATION_MS:
                 del self._entries[producer_id]
@@ -177,16 +177,16 @@ class ProducerStates:
         return self._entries.get(producer_id)
 
     def _check_stranger(self, header: BatchHeader, now_ms: int) -> None:
-        """Take a batch in the midst of what an unknown producer sends only when it comes for the second time.
+        """Accept a batch of an unknown producer, with a sequence above 0, only when it comes for the second time.
 
-        Either the producer was forgotten, and goes on where it is (KIP-360); or a batch before this one was lost on its
-        way here, as when it waits at a leader that was, and is still to come. librdkafka would believe of that one that
-        it is there too, as soon as this one is acknowledged, and others would send it too late. Nothing in the batch
-        tells which it is. So it is refused once, for a reason for which each producer sends again in order all that is
-        not acknowledged: what then comes first is the first there is.
+        There are two cases, and the batch does not show which one it is. The log has forgotten the producer, which
+        continues its sequence (KIP-360). Or an earlier batch has not arrived yet, for instance because it waits at the
+        former leader. In the second case an acknowledgement would do harm: librdkafka would count the earlier batch as
+        stored, and other clients would send it too late. So the batch is refused once, with an error for which every
+        producer sends all unacknowledged batches again, in order. No earlier batch is missing then.
 
-        Where more producers than are remembered were forgotten at once, as when all records of a busy log are deleted,
-        every other one of them is taken at once: else each would be forgotten again before it comes again.
+        If more producers were forgotten at once than are remembered here, as after the deletion of all records of a
+        busy log, every other one of them is accepted at once. Otherwise each would be forgotten before its retry.
         """
         stranger = header.producer_id, header.producer_epoch, header.base_sequence
         if header.base_sequence == 0:
@@ -195,7 +195,7 @@ class ProducerStates:
         if refused_ms is not None:
             if now_ms - refused_ms < STRANGER_EXPIRATION_MS:
                 return
-            del self._strangers[stranger]  # to come behind the others, as they are in the order of time
+            del self._strangers[stranger]  # the entries are in the order of time
         if len(self._strangers) >= STRANGERS_MAX:
             oldest = next(iter(self._strangers))
             if now_ms - self._strangers.pop(oldest) < STRANGER_EXPIRATION_MS:
@@ -209,9 +209,9 @@ class ProducerStates:
 
 
 class PendingProducers(ProducerStates):
-    """The producers as they will be when the batches of a group are written; holds only the entries that change.
+    """The producers after the write of a group; it holds only the entries that change.
 
-    :param states: as they are; untouched until `settle`.
+    :param states: the producers of the log, unchanged until `settle`.
     """
 
     def __init__(self, states: ProducerStates) -> None:
@@ -220,7 +220,7 @@ class PendingProducers(ProducerStates):
         self._strangers = states._strangers
 
     def settle(self) -> None:
-        """The batches are in the log."""
+        """Change the producers of the log: the batches are in the log."""
         states = self._states
         states._entries.update(self._entries)
         for producer_id in self._entries:
@@ -229,7 +229,7 @@ class PendingProducers(ProducerStates):
         self._entries.clear()
 
     def forget(self) -> None:
-        """The batches were not written: a retry of one of them is no duplicate."""
+        """Drop the changes: the batches were not written, so a retry of one of them is no duplicate."""
         self._entries.clear()
 
     def _entry(self, producer_id: int) -> ProducerEntry | None:

@@ -42,7 +42,7 @@ SCANNED_BYTES_MAX = 1024 * 1024
 
 
 class IndexDamagedError(CorruptBatchError):
-    """An index is missing or wrong. It can be rebuilt from the batches."""
+    """An index is missing or wrong; `SealedSegment.rebuild_indexes` builds it from the batches."""
 
     def __init__(self, segment: SealedSegment, reason: str) -> None:
         super().__init__(reason)
@@ -84,7 +84,7 @@ class Replacement:
 
 
 class Segment(ABC):
-    """What can be read from any segment."""
+    """The reads that every segment has."""
 
     def __init__(
         self, filesystem: FileSystem, folder: FilePath, base_offset: int, *, size: int, next_offset: int
@@ -94,18 +94,18 @@ class Segment(ABC):
         self.base_offset = base_offset
         self.next_offset = next_offset
         self.size = size
-        # Where the first batch lies that ends at or after an offset. Readers go on where they stopped, so the end of
-        # one read is the beginning of the next one, which then needs neither index nor scan.
+        # By offset, the position of the first batch that ends at or after it. A reader continues where its last read
+        # ended, so the end of a read is the beginning of the next one, which then needs neither index nor scan.
         self._hints: dict[int, int] = {}
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The folder of the log."""
         return Path(self._folder)
 
     @property
     def paths(self) -> SegmentPaths:
-        """Where each of its files is."""
+        """The paths of its files."""
         return SegmentPaths(self._folder, self.base_offset)
 
     @property
@@ -124,14 +124,14 @@ class Segment(ABC):
     @property
     @abstractmethod
     def max_timestamp_ms(self) -> int:
-        """The greatest timestamp in the segment, or -1, as far as is known without reading it."""
+        """The greatest timestamp in the segment, or -1, by the indexes alone."""
 
     @abstractmethod
     def snapshot(self) -> SealedSegment:
-        """Return the segment as it is now, with files of its own, for another thread to read."""
+        """Return a copy of the segment, with files of its own, for another thread to read."""
 
     def position_of(self, offset: int) -> int:
-        """Return where the first batch begins that ends at or after `offset`; the segment's size if there is none.
+        """Return the position of the first batch that ends at or after `offset`; the segment's size if there is none.
 
         :raises IndexDamagedError: an index does not lead there.
         :raises CorruptBatchError: there are no batches where they should be.
@@ -146,12 +146,12 @@ class Segment(ABC):
         return self.size if batch is None else batch.position
 
     def read(self, start: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> FileRegion | None:
-        """Return whole batches, from the one that begins at position `start`.
+        """Return whole batches, from the one at position `start` on.
 
-        :param max_bytes: of the result.
+        :param max_bytes: size limit of the result.
         :param max_offset: batches that reach this offset are left out.
         :param min_one_batch: return the first batch even if it is larger than `max_bytes`.
-        :returns: None if there is nothing to return.
+        :returns: None if there is no such batch.
         :raises IndexDamagedError: an index does not lead there.
         :raises CorruptBatchError: there are no batches where they should be.
         """
@@ -161,25 +161,24 @@ class Segment(ABC):
             raise self._blamed(error) from error
 
     def header_at(self, position: int) -> BatchHeader:
-        """Return the header of the batch that begins at `position`; there must be one.
+        """Return the header of the batch at `position`.
 
-        :raises CorruptBatchError: what is there is not a batch.
+        :raises CorruptBatchError: there is no batch at this position.
         """
         return next(scan_headers(self.filesystem, self.file, position, self.size)).header
 
     def hint(self, offset: int, position: int) -> None:
-        """Remember that the first batch that ends at or after `offset` lies, or will lie, at `position`."""
+        """Remember the position of the first batch that ends at or after `offset`; an append may bring that batch."""
         if len(self._hints) >= _HINTS_MAX:
             del self._hints[next(iter(self._hints))]
         self._hints[offset] = position
 
     def forget_hints(self) -> None:
-        """Forget what was remembered: the segment was cut."""
+        """Forget all positions: the segment was cut."""
         self._hints.clear()
 
     def locate(self, offset: int) -> PlacedBatch | None:
-        """Return the first batch that ends at or after `offset`; make the indexes anew if that is needed, which may
-        take long.
+        """Return the first batch that ends at or after `offset`; rebuild the indexes if needed, which may take long.
 
         :returns: None if there is none in this segment.
         :raises CorruptBatchError: the batches are damaged.
@@ -206,7 +205,7 @@ class Segment(ABC):
         return self.filesystem.pread(self.file, batch.header.size, batch.position)
 
     def _surely(self, look: Callable[[], T]) -> T:
-        """Look something up; if an index misleads, once more with indexes made anew."""
+        """Do a lookup; if an index is wrong, rebuild the indexes and do the lookup again."""
         try:
             return look()
         except CorruptBatchError as error:
@@ -244,7 +243,7 @@ class Segment(ABC):
         return end
 
     def _end_within(self, start: int, limit: int, max_bytes: int, *, min_one_batch: bool) -> int:
-        """Return where the last whole batch ends that lies within `max_bytes` after `start`."""
+        """Return the end of the last whole batch within `max_bytes` after `start`."""
         next_offset = NO_OFFSET
         entry = self.offset_index.floor_position(start + max_bytes)
         if entry and entry.position > start:
@@ -264,8 +263,8 @@ class Segment(ABC):
     def _scan_from(self, entry: OffsetPosition | None, end: int) -> Iterator[PlacedBatch]:
         """Yield the batches from an index entry on, or all.
 
-        An entry may name a later offset than that where its batch ends: Kafka makes one for many batches that it writes
-        at once.
+        An entry may have a later offset than the last one of its batch: Kafka makes one entry for all batches of a
+        write.
 
         :raises CorruptBatchError: the entry is wrong, or a nearer one is missing.
         """
@@ -281,19 +280,19 @@ class Segment(ABC):
     @property
     @abstractmethod
     def _has_sure_indexes(self) -> bool:
-        """Whether the indexes were made from the batches by this object."""
+        """Whether this object built the indexes from the batches."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of all files; regions in use keep theirs."""
+        """Close all files; regions in use keep theirs."""
 
     def _blamed(self, error: CorruptBatchError) -> CorruptBatchError:
-        """Return what the error is, given that it may be the index that is damaged."""
+        """Return the error; `IndexDamagedError` if an index may be wrong."""
         return error
 
 
 class SealedSegment(Segment):
-    """A segment that is not appended to. Opens its files when needed."""
+    """A segment that no append changes. It opens its files when they are read."""
 
     def __init__(
         self,
@@ -308,10 +307,10 @@ class SealedSegment(Segment):
     ) -> None:
         super().__init__(filesystem, folder, base_offset, size=size, next_offset=next_offset)
         self.replacement = replacement or Replacement()
-        # Kept until it is flushed: an fsync through another descriptor might not report an earlier error.
+        # Open until it is flushed: an fsync through another descriptor might not report an earlier error.
         self.unflushed_file = unflushed_file
         self.confirmed_timestamp_ms: int | None = None
-        """The greatest timestamp, once every batch was asked for it."""
+        """The greatest timestamp of all batches, once all their headers were read."""
         self._file: DataFile | None = None
         self._offset_index: OffsetLookup | None = None
         self._time_index: TimeLookup | None = None
@@ -360,7 +359,7 @@ class SealedSegment(Segment):
     def find_timestamp(self, timestamp_ms: int) -> Iterator[PlacedBatch]:
         """Yield, in order, the batches whose greatest timestamp is `timestamp_ms` or later.
 
-        The indexes are made anew if they are wrong, which may take long.
+        If the indexes are wrong, they are rebuilt, which may take long.
 
         :raises CorruptBatchError: the batches are damaged.
         """
@@ -378,7 +377,7 @@ class SealedSegment(Segment):
                 yield batch
 
     def _check_time(self, entry: TimeOffset | None, *, must_exist: bool = False) -> None:
-        """:raises CorruptBatchError: an entry is not what its batch says, or is missing."""
+        """:raises CorruptBatchError: an entry differs from its batch, or is missing."""
         if entry is None:
             if must_exist:
                 raise CorruptBatchError(f"{self.paths.time_index} is empty")
@@ -390,9 +389,9 @@ class SealedSegment(Segment):
     def confirm_timestamp(self) -> int:
         """Return the greatest timestamp of all batches, or -1. The first call reads all headers, which takes long.
 
-        Retention uses this, since a wrong index must not delete anything.
+        Retention calls it, since a wrong index must not delete anything.
 
-        :raises CorruptBatchError: a batch cannot be understood.
+        :raises CorruptBatchError: a batch is damaged.
         """
         if self.confirmed_timestamp_ms is None:
             scan = self._scan()
@@ -415,9 +414,9 @@ class SealedSegment(Segment):
         return copy
 
     def rebuild_indexes(self, *, store: bool = False) -> None:
-        """Make the indexes anew from the batches. May be called from any thread.
+        """Build the indexes from the batches. May be called from any thread.
 
-        :param store: write them into their files too; if the disk refuses, they are kept in memory.
+        :param store: write them into their files too; if the disk refuses, they stay in memory.
         :raises OSError: the batches cannot be read.
         """
         scan = self._scan()
@@ -431,12 +430,12 @@ class SealedSegment(Segment):
         self._rebuilt = True
 
     def release(self) -> None:
-        """Let go of the files; the next read opens them again, and regions in use keep theirs."""
+        """Close the files; the next read opens them again, and regions in use keep theirs."""
         self._file = self._offset_index = self._time_index = None
         self._rebuilt = False
 
     def close(self) -> None:
-        """Let go of all files, flushed or not."""
+        """Close all files, flushed or not."""
         self.release()
         self.unflushed_file = None
 
@@ -455,7 +454,7 @@ class SealedSegment(Segment):
         return file, self.filesystem.size_of(file)
 
     def _scan(self) -> SegmentScan:
-        """Go along all batches, up to damage if there is some."""
+        """Scan all batches, up to the first damage."""
         scan = SegmentScan(self.base_offset, check_crc=False, end=self.size, gaps_up_to=ANY_GAPS)
         scan_segment(self.filesystem, self.file, scan, self.size)
         return scan

@@ -26,7 +26,7 @@ from barnabas.storage.segment_files import delete_segment_files
 from barnabas.storage.segment_recovery import EpochCheck, load_segment
 
 SEALED_OPEN_MAX = 8
-"""The default number of sealed segments whose files are kept open after they were read."""
+"""The default number of sealed segments that keep their files open after a read."""
 
 
 class OpenSegments:
@@ -42,7 +42,7 @@ class OpenSegments:
         self._segments_max = segments_max
 
     def touch(self, segment: SealedSegment) -> None:
-        """Note that a segment is read; close the files of the one that was read longest ago, if there are too many."""
+        """Note a read of a segment; if there are too many, close the files of the one with the oldest read."""
         self._segments.pop(segment, None)
         self._segments[segment] = None
         if len(self._segments) > self._segments_max:
@@ -89,7 +89,7 @@ class SegmentList:
 
     @property
     def base_offsets(self) -> set[int]:
-        """Where segments begin."""
+        """The base offsets of all segments."""
         return {segment.base_offset for segment in self.all}
 
     @property
@@ -99,11 +99,11 @@ class SegmentList:
 
     @property
     def unflushed_count(self) -> int:
-        """How many sealed segments keep their file open until it is flushed."""
+        """The number of sealed segments that keep their file open until it is flushed."""
         return sum(segment.unflushed_file is not None for segment in self.sealed)
 
     def sealed_since(self, recovery_point: int) -> list[SealedSegment]:
-        """Return the sealed segments of which something was not flushed."""
+        """Return the sealed segments that are not flushed as a whole."""
         return [each for each in self.sealed if each.unflushed_file is not None or each.next_offset > recovery_point]
 
     def find(self, offset: int) -> tuple[Segment, int]:
@@ -146,7 +146,7 @@ class SegmentList:
         return gone
 
     def replace(self, sealed: list[SealedSegment], active: ActiveSegment) -> None:
-        """Put other segments in place of all."""
+        """Replace all segments."""
         for segment in self.sealed:
             self._open.forget(segment)
         self.sealed, self.active = sealed, active
