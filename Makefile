@@ -53,11 +53,12 @@ system: setup-dev ## test with Spark, clusters and their faults, ZooKeeper and J
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && $(PYTEST) -m system
 	@BARNABAS_CODEC=pure $(PYTEST) $(CODEC_TESTS)
 
-check: setup-dev ## ruff, mypy, import-linter and the tidy test
+check: setup-dev ## ruff, mypy, import-linter, the public API against the last release, and the tidy test
 	.venv/bin/ruff check $(CODE)
 	.venv/bin/ruff format --check $(CODE)
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
+	$(PYTHON) tools/public_api.py
 	$(PYTHON) -m pytest -q tests/tidy
 
 soak: setup-dev ## search on with new examples (Hypothesis), ten times as many in a round; MINUTES=20

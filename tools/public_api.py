@@ -1,0 +1,253 @@
+"""Compare the public API with the one of the last release, or make that release's stub.
+
+    .venv/bin/python tools/public_api.py           # print what breaks programs; exit code 1 where something does
+    .venv/bin/python tools/public_api.py --renew   # at a release: write the stub, empty the list of accepted breaks
+
+`docs/api/released.pyi` is a flat stub of the public API in the last release. This program makes the same stub of the
+sources, by griffe and without an import, and has griffe compare the two. `docs/api/accepted.md` lists the breaks that
+are meant, as this program prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import griffe
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ROOT / "src"
+RELEASED = ROOT / "docs" / "api" / "released.pyi"
+ACCEPTED = ROOT / "docs" / "api" / "accepted.md"
+
+SETTINGS = ("ClientSettings", "ProducerSettings", "ConsumerSettings")
+SETTINGS_MODULE = "barnabas.client.setting_types"
+"""Settings are keyword arguments, so their names are public."""
+
+NO_BASES = frozenset({"ABC", "Generic", "Protocol", "object"})
+"""Bases that programs see nothing of."""
+
+RELEASED_BEGINS = """\
+# The public API of the last release, made by `python tools/public_api.py --renew`. For griffe and for people: a module
+# of this text could not be imported, as the names in annotations are missing.
+"""
+ACCEPTED_BEGINS = """\
+# Accepted breaks of the public API
+
+Since the last release, as `tools/public_api.py` prints them. Each has a line in the [changelog](../../CHANGELOG.md).
+
+"""
+
+SPECIAL = frozenset(
+    {
+        "__init__",
+        "__len__",
+        "__getitem__",
+        "__iter__",
+        "__next__",
+        "__aiter__",
+        "__await__",
+        "__enter__",
+        "__exit__",
+        "__aenter__",
+        "__aexit__",
+    }
+)
+
+
+class Sources:
+    """The modules of a source tree, each parsed when it is first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.module = cache(self._module)
+
+    def _module(self, name: str) -> griffe.Module:
+        path = self._root.joinpath(*name.split("."))
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        return griffe.visit(name, filepath=file, code=file.read_text(encoding="utf-8"))
+
+    def names(self) -> dict[str, str]:
+        """Return the public names and the modules that they are imported from."""
+        stub = ast.parse((self._root / "barnabas" / "__init__.pyi").read_text(encoding="utf-8"))
+        imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+        return {alias.name: node.module or "" for node in imports for alias in node.names}
+
+    def old_names(self) -> dict[str, str]:
+        """Return the names that are kept for programs of the last release, and the new names."""
+        stub = ast.parse((self._root / "barnabas" / "__init__.pyi").read_text(encoding="utf-8"))
+        return {
+            target.id: node.value.id
+            for node in stub.body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+
+    def find(self, module: str, name: str) -> griffe.Object | None:
+        """Return what a name of a module means, through the modules that import it from one another."""
+        if module == "barnabas.records.codec":
+            module = "barnabas.records.codec_pure"  # it chooses between two codecs, of which this one has types
+        if not module.startswith("barnabas"):
+            return None
+        member = self.module(module).members.get(name)
+        if isinstance(member, griffe.Alias):
+            *parents, last = member.target_path.split(".")
+            return self.find(".".join(parents), last)
+        return member
+
+
+def flat_stub(root: Path) -> str:
+    """Return the public API of a source tree as the text of one module."""
+    sources = Sources(root)
+    names = {**sources.names(), **dict.fromkeys(SETTINGS, SETTINGS_MODULE)}
+    parts = []
+    old_names = sources.old_names()
+    for name in sorted([*names, *old_names]):
+        new_name = old_names.get(name, name)
+        found = sources.find(names[new_name], new_name)
+        if isinstance(found, griffe.Class):
+            parts.append(_class(sources, names, name, found))
+    return "\n\n".join(parts)
+
+
+def _class(sources: Sources, names: dict[str, str], name: str, found: griffe.Class) -> str:
+    bases = list(dict.fromkeys(_public_bases(sources, names, found)))
+    lines = [f"class {name}({', '.join(bases)}):" if bases else f"class {name}:"]
+    members = dict(_members(sources, names, found))
+    if "__init__" not in members and (fields := _fields(found, members)):
+        lines.append(f"    def __init__(self, {', '.join(fields)}): ...")
+    lines += [f"    {line}" for each, member in members.items() for line in _member(each, member)]
+    return "\n".join([*lines, "    ..."]) if len(lines) == 1 else "\n".join(lines)
+
+
+def _public_bases(sources: Sources, names: dict[str, str], found: griffe.Class) -> Iterator[str]:
+    """Yield the names of the nearest bases that are public or Python's own."""
+    for path, last, parent in _bases(sources, found):
+        if last in names or not (parent or path.startswith("barnabas.") or last in NO_BASES):
+            yield last
+        elif parent is not None:
+            yield from _public_bases(sources, names, parent)
+
+
+def _bases(sources: Sources, found: griffe.Class) -> Iterator[tuple[str, str, griffe.Class | None]]:
+    """Yield path and name of each base, and the class where it is one of Barnabas'."""
+    for base in found.bases:
+        path = base if isinstance(base, str) else base.canonical_path
+        *parents, last = path.split(".")
+        parent = sources.find(".".join(parents), last)
+        yield path, last, parent if isinstance(parent, griffe.Class) else None
+
+
+def _members(sources: Sources, names: dict[str, str], found: griffe.Class) -> Iterator[tuple[str, griffe.Object]]:
+    """Yield the public members of a class, also those that it has from bases that are not public."""
+    for _, last, parent in _bases(sources, found):
+        if parent is not None and last not in names:
+            yield from _members(sources, names, parent)
+    for name, member in found.members.items():
+        if (name in SPECIAL or not name.startswith("_")) and isinstance(member, griffe.Object):
+            yield name, member
+
+
+def _fields(found: griffe.Class, members: dict[str, griffe.Object]) -> list[str]:
+    """Return the parameters of the constructor that a data class or a named tuple has by its fields."""
+    is_tuple = any(str(base).startswith("NamedTuple") for base in found.bases)
+    if not is_tuple and not any("dataclass" in str(each.value) for each in found.decorators):
+        return []
+    fields = [
+        member
+        for member in members.values()
+        if isinstance(member, griffe.Attribute) and member.annotation is not None and "property" not in member.labels
+    ]
+    return [f"{each.name}: {each.annotation}{' = ...' if each.value is not None else ''}" for each in fields]
+
+
+def _member(name: str, member: griffe.Object) -> Iterator[str]:
+    if isinstance(member, griffe.Function):
+        for label in ("classmethod", "staticmethod"):
+            if label in member.labels:
+                yield f"@{label}"
+        returns = f" -> {member.returns}" if member.returns is not None else ""
+        begin = "async def" if "async" in member.labels else "def"
+        yield f"{begin} {name}({_parameters(member)}){returns}: ..."
+    elif isinstance(member, griffe.Attribute):
+        yield f"{name} = ..." if member.annotation is None else f"{name}: {member.annotation}"
+
+
+def _parameters(function: griffe.Function) -> str:
+    parts = []
+    has_star = False
+    for each in function.parameters:
+        prefix = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}.get(each.kind, "")
+        if each.kind is griffe.ParameterKind.keyword_only and not has_star:
+            parts.append("*")
+        has_star = has_star or prefix == "*" or each.kind is griffe.ParameterKind.keyword_only
+        text = f"{prefix}{each.name}"
+        if each.annotation is not None:
+            text += f": {each.annotation}"
+        if each.default is not None and not prefix:
+            text += f" = {each.default}"
+        parts.append(text)
+        if each.kind is griffe.ParameterKind.positional_only:
+            parts.append("/")
+    return ", ".join(parts)
+
+
+def breaks(released: str, current: str) -> list[str]:
+    """Return what in the current stub breaks programs, a line for each.
+
+    >>> breaks("class A:\\n    def f(self, x): ...", "class A:\\n    def f(self, *, x): ...")
+    ['A.f(x): Parameter kind was changed: positional or keyword -> keyword-only']
+    """
+    old, new = (griffe.visit("barnabas", filepath=RELEASED, code=code) for code in (released, current))
+    return sorted({_line(each) for each in griffe.find_breaking_changes(old, new)})
+
+
+def _line(breakage: griffe.Breakage) -> str:
+    """Return what breaks without its place in the stub, which moves."""
+    colourless = re.sub(r"\x1b\[[0-9;]*m", "", breakage.explain(griffe.ExplanationStyle.ONE_LINE))
+    return re.sub(r"^.*?:\d+: ", "", colourless)
+
+
+def accepted(text: str) -> set[str]:
+    """Return the breaks that a page lists as accepted."""
+    return {line.removeprefix("- ") for line in text.splitlines() if line.startswith("- ")}
+
+
+def differences(released: str, current: str, meant: set[str]) -> list[str]:
+    """Return a line for each break that is not meant, and for each that is meant and is none.
+
+    >>> differences("class A: ...\\nclass B: ...", "class A: ...", {"C: Public object was removed"})
+    ['breaks programs: B: Public object was removed', 'breaks nothing any more: C: Public object was removed']
+    """
+    found = set(breaks(released, current))
+    return [
+        *(f"breaks programs: {each}" for each in sorted(found - meant)),
+        *(f"breaks nothing any more: {each}" for each in sorted(meant - found)),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run as the documentation of this module says."""
+    parser = argparse.ArgumentParser(description="Compare the public API with the one of the last release.")
+    parser.add_argument("--renew", action="store_true", help="write the stub of the sources: they are the release")
+    parser.add_argument("--source", type=Path, default=SOURCES, help="the source tree; default: src")
+    options = parser.parse_args(arguments)
+    current = flat_stub(options.source)
+    if options.renew:
+        RELEASED.write_text(f"{RELEASED_BEGINS}\n{current}\n", encoding="utf-8")
+        ACCEPTED.write_text(ACCEPTED_BEGINS, encoding="utf-8")
+        return 0
+    found = differences(RELEASED.read_text(encoding="utf-8"), current, accepted(ACCEPTED.read_text(encoding="utf-8")))
+    advice = ["a break that is meant has a line in docs/api/accepted.md, and one in CHANGELOG.md"] if found else []
+    sys.stdout.writelines(f"{line}\n" for line in [*found, *advice])
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
