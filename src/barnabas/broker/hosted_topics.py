@@ -141,10 +141,13 @@ class HostedTopics(TopicLookup):
         topic_ids = {info.topic_id for info in topics.values()}
         await self.deletions.make_room(topic_ids, news.topics.keys() - topics.keys())
         await self.removals.make_room(topics, news.topics.keys() - topics.keys())
+        understood: dict[bytes, tuple[TopicInfo, TopicConfig]] = {}
         for name, info in _oldest_first(news.topics):
-            if (topic := self._understood(name, info)) is not None:
-                self.metadata.put_topic(topic[0])
-                self._keep(await self._restore(*topic))
+            if (topic := self._understood(name, info, understood)) is not None:
+                understood[topic[0].topic_id] = topic
+        self.metadata.put_topics(info for info, _ in understood.values())
+        for topic in understood.values():
+            self._keep(await self._restore(*topic))
         self._told_damaged = {name: str(reason) for name, reason in self._damaged.items()}
         for name, reason in self._damaged.items():
             told = "topic %s is not served: %s; its folders stay as they are; mend it and start again"
@@ -210,12 +213,22 @@ class HostedTopics(TopicLookup):
             self._incomplete = {each.where for each in wanted if self.image.has_other_than(each)}
         self._incomplete.clear()
 
-    def _understood(self, name: str, info: TopicInfo | NodeError | None) -> tuple[TopicInfo, TopicConfig] | None:
+    def _understood(
+        self, name: str, info: TopicInfo | NodeError | None, loading: Mapping[bytes, tuple[TopicInfo, TopicConfig]]
+    ) -> tuple[TopicInfo, TopicConfig] | None:
+        """Return a topic that can be served, with its settings; None if it is gone or damaged.
+
+        :param loading: topics that were read before this one and have no replicas yet, by id.
+        """
         self._damaged.pop(name, None)
         try:
             if isinstance(info, NodeError):
                 raise info
-            return None if info is None else self._with_usable_config(info)
+            if info is None:
+                return None
+            if info.topic_id in loading:
+                raise _same_id(info, loading[info.topic_id][0].name)
+            return self._with_usable_config(info)
         except (NodeError, ApiError) as error:
             self._damaged[name] = error
             return None
@@ -227,7 +240,7 @@ class HostedTopics(TopicLookup):
         """
         path, known = paths.topic_config(info.name), self._by_id.get(info.topic_id)
         if known is not None and known.name != info.name:
-            raise BadNodeError(paths.topic(info.name), f"topic {known.name} has the same id")
+            raise _same_id(info, known.name)
         settings = info.config
         if info.has_unreadable_config:
             settings = dict(KEEP_RECORDS if known is None else known.settings)
@@ -298,7 +311,7 @@ class HostedTopics(TopicLookup):
         known = self._by_name.get(name)
         if known is None or not isinstance(info, TopicInfo) or known.id != info.topic_id:
             self._may_have_missed = True
-        understood = self._understood(name, info)
+        understood = self._understood(name, info, {})
         if understood is None:
             if name in self._damaged:
                 if self._told_damaged.get(name) != str(self._damaged[name]):
@@ -682,6 +695,10 @@ class HostedTopics(TopicLookup):
             await replica.delete_old_records()
             await asyncio.sleep(0)
         await self.store_log_starts()
+
+
+def _same_id(info: TopicInfo, other: str) -> BadNodeError:
+    return BadNodeError(paths.topic(info.name), f"topic {other} has the same id")
 
 
 def _oldest_first(topics: Mapping[str, TopicInfo | NodeError | None]) -> list[tuple[str, TopicInfo | NodeError | None]]:

@@ -77,16 +77,24 @@ class MetadataCache:
 
     def put_topic(self, info: TopicInfo) -> MetadataDelta:
         """Apply a topic as it was read. States and replicas of the image stay where they are newer."""
-        known = self.image.topics.get(info.name)
-        if known is not None and known.topic_id == info.topic_id:
-            info = replace(info, partitions=tuple(self._believed(info.name, known.partitions, info.partitions)))
-            older, newer = (info, known) if known.version > info.version else (known, info)
-            states = dict(enumerate(older.partitions))
-            partitions = tuple(_newer(each, states.get(number, each)) for number, each in enumerate(newer.partitions))
-            info = replace(info, partitions=partitions, version=newer.version)
-        if info == known:
+        return self.put_topics([info])
+
+    def put_topics(self, topics: Iterable[TopicInfo]) -> MetadataDelta:
+        """Apply topics as they were read, as one change of the image."""
+        changed = [info for each in topics if (info := self._merged(each)) != self.image.topics.get(each.name)]
+        if not changed:
             return self._replace(self.image, [])
-        return self._replace(self.image.with_topics(info), [info.name])
+        return self._replace(self.image.with_topics(*changed), [info.name for info in changed])
+
+    def _merged(self, info: TopicInfo) -> TopicInfo:
+        known = self.image.topics.get(info.name)
+        if known is None or known.topic_id != info.topic_id:
+            return info
+        info = replace(info, partitions=tuple(self._believed(info.name, known.partitions, info.partitions)))
+        older, newer = (info, known) if known.version > info.version else (known, info)
+        states = dict(enumerate(older.partitions))
+        partitions = tuple(_newer(each, states.get(number, each)) for number, each in enumerate(newer.partitions))
+        return replace(info, partitions=partitions, version=newer.version)
 
     def put_states(self, changes: Iterable[StateChange]) -> MetadataDelta:
         """Apply states of partitions that are newer than those of the image."""

@@ -8,7 +8,7 @@ with an empty default here, and a field of `MetadataDelta` that names what diffe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo, TopicInfo
@@ -33,23 +33,24 @@ class MetadataImage:
 
     def with_brokers(self, brokers: Mapping[int, LiveBroker]) -> MetadataImage:
         """Return this image with other live brokers."""
-        return replace(self, brokers=dict(brokers))
+        return MetadataImage(dict(brokers), self.topics, self._moving)
 
     def with_topics(self, *changed: TopicInfo) -> MetadataImage:
         """Return this image with topics that are new, or replace those of the same name."""
-        moving = dict(self._moving)
+        topics, moving = dict(self.topics), dict(self._moving)
         for info in changed:
+            topics[info.name] = info
             moving.pop(info.name, None)
             if found := tuple(_moving_of(info)):
                 moving[info.name] = found
-        return replace(self, topics={**self.topics, **{info.name: info for info in changed}}, _moving=moving)
+        return MetadataImage(self.brokers, topics, moving)
 
     def without_topic(self, name: str) -> MetadataImage:
         """Return this image without a topic."""
         topics, moving = dict(self.topics), dict(self._moving)
         del topics[name]
         moving.pop(name, None)
-        return replace(self, topics=topics, _moving=moving)
+        return MetadataImage(self.brokers, topics, moving)
 
     # -- brokers ---------------------------------------------------------------------------------------------
 
@@ -191,5 +192,7 @@ def _brokers_delta(before: Mapping[int, LiveBroker], after: Mapping[int, LiveBro
 def _changed_partitions(before: TopicInfo | None, after: TopicInfo) -> tuple[int, ...]:
     known = before.partitions if before is not None and before.topic_id == after.topic_id else ()
     return tuple(
-        number for number, each in enumerate(after.partitions) if number >= len(known) or each != known[number]
+        number
+        for number, each in enumerate(after.partitions)
+        if number >= len(known) or (each is not known[number] and each != known[number])
     )
