@@ -35,7 +35,7 @@ class LedTopics:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
         return TOPIC
 
-    def partition(self, _name: str, number: int) -> LeaderReplica:
+    def leader(self, _name: str, number: int) -> LeaderReplica:
         if number not in self.partitions:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led by another broker")
         return self.partitions[number]

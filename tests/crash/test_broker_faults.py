@@ -178,7 +178,7 @@ class Life:
             if number == ROUNDS // 2:
                 await self._delete(broker, FLUSHED, DELETED_BEFORE)
         with contextlib.suppress(StorageError):  # the broker logs it, and tries again later
-            await broker.topics.delete_old_records()
+            await broker.topics.replicas.delete_old_records()
 
     async def _look(self, broker: Broker) -> None:
         """Find out what is there, as a client sees it: below the high watermark."""

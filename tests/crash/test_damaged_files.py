@@ -18,11 +18,11 @@ import pytest
 from barnabas.broker.broker_events import Events
 from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import News
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
 from barnabas.coordination import registry
 from barnabas.coordination.embedded import EmbeddedTree
@@ -48,7 +48,7 @@ DAMAGES = ["removed", "emptied", "zeroed", "cut", "swapped", "older"]
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[tuple[HostedTopics, TopicAdmin, LogManager]]:
+def started(folder: Path) -> Iterator[tuple[Topics, TopicAdmin, LogManager]]:
     """Use a data folder as a broker does."""
     with closing(EmbeddedTree(folder / "tree.sqlite")) as tree:
         registry.prepare(tree, "castle")
@@ -59,7 +59,7 @@ def started(folder: Path) -> Iterator[tuple[HostedTopics, TopicAdmin, LogManager
                 return function(*arguments)
 
             run: Any = in_tree_thread
-            topics, files = HostedTopics(CONFIG, tree, logs, run, Events()), OpenFiles(10_000, 100, logs.count)
+            topics, files = Topics(CONFIG, tree, logs, run, Events()), OpenFiles(10_000, 100, logs.count)
             admin = TopicAdmin(CONFIG.broker_id, topics, tree, run, Events(), files, Chance(), lambda _count: None)
             me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
             news = News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(tree)))
@@ -69,12 +69,12 @@ def started(folder: Path) -> Iterator[tuple[HostedTopics, TopicAdmin, LogManager
             logs.abandon()
 
 
-def append(topics: HostedTopics, where: TopicPartition, first: int, last: int) -> None:
+def append(topics: Topics, where: TopicPartition, first: int, last: int) -> None:
     for number in range(first, last, 2):
         builder = BatchBuilder()
         builder.append_many(1_000 + number, [f"<{where}:{number + index}>".encode() for index in range(2)])
         batch = builder.build(producer_id=1, producer_epoch=0, base_sequence=number)
-        partition = topics.partition(*where)
+        partition = topics.replicas.leader(*where)
         partition.log.append(bytearray(batch), partition.leader_epoch)
 
 
@@ -183,8 +183,8 @@ def check_served(log: Log, read_all: ReadAll) -> None:
     assert log.log_end_offset >= RECORDS // 2
 
 
-def check_no_offset_is_used_twice(topics: HostedTopics, make_batch: MakeBatch) -> None:
-    partition = topics.partition(*DAMAGED)
+def check_no_offset_is_used_twice(topics: Topics, make_batch: MakeBatch) -> None:
+    partition = topics.replicas.leader(*DAMAGED)
     try:
         info = partition.log.append(make_batch([b"new"]), partition.leader_epoch)
     except StorageError:

@@ -120,7 +120,7 @@ def test_each_value_is_stored_once_where_batches_are_refused_and_those_behind_th
             assert counts["refused"]
             assert counts["not acknowledged"]
             for number in (0, 1):
-                assert stored(broker.topics.partition(TOPIC, number).log) == list(range(number, VALUES, 2))
+                assert stored(broker.topics.replicas.leader(TOPIC, number).log) == list(range(number, VALUES, 2))
         finally:
             monkeypatch.undo()
             await broker.stop()

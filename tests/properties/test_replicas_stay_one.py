@@ -16,11 +16,12 @@ import pytest
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
@@ -54,9 +55,11 @@ class OneBroker:
         self.port = self.listener.listen("127.0.0.1", 0)
         sessions = FollowerSessions(lambda below: below // 2)
         turns = Turns(SYSTEM_CLOCK.monotonic)
-        topics = cast(HostedTopics, self.led)
+        topics, replicas = cast(Topics, self.led), cast(ReplicaManager, self.led)
         self.listener.accept(
-            inter_broker_requests(topics, sessions, lambda *_: None, cast("Any", None), turns, SYSTEM_CLOCK).new_handler
+            inter_broker_requests(
+                topics, replicas, sessions, lambda *_: None, cast("Any", None), turns, SYSTEM_CLOCK
+            ).new_handler
         )
         config = BrokerConfig(replica_fetch_backoff_ms=100)
         own = broker_id, BROKER_EPOCH

@@ -119,7 +119,12 @@ class CounterBroker:
         self._broker = broker
         topics, scale = broker.topics, self._world.scale
         self.runtime = CoordinatorRuntime[LedgerMachine, CounterRecord](
-            InternalTopic(TOPIC, functools.partial(topics.get, TOPIC), self._never),
+            InternalTopic(
+                TOPIC,
+                functools.partial(topics.get, TOPIC),
+                self._never,
+                functools.partial(topics.replicas.leaders_of_topic, TOPIC),
+            ),
             lambda: LedgerMachine(counters.ledger, scale),
             COUNTERS,
             CoordinatorConfig(TIMEOUT_S * scale, 4_096),

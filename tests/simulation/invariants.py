@@ -437,8 +437,7 @@ class Invariants:
     def _replica(self, number: int, place: TopicPartition) -> Replica | None:
         broker = self._cluster.machines[number].broker
         topics = getattr(broker, "topics", None)
-        topic = None if topics is None else topics.get(place.topic)
-        return None if topic is None else topic.hosted.get(place.partition)
+        return None if topics is None else topics.replicas.get(place)
 
     def say(self, what: str) -> None:
         """Tell what has been broken, once."""

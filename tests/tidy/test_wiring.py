@@ -34,7 +34,7 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "a mark of the election on a log; storage keeps the mark and does not use it": {
         "broker/follower_replica.py": ("is_newer_than_tree",),
-        "broker/hosted_topics.py": ("is_newer_than_tree",),
+        "broker/topics.py": ("is_newer_than_tree",),
         "broker/roles.py": ("is_newer_than_tree",),
     },
     "two objects of one class, of which the later one follows": {

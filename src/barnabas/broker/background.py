@@ -17,10 +17,10 @@ from barnabas.broker.cluster_watch import ClusterWatch
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.handing_over import HandingOver
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.offset_move import move_offsets
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.topics import Topics
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination.tree import Tree
@@ -66,7 +66,7 @@ class Background:
     def __init__(
         self,
         config: Callable[[], BrokerConfig],
-        topics: HostedTopics,
+        topics: Topics,
         groups: GroupService,
         offsets: OffsetStore,
         watch: ClusterWatch,
@@ -99,7 +99,9 @@ class Background:
             ),
             _again_and_again(lambda: DELETION_INTERVAL_MS, "end deletions", self._topics.end_deletions),
             _again_and_again(self._expiry_interval_ms, "forget offsets", self._expire_offsets),
-            _again_and_again(self._retention_interval_ms, "delete old records", self._topics.delete_old_records),
+            _again_and_again(
+                self._retention_interval_ms, "delete old records", self._topics.replicas.delete_old_records
+            ),
             _again_and_again(
                 lambda: self._config().file_delete_delay_ms // 2,
                 "remove deleted files",

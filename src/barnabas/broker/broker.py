@@ -30,7 +30,6 @@ from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.handlers import SERVED
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.identity import Identity
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.lives import Lives
@@ -55,6 +54,7 @@ from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.surroundings import Surroundings
 from barnabas.broker.throttles import Throttles
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import GuardedClock
 from barnabas.coordination import deletion_notes, registry
@@ -95,7 +95,7 @@ class Broker:
     identity: Identity
     settings: DynamicSettings
     membership: Membership
-    topics: HostedTopics
+    topics: Topics
     topic_admin: TopicAdmin
     groups: GroupService
     offsets: OffsetStore
@@ -265,7 +265,7 @@ class Broker:
     async def _load_topics(self) -> None:
         tree, logs, events, broker_id = self._tree, self._logs, self._events, self.identity.node_id
         chance, run = self._around.chance, self._in_tree_thread
-        topics = self.topics = HostedTopics(self.config, tree, logs, run, events, self._work, self.clock, chance)
+        topics = self.topics = Topics(self.config, tree, logs, run, events, self._work, self.clock, chance)
         self.topic_admin = TopicAdmin(
             broker_id, topics, tree, run, events, self._open_files, chance, self._reserve.check_room
         )
@@ -312,7 +312,7 @@ class Broker:
         self._events.subscribe(LeadershipChanged, lambda _event: groups.follow_topic())
         offsets = self.offsets = OffsetStore(groups, self.clock, self.turns)
         self._events.subscribe(TopicsDeleted, lambda event: offsets.delete_topics(event.topic_ids, event.names))
-        self.producer_ids = ProducerIds(self._tree, self.identity.node_id, self._in_tree_thread, self.topics)
+        self.producer_ids = ProducerIds(self._tree, self.identity.node_id, self._in_tree_thread, self.topics.replicas)
         await self.producer_ids.raise_counter()
 
     async def _begin_background(self) -> None:
@@ -333,7 +333,7 @@ class Broker:
         )
         self._begin(
             watch.run(),
-            self.membership.keep(self.topics, watch),
+            self.membership.keep(self.topics.replicas, watch),
             self.isr_updates.run(),
             self.reassigning.run(),
             self.producer_ids.run(),
@@ -346,7 +346,7 @@ class Broker:
         if self.config.log_cleaner_enable:
             around = self._around
             cleaner = LogCleaner(
-                self.topics,
+                self.topics.replicas,
                 logs,
                 self.clock,
                 lambda: self.config,
@@ -365,6 +365,7 @@ class Broker:
         self._stopping.callback(self._listener.close)
         self.parts = Parts(
             topics=self.topics,
+            replicas=self.topics.replicas,
             topic_admin=self.topic_admin,
             folders=self._logs,
             elections=self._replication.elections,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
+from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.groups.records import OffsetRecord, encode_change
 from barnabas.groups.stored import Committed
@@ -24,7 +24,7 @@ from barnabas.records.repeated_batch import RepeatedBatch
 if TYPE_CHECKING:
     from barnabas.broker.group_service import GroupService
     from barnabas.broker.settings.dynamic import DynamicSettings
-    from barnabas.broker.topic_lookup import Topic
+    from barnabas.broker.topics import Topic, Topics
     from barnabas.clock import Clock
     from barnabas.net.server_connection import Frame
     from barnabas.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -38,7 +38,7 @@ connection."""
 class CommitTemplates:
     """Learns which commits connections repeat. Used from the event loop's thread only."""
 
-    def __init__(self, topics: HostedTopics, groups: GroupService, settings: DynamicSettings, clock: Clock) -> None:
+    def __init__(self, topics: Topics, groups: GroupService, settings: DynamicSettings, clock: Clock) -> None:
         self.topics = topics
         self.groups = groups
         self.settings = settings

@@ -13,9 +13,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from barnabas.broker.handing_over import HandingOver
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_image import MetadataImage, next_state
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo
@@ -43,7 +43,7 @@ Connect = Callable[[int], Awaitable[Connection]]
 class Elections:
     """What is asked of this broker, by clients and by other brokers."""
 
-    def __init__(self, topics: HostedTopics, broker_id: int, connect: Connect, turns: Turns) -> None:
+    def __init__(self, topics: Topics, broker_id: int, connect: Connect, turns: Turns) -> None:
         self._topics = topics
         self._broker_id = broker_id
         self._connect = connect
@@ -122,8 +122,8 @@ class Elections:
     async def _hand_on(self, own: Iterable[TopicPartition]) -> None:
         image, changes = self._topics.image, dict[LeaderReplica, StateChange]()
         for where in own:
-            info, topic = image.partition(where), self._topics.get(where.topic)
-            replica = None if topic is None else topic.hosted.get(where.partition)
+            info = image.partition(where)
+            replica = self._topics.replicas.get(where)
             if (
                 info is None
                 or not isinstance(replica, LeaderReplica)

@@ -34,7 +34,6 @@ from barnabas.replication.truncation import diverging_epoch
 from barnabas.storage.log_reader import NO_BATCHES, Batches
 
 if TYPE_CHECKING:
-    from barnabas.broker.hosted_topics import HostedTopics
     from barnabas.broker.leader_replica import LeaderReplica
     from barnabas.broker.pipeline.connection_state import ConnectionState
     from barnabas.broker.replica_events import ReadListener
@@ -52,6 +51,9 @@ NOTHING_SENT = NO_OFFSET, NO_OFFSET
 
 Key = tuple[bytes, int]
 """Topic id and partition."""
+
+LeaderOf = Callable[[bytes, int], "LeaderReplica"]
+"""Returns the leader of a partition, by topic id and number; raises a ApiError where this broker does not lead."""
 
 
 class Position:
@@ -109,12 +111,12 @@ class Position:
         self._session.release(self)
         self._session.note_readable(self, 0, is_urgent=True)
 
-    def read(self, topics: HostedTopics, bytes_max: int, *, min_one_batch: bool) -> PartitionData:
+    def read(self, leader_of: LeaderOf, bytes_max: int, *, min_one_batch: bool) -> PartitionData:
         """Read from the fetch offset, and note that the follower has all records before; return the partition's part of
         the response."""
         wanted, session = self.wanted, self._session
         try:
-            partition = self._attached(topics)
+            partition = self._attached(leader_of)
             partition.check_epoch(wanted.current_leader_epoch)
             log = partition.storage.log
             parting = diverging_epoch(
@@ -167,10 +169,10 @@ class Position:
             records=NO_BATCHES,
         )
 
-    def _attached(self, topics: HostedTopics) -> LeaderReplica:
+    def _attached(self, leader_of: LeaderOf) -> LeaderReplica:
         if self.partition is None or self.partition.storage.has_ended:
             self.detach()
-            self.partition = topics.partition(topics.name_of(self._topic_id), self.wanted.partition)
+            self.partition = leader_of(self._topic_id, self.wanted.partition)
             self.partition.watch_log_end(self)
         return self.partition
 
@@ -309,9 +311,9 @@ class FollowerSession:
 class FollowerRead:
     """One pass over the partitions of a session that are ready."""
 
-    def __init__(self, session: FollowerSession, topics: HostedTopics, bytes_max: int) -> None:
+    def __init__(self, session: FollowerSession, leader_of: LeaderOf, bytes_max: int) -> None:
         self._session = session
-        self._topics = topics
+        self._leader_of = leader_of
         self._bytes_left = bytes_max
         self.size = 0
         self.must_answer = False
@@ -330,7 +332,7 @@ class FollowerRead:
 
     def _read(self, position: Position) -> None:
         ready = self._session.ready
-        data = position.read(self._topics, self._bytes_left, min_one_batch=self.size == 0)
+        data = position.read(self._leader_of, self._bytes_left, min_one_batch=self.size == 0)
         size = len(data.records)
         if size:
             self.size += size

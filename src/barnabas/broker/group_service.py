@@ -28,10 +28,10 @@ from barnabas.groups.results import GroupDescription, JoinResult, LeaveResult, S
 from barnabas.state_machine import RecordCodec, Reply
 
 if TYPE_CHECKING:
-    from barnabas.broker.hosted_topics import HostedTopics
     from barnabas.broker.metadata_image import MetadataImage
     from barnabas.broker.settings.static import BrokerConfig
     from barnabas.broker.topic_admin import TopicAdmin
+    from barnabas.broker.topics import Topics
     from barnabas.broker.turns import Turns
     from barnabas.clock import Clock
 
@@ -59,7 +59,7 @@ class GroupService:
         self,
         config: BrokerConfig,
         clock: Clock,
-        topics: HostedTopics,
+        topics: Topics,
         topic_admin: TopicAdmin,
         turns: Turns,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
@@ -86,6 +86,7 @@ class GroupService:
                 CONSUMER_OFFSETS,
                 functools.partial(topics.get, CONSUMER_OFFSETS),
                 functools.partial(topic_admin.create_with_defaults, CONSUMER_OFFSETS),
+                functools.partial(topics.replicas.leaders_of_topic, CONSUMER_OFFSETS),
                 leader_of,
             ),
             lambda: GroupCoordinator(limits, lambda: str(new_id()), self.memory, lambda: self.metadata),

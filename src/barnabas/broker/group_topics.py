@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.groups.topic_metadata import TopicSnapshot
+from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.broker.hosted_topics import HostedTopics
-    from barnabas.broker.topic_lookup import Topic
+    from barnabas.broker.topics import Topic, Topics
 
 
 class GroupTopics:
     """The topics that this broker knows (`barnabas.groups.topic_metadata.TopicMetadata`)."""
 
-    def __init__(self, topics: HostedTopics) -> None:
+    def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._snapshots: dict[str, tuple[Topic, TopicSnapshot]] = {}
 
@@ -35,7 +35,10 @@ class GroupTopics:
         return self._topics.by_id(topic_id) is not None
 
     def _snapshot(self, topic: Topic) -> TopicSnapshot:
-        partitions = tuple(topic.where(number) for number in range(len(topic.partitions)))
+        partitions = tuple(
+            self._topics.replicas.shared_name(TopicPartition(topic.name, number))
+            for number in range(len(topic.partitions))
+        )
         racks = {number: broker.registration.rack for number, broker in self._topics.image.brokers.items()}
         if not any(racks.values()):
             return TopicSnapshot(topic.name, topic.id, partitions)

@@ -17,9 +17,9 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_image import next_state
+from barnabas.broker.topics import Topics
 from barnabas.coordination.changes import StateChange
 from barnabas.replication.claiming import hand_over
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 class HandingOver:
     """Used from the event loop's thread only."""
 
-    def __init__(self, topics: HostedTopics, broker_id: int) -> None:
+    def __init__(self, topics: Topics, broker_id: int) -> None:
         self._topics = topics
         self._broker_id = broker_id
 
@@ -44,7 +44,7 @@ class HandingOver:
 
         :raises BarnabasError: the tree cannot be reached.
         """
-        while led := self._to_hand_on({self._broker_id}, self._topics.led()):
+        while led := self._to_hand_on({self._broker_id}, self._topics.replicas.leaders()):
             await self._hand_on(led)
         while self._is_counted_on():  # noqa: ASYNC110 - the image changes with the news of other brokers
             await asyncio.sleep(LOOK_S)
@@ -57,7 +57,7 @@ class HandingOver:
         """
         preferred = {
             partition: change
-            for partition, change in self._to_hand_on(set(), self._topics.led()).items()
+            for partition, change in self._to_hand_on(set(), self._topics.replicas.leaders()).items()
             if change.state.leader == self._topics.preferred_replica(partition.topic_partition)
         }
         if preferred:
@@ -68,7 +68,11 @@ class HandingOver:
 
         :raises BarnabasError: the tree cannot be reached.
         """
-        offline = [partition for partition in self._topics.led() if partition.followers and partition.log.is_offline]
+        offline = [
+            partition
+            for partition in self._topics.replicas.leaders()
+            if partition.followers and partition.log.is_offline
+        ]
         changes = self._to_hand_on({self._broker_id}, offline) if offline else {}
         if changes:
             await self._topics.follow(await self._topics.propose(list(changes.values())))
@@ -132,7 +136,7 @@ class HandingOver:
     def _is_counted_on(self) -> bool:
         """Whether this broker is in sync with a leader that lives."""
         image = self._topics.image
-        for replica in self._topics.hosted():
+        for replica in self._topics.replicas.all():
             info = image.partition(replica.topic_partition)
             if info is None or self._broker_id not in info.state.isr:
                 continue

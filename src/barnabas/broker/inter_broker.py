@@ -16,10 +16,11 @@ from barnabas.broker.handlers.elect_leaders import elect_leaders_here
 from barnabas.broker.handlers.metadata import known_topics
 from barnabas.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from barnabas.broker.handlers.replica_fetch import CheckBroker, replica_fetch
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.connection_state import BROKERS
 from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.broker.pipeline.served_api import ServedApi, ServedApis
+from barnabas.broker.replica_manager import ReplicaManager
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 
@@ -33,7 +34,8 @@ SERVED: dict[int, ServedApi] = {
 class InterBrokerParts:
     """What these handlers may ask for; see `barnabas.broker.parts`."""
 
-    topics: HostedTopics
+    topics: Topics
+    replicas: ReplicaManager
     follower_sessions: FollowerSessions
     check_broker: CheckBroker
     elections: Elections
@@ -43,7 +45,8 @@ class InterBrokerParts:
 
 
 def inter_broker_requests(
-    topics: HostedTopics,
+    topics: Topics,
+    replicas: ReplicaManager,
     follower_sessions: FollowerSessions,
     check_broker: CheckBroker,
     elections: Elections,
@@ -51,5 +54,5 @@ def inter_broker_requests(
     clock: Clock,
 ) -> RequestPipeline:
     """Return the pipeline of the listener that brokers have for each other."""
-    parts = InterBrokerParts(topics, follower_sessions, check_broker, elections, turns, clock, SERVED)
+    parts = InterBrokerParts(topics, replicas, follower_sessions, check_broker, elections, turns, clock, SERVED)
     return RequestPipeline({key: each.bind(parts) for key, each in SERVED.items()}, turns, BROKERS)

@@ -14,10 +14,10 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_image import next_state
 from barnabas.broker.told_together import ToldTogether
+from barnabas.broker.topics import Topics
 from barnabas.clock import Clock
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.values import PartitionState
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class IsrUpdates:
     """:param lag_time_max_s: so long a follower may be behind and stay in sync (`replica.lag.time.max.ms`)."""
 
-    def __init__(self, topics: HostedTopics, clock: Clock, lag_time_max_s: float) -> None:
+    def __init__(self, topics: Topics, clock: Clock, lag_time_max_s: float) -> None:
         self._topics = topics
         self._clock = clock
         self._lag_time_max_s = lag_time_max_s
@@ -72,7 +72,7 @@ class IsrUpdates:
                 await asyncio.sleep(AGAIN_S)
 
     def _look_at_all(self) -> None:
-        for partition in self._topics.led():
+        for partition in self._topics.replicas.leaders():
             if partition.followers is not None:
                 self._wanted[partition] = None
                 if partition.followers.lagging:

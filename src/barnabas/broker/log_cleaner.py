@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from barnabas.broker.cleaner_process import AnyCleaner
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.replica import Replica
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import TopicConfig
 from barnabas.clock import Clock
@@ -94,7 +94,7 @@ class LogCleaner:
 
     def __init__(
         self,
-        topics: HostedTopics,
+        replicas: ReplicaManager,
         logs: AnyLogs,
         clock: Clock,
         config: Callable[[], BrokerConfig],
@@ -102,7 +102,7 @@ class LogCleaner:
         work: DiskWork | None = None,
         new_threads: Callable[[int, str], Executor] = ThreadPoolExecutor,
     ) -> None:
-        self._topics = topics
+        self._replicas = replicas
         self._logs = logs
         self._clock = clock
         self._config = config
@@ -179,7 +179,7 @@ class LogCleaner:
     async def _look_at_all(self) -> list[_Chosen]:
         """Return the logs that are due, the one with the largest share to be cleaned at the end."""
         due = []
-        partitions = self._topics.hosted()
+        partitions = self._replicas.all()
         for number, partition in enumerate(partitions):
             if number % PARTITIONS_AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from barnabas.storage.log_config import LogConfig
 def log_configs(tree: Tree, config: BrokerConfig) -> dict[str, LogConfig]:
     """Return the settings of the logs of topics that have settings of their own, by topic.
 
-    Topics are left out of which the tree says what cannot be understood; `HostedTopics.load` tells of them.
+    Topics are left out of which the tree says what cannot be understood; `Topics.load` tells of them.
     """
     configs = {}
     for name, info in registry.each_topic(tree):

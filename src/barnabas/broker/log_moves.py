@@ -11,9 +11,9 @@ import logging
 from pathlib import Path
 
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.replica import Replica
 from barnabas.broker.throttles import NO_LIMIT
+from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.replication.quota import ReplicationQuota
@@ -46,7 +46,7 @@ class LogMoves:
     """
 
     def __init__(
-        self, topics: HostedTopics, folders: DataFolders, work: DiskWork, quota: ReplicationQuota = NO_LIMIT
+        self, topics: Topics, folders: DataFolders, work: DiskWork, quota: ReplicationQuota = NO_LIMIT
     ) -> None:
         self._topics = topics
         self._folders = folders
@@ -132,8 +132,7 @@ class LogMoves:
             await self._work.for_all(self._folders.wanted_moves.store, dict(self._wanted))
 
     def _replica(self, where: TopicPartition) -> Replica | None:
-        topic = self._topics.get(where.topic)
-        return None if topic is None else topic.hosted.get(where.partition)
+        return self._topics.replicas.get(where)
 
     def _replica_of(self, move: LogMove, folder: Path) -> Replica:
         """Return the replica, in the role that it has now.

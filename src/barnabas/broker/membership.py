@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Any
 
 from barnabas.broker.cluster_watch import ClusterWatch
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination import registry
@@ -132,21 +132,21 @@ class Membership:
             self._why_lost = "somebody has deleted its registration"
             self._is_lost.set()
 
-    async def keep(self, topics: HostedTopics, watch: ClusterWatch) -> None:
+    async def keep(self, replicas: ReplicaManager, watch: ClusterWatch) -> None:
         """Keep this broker a member until cancelled."""
         while True:
             if self._timeout_s is None:
                 await self._is_lost.wait()
             else:
-                await self._listen(topics, self._timeout_s)
+                await self._listen(replicas, self._timeout_s)
             if self._is_lost.is_set():
-                self._fence(topics, self._why_lost)
+                self._fence(replicas, self._why_lost)
                 # Whatever is heard from now on, these are of an earlier life: they are led again in later epochs only.
                 self._in_doubt = None
                 await self._renew()
                 watch.begin_anew()
 
-    async def _listen(self, topics: HostedTopics, timeout_s: float) -> None:
+    async def _listen(self, replicas: ReplicaManager, timeout_s: float) -> None:
         """Ask the tree once, in its turn."""
         interval_s = timeout_s / ASKED_TIMES
         asked_s = self._clock.monotonic()
@@ -155,7 +155,7 @@ class Membership:
         except BarnabasError as error:
             if self._in_doubt is None and self._clock.monotonic() - self._last_word_s > timeout_s * SILENCE:
                 why = f"the tree has been silent for two thirds of the session timeout ({error})"
-                self._in_doubt = self._fence(topics, why)
+                self._in_doubt = self._fence(replicas, why)
         else:
             self._last_word_s = asked_s
             if self._in_doubt is not None and not self._is_lost.is_set():
@@ -170,10 +170,10 @@ class Membership:
         except TimeoutError:
             return
 
-    def _fence(self, topics: HostedTopics, why: str) -> list[LeaderReplica]:
+    def _fence(self, replicas: ReplicaManager, why: str) -> list[LeaderReplica]:
         """Lead nothing for now; return what was led until now."""
         log.warning("this broker leads nothing for now: %s", why)
-        led = [partition for partition in topics.led() if partition.is_led]
+        led = [partition for partition in replicas.leaders() if partition.is_led]
         for partition in led:
             partition.fence()
         return led

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from barnabas.broker.coordinators.appends import ShardLog
 from barnabas.broker.coordinators.counters import CoordinatorCounters
 from barnabas.broker.group_service import GROUP_RECORDS, GroupService
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.internal_topics import CONSUMER_OFFSETS
+from barnabas.broker.topics import Topics
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination import offsets, registry
@@ -45,7 +45,7 @@ async def move_offsets(
     tree: Tree,
     in_tree_thread: InTreeThread,
     groups: GroupService,
-    topics: HostedTopics,
+    topics: Topics,
     topic_ids: Mapping[str, bytes],
     clock: Clock,
 ) -> None:
@@ -61,7 +61,7 @@ async def move_offsets(
     topic = topics.get(CONSUMER_OFFSETS)
     if topic is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{CONSUMER_OFFSETS} does not exist")
-    led = topic.led
+    led = topics.replicas.leaders_of_topic(CONSUMER_OFFSETS)
     counters = CoordinatorCounters()
     logs = [ShardLog(led[number], GROUP_RECORDS, _Moved(), clock, TIMEOUT_S, counters) for number in sorted(led)]
     moved = 0

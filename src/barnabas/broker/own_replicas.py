@@ -5,7 +5,7 @@ from __future__ import annotations
 from barnabas.broker.hosting import Hosting
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.replica import Replica
-from barnabas.broker.topic_lookup import TopicLookup
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 from barnabas.replication.truncation import last_epoch
 from barnabas.storage.checkpoints import EpochStart
@@ -14,14 +14,14 @@ from barnabas.storage.checkpoints import EpochStart
 class OwnReplicas:
     """Used from the event loop's thread only."""
 
-    def __init__(self, topics: TopicLookup, metadata: MetadataCache, hosting: Hosting) -> None:
-        self._topics = topics
+    def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, hosting: Hosting) -> None:
+        self._replicas = replicas
         self._metadata = metadata
         self._hosting = hosting
 
     def may_lead(self, where: TopicPartition) -> bool:
         """Whether there is a log here that can be used; a sole replica is led whatever it has."""
-        replica = self._replica(where)
+        replica = self._replicas.get(where)
         return replica is not None and (not replica.log.is_offline or self._is_sole(where))
 
     def lacks_records(self, replica: Replica) -> bool:
@@ -33,17 +33,17 @@ class OwnReplicas:
 
     def known_epoch(self, where: TopicPartition) -> int:
         """Return the latest leader epoch that the log here knows, or -1."""
-        replica = self._replica(where)
+        replica = self._replicas.get(where)
         return NO_LEADER_EPOCH if replica is None else replica.log.leader_epochs.latest
 
     def is_ahead_of_tree(self, where: TopicPartition) -> bool:
         """Return whether the log here is newer than the metadata tree, and has not been compared with a leader's."""
-        replica = self._replica(where)
+        replica = self._replicas.get(where)
         return replica is not None and replica.log.is_newer_than_tree
 
     def end_of(self, where: TopicPartition) -> EpochStart:
         """Return of which epoch the last record here is before which none are lost, and the offset behind it."""
-        replica = self._replica(where)
+        replica = self._replicas.get(where)
         if replica is None:
             return EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
         opened = replica.log
@@ -53,7 +53,3 @@ class OwnReplicas:
     def _is_sole(self, where: TopicPartition) -> bool:
         info = self._metadata.image.partition(where)
         return info is None or len(info.replicas) == 1
-
-    def _replica(self, where: TopicPartition) -> Replica | None:
-        topic = self._topics.get(where.topic)
-        return None if topic is None else topic.hosted.get(where.partition)

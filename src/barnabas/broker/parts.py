@@ -8,15 +8,16 @@ from barnabas.broker.commit_templates import CommitTemplates
 from barnabas.broker.elections import Elections
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_service import GroupService
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.identity import Identity
 from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.served_api import ServedApis
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.propagation import Propagation
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.storage.data_folders import DataFolders
@@ -26,7 +27,8 @@ from barnabas.storage.data_folders import DataFolders
 class Parts:
     """What a handler may ask for: a parameter of one of these names is given the part of that name."""
 
-    topics: HostedTopics
+    topics: Topics
+    replicas: ReplicaManager
     topic_admin: TopicAdmin
     folders: DataFolders
     elections: Elections

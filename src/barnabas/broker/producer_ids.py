@@ -12,7 +12,7 @@ import asyncio
 import functools
 import logging
 
-from barnabas.broker.topic_lookup import TopicLookup
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination.registry import raise_producer_ids, take_producer_ids
 from barnabas.coordination.tree import Tree
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 class ProducerIds:
     """Hands out producer ids. Used from the event loop's thread only.
 
-    :param topics: whose logs say which ids are in use.
+    :param replicas: whose logs say which ids are in use.
     """
 
-    def __init__(self, tree: Tree, broker_id: int, in_tree_thread: InTreeThread, topics: TopicLookup) -> None:
+    def __init__(self, tree: Tree, broker_id: int, in_tree_thread: InTreeThread, replicas: ReplicaManager) -> None:
         self._tree = tree
         self._broker_id = broker_id
         self._in_tree_thread = in_tree_thread
-        self._topics = topics
+        self._replicas = replicas
         self._block = range(0)
         self._highest_taken = NO_PRODUCER_ID
         self._taking = asyncio.Lock()
@@ -54,7 +54,7 @@ class ProducerIds:
                     self._highest_taken = max(self._highest_taken, self._block[-1])
                 producer_id, self._block = self._block[0], self._block[1:]
                 # A client may have used an id of the block before it is handed out.
-                if not any(replica.log.knows_producer(producer_id) for replica in self._topics.hosted()):
+                if not any(replica.log.knows_producer(producer_id) for replica in self._replicas.all()):
                     return producer_id
 
     async def raise_counter(self) -> None:
@@ -83,5 +83,5 @@ class ProducerIds:
                     told = str(error)
 
     def _highest_used(self) -> int:
-        highest = max((replica.log.highest_producer_id for replica in self._topics.hosted()), default=NO_PRODUCER_ID)
+        highest = max((replica.log.highest_producer_id for replica in self._replicas.all()), default=NO_PRODUCER_ID)
         return max(highest, self._highest_taken)

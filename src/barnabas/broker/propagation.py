@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping
 
 from barnabas.broker.elections import Connect
-from barnabas.broker.hosted_topics import HostedTopics
+from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.net.dialer import Connection
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 class Propagation:
     """What this broker has made, on its way to the others."""
 
-    def __init__(self, topics: HostedTopics, broker_id: int, connect: Connect) -> None:
+    def __init__(self, topics: Topics, broker_id: int, connect: Connect) -> None:
         self._topics = topics
         self._broker_id = broker_id
         self._connect = connect

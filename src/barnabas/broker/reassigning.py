@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from barnabas.broker.handing_over import HandingOver
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_image import next_state
 from barnabas.broker.told_together import ToldTogether
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.reassignments import End
 from barnabas.coordination.registry import PartitionInfo
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 class Reassigning:
     """What the leader does about partitions that move."""
 
-    def __init__(self, topics: HostedTopics, topic_admin: TopicAdmin, broker_id: int) -> None:
+    def __init__(self, topics: Topics, topic_admin: TopicAdmin, broker_id: int) -> None:
         self._topics = topics
         self._topic_admin = topic_admin
         self._broker_id = broker_id
@@ -93,8 +93,8 @@ class Reassigning:
     def _led_and_moving(self) -> dict[LeaderReplica, PartitionInfo]:
         found = {}
         for where in self._topics.image.moving:
-            info, topic = self._topics.image.partition(where), self._topics.get(where.topic)
-            replica = None if topic is None else topic.hosted.get(where.partition)
+            info = self._topics.image.partition(where)
+            replica = self._topics.replicas.get(where)
             if info is None or not isinstance(replica, LeaderReplica) or not replica.is_led:
                 continue
             if info.state.leader == self._broker_id and info.state.leader_epoch == replica.leader_epoch:

@@ -14,13 +14,13 @@ from barnabas.broker.elections import Elections
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.replica import Replica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.surroundings import Surroundings
 from barnabas.broker.throttles import FollowerThrottle, LeaderThrottle, Throttles
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Node, TopicPartition
@@ -39,7 +39,7 @@ class Replication:
     def __init__(
         self,
         config: BrokerConfig,
-        topics: HostedTopics,
+        topics: Topics,
         events: Events,
         turns: Turns,
         own_epoch: Callable[[], int],
@@ -57,21 +57,23 @@ class Replication:
             around.clock,
             self._dial,
             self._own_identity,
-            topics.store_log_starts,
+            topics.replicas.store_log_starts,
             FollowerThrottle(throttles.follower, config.broker_id, self._is_in_sync),
         )
         throttle = LeaderThrottle(throttles.leader, config.broker_id)
         sessions = FollowerSessions(around.chance.random_below, throttle)
         self.elections = Elections(topics, config.broker_id, self._connect, turns)
         self.propagation = Propagation(topics, config.broker_id, self._connect)
-        self.requests = inter_broker_requests(topics, sessions, self._check_broker, self.elections, turns, around.clock)
+        self.requests = inter_broker_requests(
+            topics, topics.replicas, sessions, self._check_broker, self.elections, turns, around.clock
+        )
         """Serves the other brokers."""
 
     def begin(self) -> None:
         """Fetch what is followed, from now on."""
         self._events.subscribe(RoleBegan, lambda event: self._follow(event.replica))
         self._events.subscribe(RoleEnded, lambda event: self._unfollow(event.replica))
-        for replica in self._topics.hosted():
+        for replica in self._topics.replicas.all():
             self._follow(replica)
 
     def close(self) -> None:

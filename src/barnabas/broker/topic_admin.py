@@ -1,6 +1,6 @@
 """Creates, grows, moves, alters and deletes topics.
 
-`TopicAdmin` writes each change into the metadata tree first. Then `HostedTopics` applies the change, as it applies the
+`TopicAdmin` writes each change into the metadata tree first. Then `Topics` applies the change, as it applies the
 changes of other brokers. A deleted topic leaves the tree first; its folders are set aside, and removed later.
 
 Used from the event loop's thread. The tree reads and writes on its own thread.
@@ -16,7 +16,6 @@ from typing import TypeVar
 from barnabas.broker import internal_topics
 from barnabas.broker.broker_events import Events, LeadershipChanged
 from barnabas.broker.chance import Chance
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.hosting import make_all
 from barnabas.broker.internal_topics import config_in_force, replication_factor_of
 from barnabas.broker.open_files import OpenFiles
@@ -29,8 +28,8 @@ from barnabas.broker.placement import (
     unknown_partition,
 )
 from barnabas.broker.settings.topic_config import usable_settings
-from barnabas.broker.topic_lookup import Topic
 from barnabas.broker.topic_names import check_topic_name
+from barnabas.broker.topics import Topic, Topics
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.broker.uncancellable import uncancellable
 from barnabas.coordination import configs, paths, reassignments, registry
@@ -61,7 +60,7 @@ class TopicAdmin:
     def __init__(
         self,
         broker_id: int,
-        topics: HostedTopics,
+        topics: Topics,
         tree: Tree,
         in_tree_thread: InTreeThread,
         events: Events,

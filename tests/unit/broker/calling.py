@@ -59,7 +59,7 @@ class Caller:
     def append(self, *values: bytes, **producer: int) -> None:
         builder = BatchBuilder()
         builder.append_many(1_000, list(values))
-        append_now(self.broker.topics.partition("clicks", 0), bytearray(builder.build(**producer)))
+        append_now(self.broker.topics.replicas.leader("clicks", 0), bytearray(builder.build(**producer)))
 
 
 def run_with_broker(folder: Path, scenario: Callable[[Caller], Coroutine[Any, Any, None]], **settings: Any) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from barnabas.broker.handlers.produce import produce
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.pipeline.reply import Reply
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
+from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Acks, TopicPartition
@@ -54,11 +55,11 @@ class Bench:
         self.replicas = RemoteReplicas(1, 0, (1, 2), (1, 2), log_end_offset=0, high_watermark=0, now_s=0.0)
         self.led = LeaderReplica(CLICKS, self.log, 0, config, leader=1, followers=self.replicas)
 
-    def partition(self, _name: str, _number: int) -> LeaderReplica:
+    def leader(self, _name: str, _number: int) -> LeaderReplica:
         return self.led
 
     def produce(self, run: Sequence[Any]) -> Reply:
-        reply: Reply = produce.handle(cast(HostedTopics, self), run, call_of(produce, VERSION))
+        reply: Reply = produce.handle(cast(Topics, self), cast(ReplicaManager, self), run, call_of(produce, VERSION))
         return reply
 
     def same_request(self, count: int, timeout_ms: int = 60_000) -> list[Any]:

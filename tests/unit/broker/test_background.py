@@ -71,11 +71,10 @@ def test_work_goes_on_after_a_bug_and_the_log_has_its_traceback(
     async def scenario() -> None:
         failing = Failing()
         topics: Any = SimpleNamespace(
-            delete_old_records=failing.later,
+            replicas=SimpleNamespace(delete_old_records=failing.later, leaders=failing),
             claims=SimpleNamespace(next_deadline=0.0),
             claim_due=failing.later,
             image=SimpleNamespace(controller_id=CONFIG.broker_id, brokers={}),
-            led=failing,
             end_deletions=failing.later,
         )
         offsets: Any = SimpleNamespace(expire=failing.later)

@@ -309,7 +309,7 @@ def test_without_acknowledgements_all_pieces_are_appended_and_an_error_ends_the_
             await bench.call(many_partitions(0), 9)
         assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for number in range(PARTITIONS):
-            assert bench.broker.topics.partition("clicks", number).log.log_end_offset == 1
+            assert bench.broker.topics.replicas.leader("clicks", number).log.log_end_offset == 1
 
     run(scenario)
 
@@ -321,7 +321,7 @@ def test_appends_that_a_thread_does_are_waited_for_where_no_answer_is_wanted(run
         request = many_partitions(0, range(count))
         request.topic_data = [topic for topic in request.topic_data if topic.name == "clicks"]
         assert await bench.call(request, 9) is None
-        logs = [bench.broker.topics.partition("clicks", number).log for number in range(count)]
+        logs = [bench.broker.topics.replicas.leader("clicks", number).log for number in range(count)]
         assert [log.log_end_offset for log in logs] == [1] * count
 
     run(scenario)
@@ -331,7 +331,7 @@ def test_appends_that_a_thread_does_are_waited_for_where_no_answer_is_wanted(run
 def test_pieces_that_wait_for_the_disk_are_waited_for_where_no_answer_is_wanted(run: Run, compressed: range) -> None:
     async def scenario(bench: Bench) -> None:
         await bench.broker.topic_admin.create("clicks", PARTITIONS, {})
-        partitions = [bench.broker.topics.partition("clicks", number) for number in range(PARTITIONS)]
+        partitions = [bench.broker.topics.replicas.leader("clicks", number) for number in range(PARTITIONS)]
         for number in compressed:  # which is done by a thread
             config = topic_config(bench.broker.config, {"compression.type": "gzip"})
             partitions[number].configure(config)

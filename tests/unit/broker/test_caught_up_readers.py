@@ -80,7 +80,7 @@ def run(tmp_path: Path) -> Callable[[Callable[[Caller, Reader], Coroutine[Any, A
 
 
 def size_of(caller: Caller) -> int:
-    return caller.broker.topics.partition("clicks", 0).log.size_bytes
+    return caller.broker.topics.replicas.leader("clicks", 0).log.size_bytes
 
 
 def test_only_what_has_more_is_read(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_a_topic_that_is_deleted_is_told_again_and_again(run: Any) -> None:
 
 def test_a_log_that_goes_offline_is_told(run: Any) -> None:
     async def scenario(caller: Caller, reader: Reader) -> None:
-        log = caller.broker.topics.partition("clicks", 1).log
+        log = caller.broker.topics.replicas.leader("clicks", 1).log
         log._health.go_offline("read", OSError("broken"))
         assert told(await reader.fetch({})) == {1: (ErrorCode.KAFKA_STORAGE_ERROR, 0)}
         log._health._offline = None  # the broker of this test can stop
@@ -133,7 +133,7 @@ def test_a_log_that_goes_offline_is_told(run: Any) -> None:
 def test_a_partition_that_is_not_led_here_any_more_is_told(run: Any) -> None:
     async def scenario(caller: Caller, reader: Reader) -> None:
         not_led = (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
-        partitions = [caller.broker.topics.partition("clicks", number) for number in range(2)]
+        partitions = [caller.broker.topics.replicas.leader("clicks", number) for number in range(2)]
         partitions[0].fence()
         partitions[1].resign(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another one leads"))
         assert told(await reader.fetch({})) == {0: not_led, 1: not_led}
@@ -149,7 +149,7 @@ def test_a_log_that_begins_later_is_told(run: Any) -> None:
         caller.append(b"value")
         assert told(await reader.fetch({0: 1})) == {0: (0, 0)}
         assert told(await reader.fetch({})) == {}
-        await caller.broker.topics.partition("clicks", 0).delete_records_before(1)
+        await caller.broker.topics.replicas.leader("clicks", 0).delete_records_before(1)
         response = await reader.fetch({})
         assert told(response) == {0: (0, 0)}
         assert response.responses[0].partitions[0].log_start_offset == 1

@@ -95,11 +95,11 @@ def test_the_cleaner_begins_no_job_by_a_clock_that_jumps(tmp_path: Path) -> None
             return cleaners[-1]
 
         log_cleaner = LogCleaner(
-            broker.topics, broker.topics.hosting._logs, broker.clock, lambda: broker.config, new_cleaner
+            broker.topics.replicas, broker.topics.hosting._logs, broker.clock, lambda: broker.config, new_cleaner
         )
         settings = {"cleanup.policy": "compact", "segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.1"}
         await broker.topic_admin.create("states", 1, settings)
-        partition = broker.topics.partition("states", 0)
+        partition = broker.topics.replicas.leader("states", 0)
         for number in range(40):
             partition.log.append(keyed_batch([Keyed(b"key", b"value", number)]), partition.leader_epoch)
         partition.log.flush()

@@ -156,7 +156,7 @@ def test_what_waits_while_a_partition_is_handed_on_is_not_appended_by_the_old_le
     async def scenario(cluster: Cluster) -> None:
         leader, _ = await cluster.start(1, 2)
         await create(cluster, 1, 2)
-        partition = leader.topics.partition("clicks", 0)
+        partition = leader.topics.replicas.leader("clicks", 0)
         waiting: list[Any] = []
         hold = LeaderReplica.hold_appends
 
@@ -185,7 +185,7 @@ def test_all_partitions_are_looked_at_even_if_some_never_stop_asking(run: Run) -
         await create(cluster, 1, 2)
         await cluster.lose(other)
         await cluster.follow()
-        partition = leader.topics.partition("clicks", 0)
+        partition = leader.topics.replicas.leader("clicks", 0)
         updates = IsrUpdates(leader.topics, SYSTEM_CLOCK, lag_time_max_s=1.0)
         appends = RecordedAppends()
         partition.watch_log_end(appends)

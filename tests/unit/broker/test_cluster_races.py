@@ -55,7 +55,7 @@ async def settle_isr(node: Node) -> None:
     """Find out whether a change of the ISR was written."""
     updates = IsrUpdates(node.topics, node.cluster.clock, lag_time_max_s=10.0)
     info, topic_id = node.info(), node.topics.image.topics["clicks"].topic_id
-    partition = node.topics.partition(*CLICKS)
+    partition = node.topics.replicas.leader(*CLICKS)
     updates._under_way = {partition: StateChange(CLICKS, topic_id, info.state, info.version)}
     await updates.update([])
 
@@ -144,7 +144,7 @@ def test_replica_whose_log_is_offline_leaves_the_leadership_to_others(run: Run) 
         one, two, three = await cluster.start(1, 2, 3)
         await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2, 3]])
         await cluster.follow()
-        two.topics.replica(*CLICKS).log._health.go_offline("write", OSError(5, "Input/output error"))
+        two.topics.replicas.replica(*CLICKS).log._health.go_offline("write", OSError(5, "Input/output error"))
         await cluster.lose(one)
         await cluster.follow()
         assert not two.leads()
@@ -163,7 +163,7 @@ def test_change_of_the_isr_that_is_under_way_outlasts_other_news_of_its_topic(ru
         await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         write_isr(one, 1)
         await cluster.follow()
-        followers = one.topics.partition(*CLICKS).followers
+        followers = one.topics.replicas.leader(*CLICKS).followers
         assert followers is not None
         assert followers.isr == (1,)
         followers.begin_change((1, 2))
@@ -184,7 +184,7 @@ def test_follower_is_not_taken_in_by_what_it_had_in_an_earlier_life(run: Run) ->
         await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         append(one)
-        partition = one.topics.partition(*CLICKS)
+        partition = one.topics.replicas.leader(*CLICKS)
         updates = IsrUpdates(one.topics, cluster.clock, lag_time_max_s=10.0)
         now_s = cluster.clock.monotonic()
         partition.on_follower_fetch(2, one.topics.image.brokers[2].epoch, 1, now_s)
@@ -216,10 +216,10 @@ def test_preferred_replica_waits_until_it_has_everything(run: Run, monkeypatch: 
         )
         await cluster.follow()
         append(two)
-        two.topics.partition(*CLICKS).on_follower_fetch(1, -1, 0, 0.0)
+        two.topics.replicas.leader(*CLICKS).on_follower_fetch(1, -1, 0, 0.0)
         await HandingOver(two.topics, 2).prefer()
         assert two.leads()
-        two.topics.partition(*CLICKS).on_follower_fetch(1, -1, 1, 0.0)
+        two.topics.replicas.leader(*CLICKS).on_follower_fetch(1, -1, 1, 0.0)
         await HandingOver(two.topics, 2).prefer()
         assert not two.leads()
 
@@ -242,7 +242,7 @@ def test_handing_on_writes_no_state_that_is_not_the_present_one_any_more(
 
         monkeypatch.setattr(HandingOver, "_wait_until_caught_up", drop_the_third)
         change = StateChange(CLICKS, topic_id, PartitionState(2, 1, (1, 2, 3)), one.info().version + 1)
-        await HandingOver(one.topics, 1).hand_to({one.topics.partition(*CLICKS): change})
+        await HandingOver(one.topics, 1).hand_to({one.topics.replicas.leader(*CLICKS): change})
         assert one.info().state.isr == (1, 2), "who was out of sync is in sync again"
         await cluster.follow()
         assert two.info().state == three.info().state == one.info().state
@@ -330,7 +330,7 @@ def test_topic_that_another_made_under_the_name_is_not_taken_back(run: Run, monk
         made = two.topics.image.topics["clicks"].topic_id
         await cluster.follow()
         assert one.topics.image.topics["clicks"].topic_id == two.topics.image.topics["clicks"].topic_id == made
-        assert two.topics.partition(*CLICKS).log.log_end_offset == 1
+        assert two.topics.replicas.leader(*CLICKS).log.log_end_offset == 1
         assert (one.folders(), two.folders()) == ([], ["clicks-0"])
         assert deletion_notes.read_deletions(cluster.tree) == {}
 
@@ -384,6 +384,6 @@ def test_broker_that_lacks_records_of_a_topic_that_is_mended_later_leaves_the_in
         await mend(cluster, sound)
         assert two.leads()
         assert one.info().state == two.info().state == PartitionState(2, 2, (2,))
-        assert one.topics.replica(*CLICKS).leader == 2
+        assert one.topics.replicas.replica(*CLICKS).leader == 2
 
     run(scenario)

@@ -42,15 +42,15 @@ def test_topic_that_one_creates_is_seen_and_hosted_by_the_others(run: Run) -> No
         assert [each.folders() for each in cluster.nodes] == [["clicks-1"], ["clicks-0", "clicks-1"], ["clicks-0"]]
         assert [each.leads() for each in cluster.nodes] == [False, True, False]
         assert one.leads(TopicPartition("clicks", 1))
-        assert isinstance(three.topics.replica("clicks", 0), FollowerReplica)
-        assert three.topics.replica("clicks", 0).leader == 2
+        assert isinstance(three.topics.replicas.replica("clicks", 0), FollowerReplica)
+        assert three.topics.replicas.replica("clicks", 0).leader == 2
         for each in cluster.nodes:
             topic = each.topics.get("clicks")
             assert topic is not None
             assert topic.settings == {"retention.ms": "5"}
             assert [info.state.isr for info in topic.partitions] == [(2, 3), (1, 2)]
         with pytest.raises(ApiError, match=r"clicks-0 is on brokers \[2, 3\]") as caught:
-            one.topics.replica("clicks", 0)
+            one.topics.replicas.replica("clicks", 0)
         assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         with pytest.raises(ApiError, match="already exists"):
             await two.topic_admin.create("clicks", 1, {})
@@ -87,9 +87,9 @@ def test_own_change_that_is_read_later_changes_nothing(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         (one,) = await cluster.start(1)
         await one.topic_admin.create("clicks", 1, {})
-        before = one.topics.partition(*CLICKS)
+        before = one.topics.replicas.leader(*CLICKS)
         await one.follow()
-        assert one.topics.partition(*CLICKS) is before
+        assert one.topics.replicas.leader(*CLICKS) is before
 
     run(scenario)
 
@@ -133,7 +133,7 @@ def test_leadership_is_taken_over_when_a_session_ends(run: Run) -> None:
         await cluster.follow()
         assert two.leads()
         assert two.info().state == three.info().state == PartitionState(2, 1, (2, 3))
-        replica = three.topics.replica(*CLICKS)
+        replica = three.topics.replicas.replica(*CLICKS)
         assert (replica.leader, replica.leader_epoch) == (2, 1)
 
     run(scenario)
@@ -144,7 +144,7 @@ def test_leader_whose_disk_refuses_hands_on_what_others_can_lead(run: Run) -> No
         one, two, _ = await cluster.start(1, 2, 3)
         await one.topic_admin.create("clicks", 2, {}, assignment=[[1, 2, 3], [1, 3, 2]])
         await cluster.follow()
-        one.topics.partition(*CLICKS).log._health.go_offline("append", OSError("broken"))
+        one.topics.replicas.leader(*CLICKS).log._health.go_offline("append", OSError("broken"))
         await HandingOver(one.topics, one.id).give_up_offline()
         await cluster.follow()
         assert two.leads()
@@ -189,7 +189,7 @@ def test_broker_that_was_slower_follows_the_one_that_was_faster(run: Run) -> Non
         assert two.leads()
         assert not three.leads()
         assert three.info().state.leader == 2
-        assert three.topics.replica(*CLICKS).leader == 2
+        assert three.topics.replicas.replica(*CLICKS).leader == 2
 
     run(scenario)
 
@@ -256,7 +256,7 @@ def test_leader_that_comes_back_does_not_lead_again_before_it_has_claimed(run: R
         # Nobody noticed that it was away: it is the first in line.
         assert one.leads()
         assert one.info().state == two.info().state == PartitionState(1, 1, (1, 2))
-        assert one.topics.partition(*CLICKS).log.log_end_offset == 1
+        assert one.topics.replicas.leader(*CLICKS).log.log_end_offset == 1
 
     run(scenario)
 
@@ -290,7 +290,7 @@ def test_broker_whose_machine_lost_its_memory_leaves_the_in_sync_replicas(run: R
         await cluster.follow()
         assert two.leads()
         assert one.info().state == PartitionState(2, 2, (2,))
-        assert isinstance(one.topics.replica(*CLICKS), FollowerReplica)
+        assert isinstance(one.topics.replicas.replica(*CLICKS), FollowerReplica)
         assert one.leads(TopicPartition("alone", 0))
 
     run(scenario)
@@ -403,7 +403,7 @@ def test_topic_that_is_deleted_and_made_anew_before_it_is_read_is_another_one(ru
         assert new is not None
         assert new.id != old.id
         assert two.topics.by_id(old.id) is None
-        assert two.topics.partition(*CLICKS).log.log_end_offset == 0
+        assert two.topics.replicas.leader(*CLICKS).log.log_end_offset == 0
         assert deletion_notes.read_deletions(cluster.tree) == {}
 
     run(scenario)
@@ -457,7 +457,7 @@ def test_growth_and_settings_are_taken_over(run: Run) -> None:
         assert one.folders() == two.folders() == ["clicks-0", "clicks-1"]
         assert two.leads(TopicPartition("clicks", 1))
         for each in cluster.nodes:
-            assert {replica.config.log.max_message_bytes for replica in each.topics.hosted()} == {777}
+            assert {replica.config.log.max_message_bytes for replica in each.topics.replicas.all()} == {777}
 
     run(scenario)
 
@@ -473,7 +473,7 @@ def test_growth_that_another_broker_was_faster_with_is_refused(run: Run) -> None
         assert caught.value.code is ErrorCode.INVALID_PARTITIONS
         await cluster.follow()
         assert two.folders() == ["clicks-0", "clicks-1"]
-        assert two.topics.replica("clicks", 1).leader == 1
+        assert two.topics.replicas.replica("clicks", 1).leader == 1
 
     run(scenario)
 
@@ -493,7 +493,7 @@ def test_topic_whose_nodes_are_damaged_stays_as_it_was_until_they_are_mended(run
         cluster.tree.set(paths.topic("clicks"), sound)
         configs.change_topic_config(cluster.tree, "clicks", lambda _: {"max.message.bytes": "778"})
         await cluster.follow()
-        assert two.topics.replica(*CLICKS).config.log.max_message_bytes == 778
+        assert two.topics.replicas.replica(*CLICKS).config.log.max_message_bytes == 778
 
     run(scenario)
 

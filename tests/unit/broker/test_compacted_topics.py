@@ -74,7 +74,7 @@ def test_records_that_a_cleaner_would_not_understand_are_refused(tmp_path: Path)
         write_crc(batch, 0, len(batch))
         refused = await produced(caller, batch)
         assert refused.error_code == ErrorCode.INVALID_RECORD
-        assert caller.broker.topics.partition("states", 0).log.log_end_offset == 0
+        assert caller.broker.topics.replicas.leader("states", 0).log.log_end_offset == 0
 
     run_with_broker(tmp_path, scenario)
 

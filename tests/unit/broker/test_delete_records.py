@@ -24,7 +24,7 @@ def test_broker_that_does_not_lead_refuses_each_partition_with_its_error(run: Ru
         request = DeleteRecordsRequest(topics=topics, timeout_ms=1_000)
         for node in (two, three):
             call: Any = None
-            response = await delete_records.function(node.topics, request, call)
+            response = await delete_records.function(node.topics.replicas, request, call)
             codes = [ErrorCode(each.error_code).name for each in response.topics[0].partitions]
             assert codes == ["NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION"], node.id
 

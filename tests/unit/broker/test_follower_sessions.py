@@ -13,12 +13,13 @@ import pytest
 
 from barnabas.broker.follower_sessions import FollowerSession, FollowerSessions
 from barnabas.broker.handlers.replica_fetch import replica_fetch
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.throttles import LeaderThrottle
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, ErrorCode
@@ -80,7 +81,7 @@ class Bench:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
         return "clicks"
 
-    def partition(self, _name: str, number: int) -> LeaderReplica:
+    def leader(self, _name: str, number: int) -> LeaderReplica:
         self.looked_up += 1
         return self.led[number]
 
@@ -96,7 +97,7 @@ class Bench:
         """Send a request; return the answer, or what it waits for."""
         call = call_of(replica_fetch, version, None, self.connection)
         turns = Turns(self.clock.monotonic)
-        parts = cast(HostedTopics, self), self.sessions, self.check_broker, turns, self.clock
+        parts = cast(Topics, self), cast(ReplicaManager, self), self.sessions, self.check_broker, turns, self.clock
         return cast(FetchResponse, begun(replica_fetch.handle(*parts, request, call)))
 
     def request(

@@ -16,13 +16,14 @@ from barnabas.broker import fetch_loop
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.throttles import FollowerThrottle
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import ApiError, ErrorCode, StorageError
@@ -56,10 +57,10 @@ class LeadersEnd:
         self.port = self.listener.listen("127.0.0.1", 0)
         turns = Turns(SYSTEM_CLOCK.monotonic)
         self.broker_epoch = 9
-        topics = cast(HostedTopics, self.topics)
+        topics, replicas = cast(Topics, self.topics), cast(ReplicaManager, self.topics)
         self.listener.accept(
             inter_broker_requests(
-                topics, self.sessions, self.check_broker, cast("Any", None), turns, SYSTEM_CLOCK
+                topics, replicas, self.sessions, self.check_broker, cast("Any", None), turns, SYSTEM_CLOCK
             ).new_handler
         )
 

@@ -123,8 +123,7 @@ def test_clients_cannot_change_it(tmp_path: Path) -> None:
         )
         produced = await caller.call(ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[data]))
         assert produced.responses[0].partition_responses[0].error_code == invalid
-        topic = caller.broker.topics.get(CONSUMER_OFFSETS)
-        assert topic
-        assert [replica.log.log_end_offset for replica in topic.hosted.values()] == [0, 0, 0]
+        replicas = caller.broker.topics.replicas.of_topic(CONSUMER_OFFSETS)
+        assert [replica.log.log_end_offset for replica in replicas.values()] == [0, 0, 0]
 
     run(tmp_path, scenario)

@@ -286,21 +286,21 @@ def test_offsets_survive(tmp_path: Path, attack: Attack) -> None:
     async def attacked(caller: Caller) -> None:
         await commit(caller, 5)
         await attack(caller)
-        await caller.broker.topics.delete_old_records()
+        await caller.broker.topics.replicas.delete_old_records()
         assert committed(caller) == dict.fromkeys(GROUPS, 5)
         await commit(caller, 6)
-        await caller.broker.topics.delete_old_records()
+        await caller.broker.topics.replicas.delete_old_records()
 
     async def restarted(caller: Caller) -> None:
         await wait_until_loaded(caller)
-        await caller.broker.topics.delete_old_records()
+        await caller.broker.topics.replicas.delete_old_records()
         assert committed(caller) == dict.fromkeys(GROUPS, 6)
         await commit(caller, 7)
         assert committed(caller) == dict.fromkeys(GROUPS, 7)
         topic = caller.broker.topics.get(CONSUMER_OFFSETS)
         assert topic
         assert len(topic.partitions) == 2
-        for replica in topic.hosted.values():
+        for replica in caller.broker.topics.replicas.of_topic(CONSUMER_OFFSETS).values():
             assert (replica.config.log.is_compacted, replica.config.log.deletes_old) == (True, False)
             assert replica.config.log.max_message_bytes >= 1_048_588
             assert replica.config.log.segment_bytes >= 1_048_576
@@ -319,7 +319,8 @@ def test_the_first_client_cannot_create_it_in_another_way(tmp_path: Path) -> Non
         topic = caller.broker.topics.get(CONSUMER_OFFSETS)
         assert topic
         assert topic.settings["cleanup.policy"] == "compact"
-        assert all(replica.config.log.is_compacted for replica in topic.hosted.values())
+        replicas = caller.broker.topics.replicas.of_topic(CONSUMER_OFFSETS)
+        assert all(replica.config.log.is_compacted for replica in replicas.values())
 
     run_with_broker(tmp_path, scenario, **SETTINGS)
 

@@ -61,12 +61,12 @@ def ask(new_leader: LeaderReplica) -> Ask:
         wanted = ListOffsetsTopic(
             name="clicks", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)]
         )
-        topics: Any = SimpleNamespace(partition=lambda _topic, _number: new_leader)
+        replicas: Any = SimpleNamespace(leader=lambda _topic, _number: new_leader)
         call: Any = SimpleNamespace(version=version)
         turns: Any = _Turns()
         request = ListOffsetsRequest(replica_id=-1, topics=[wanted])
         serve: Any = list_offsets.function
-        answer = asyncio.run(serve(topics, turns, request, call))
+        answer = asyncio.run(serve(replicas, turns, request, call))
         (found,) = answer.topics[0].partitions
         return ErrorCode.of(found.error_code), found.offset
 

@@ -63,7 +63,7 @@ class Compacting:
         self.clock = ManualClock()
         self.cleaner = ToldCleaner()
         self.log_cleaner = LogCleaner(
-            self.broker.topics,
+            self.broker.topics.replicas,
             self.broker.topics.hosting._logs,
             self.clock,
             lambda: self.broker.config,
@@ -73,7 +73,7 @@ class Compacting:
     async def topic(self, name: str, **settings: str) -> LeaderReplica:
         wanted = COMPACTED | {key.replace("_", "."): value for key, value in settings.items()}
         await self.broker.topic_admin.create(name, 1, wanted)
-        return self.broker.topics.partition(name, 0)
+        return self.broker.topics.replicas.leader(name, 0)
 
     def fill(self, partition: LeaderReplica, count: int = 40, step_ms: int = 1) -> None:
         for number in range(count):
@@ -413,7 +413,7 @@ def test_producers_go_on_where_they_were_after_a_compaction_and_a_start(run: Run
             snapshot.unlink()
 
     async def after(compacting: Compacting) -> None:
-        states = compacting.broker.topics.partition("states", 0)
+        states = compacting.broker.topics.replicas.leader("states", 0)
         assert states.log.first_dirty_offset > 0
         assert (await append(states, of(4))).duplicate
         assert not (await append(states, of(5))).duplicate

@@ -17,7 +17,6 @@ from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.throttles import NO_LIMIT
-from barnabas.broker.topic_lookup import Topic
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode
 from barnabas.model import TopicPartition
@@ -43,7 +42,7 @@ class FewTopics:
     """As much of a broker's topics as moves ask for."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Topic] = {}
+        self.replicas: dict[TopicPartition, FollowerReplica] = {}
         self.existing: set[TopicPartition] = set()
 
     @property
@@ -52,9 +51,6 @@ class FewTopics:
 
     def partition(self, where: TopicPartition) -> object | None:
         return where if where in self.existing else None
-
-    def get(self, name: str) -> Topic | None:
-        return self.known.get(name)
 
 
 class Home:
@@ -93,7 +89,7 @@ class Home:
         log = self.folders.create(CLICKS, LogConfig(), TOPIC_ID)
         config = topic_config(BrokerConfig(), {})
         self.follower = FollowerReplica(CLICKS, log, 2, config, leader=2, topic_id=TOPIC_ID.bytes)
-        self.topics.known["clicks"] = Topic("clicks", TOPIC_ID.bytes, (), {}, {0: self.follower})
+        self.topics.replicas[CLICKS] = self.follower
 
     async def append(self, value: bytes, offset: int, epoch: int) -> None:
         waiting = self.follower.append(stamped(value, offset, epoch), 0, 0)

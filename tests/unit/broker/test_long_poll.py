@@ -60,7 +60,7 @@ def append(broker: Broker) -> int:
     builder = BatchBuilder()
     builder.append(1_000, None, b"value")
     batch = builder.build()
-    append_now(broker.topics.partition("clicks", 0), batch)
+    append_now(broker.topics.replicas.leader("clicks", 0), batch)
     return len(batch)
 
 

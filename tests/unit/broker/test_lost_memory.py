@@ -20,7 +20,7 @@ def append_to_replica(node: Node, count: int) -> None:
     for _ in range(count):
         builder = BatchBuilder()
         builder.append(1_000, None, b"value")
-        node.topics.replica(*CLICKS).log.append(builder.build(), 0)
+        node.topics.replicas.replica(*CLICKS).log.append(builder.build(), 0)
 
 
 async def begin(cluster: Cluster, *counts: int) -> None:
@@ -81,7 +81,9 @@ def test_what_was_acknowledged_since_the_trees_backup_is_kept(
         for node in cluster.nodes:
             assert node.info().state.leader == 2
             assert node.leads() == (node.id == 2)
-        assert next(node for node in cluster.nodes if node.leads()).topics.partition(*CLICKS).log.log_end_offset == 5
+        assert (
+            next(node for node in cluster.nodes if node.leads()).topics.replicas.leader(*CLICKS).log.log_end_offset == 5
+        )
         assert "the tree is older than the logs here; all replicas have to tell what they have: clicks-0" in caplog.text
 
     run(scenario)
@@ -146,7 +148,7 @@ def test_who_lost_memory_while_a_leader_lives_is_not_waited_for_later(run: Run) 
         two = await come_back(cluster, 2)
         state = one.info().state
         assert (state.leader, state.isr, state.lost_memory) == (1, (1,), (Remnant(2),))
-        assert isinstance(two.topics.replica(*CLICKS), FollowerReplica)
+        assert isinstance(two.topics.replicas.replica(*CLICKS), FollowerReplica)
 
     run(scenario)
 
@@ -172,7 +174,7 @@ def test_broker_that_leads_with_a_hole_does_not_cut_there_later(run: Run) -> Non
         node = Node(cluster, 1)
         lose_the_end(node, 2)
         cluster.nodes.append(await node.start())
-        log = node.topics.partition(*CLICKS).log
+        log = node.topics.replicas.leader(*CLICKS).log
         assert log.log_end_offset == 5
         assert log.lost_from is None
 
@@ -196,7 +198,7 @@ def test_leader_that_registers_anew_and_cannot_use_its_log_leaves_it_to_others(r
         await one.topic_admin.create("alone", 1, {}, assignment=[[1]])
         await cluster.follow()
         append(one)
-        one.topics.partition(*CLICKS).log._health.go_offline("append", OSError("broken"))
+        one.topics.replicas.leader(*CLICKS).log._health.go_offline("append", OSError("broken"))
         # Its session ends at that moment, and the next one begins before anybody has noticed.
         one.watch.begin_anew()
         await cluster.follow()

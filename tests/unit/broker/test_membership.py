@@ -74,7 +74,7 @@ class World:
         self.questions: asyncio.Queue[bool] = asyncio.Queue()
         """Of each whether nobody answered."""
         self.led = [Led(self)]
-        self.topics: Any = SimpleNamespace(led=lambda: self.led)
+        self.replicas: Any = SimpleNamespace(leaders=lambda: self.led)
         self.watch: Any = SimpleNamespace(begin_anew=lambda: self.events.put_nowait("begin anew"))
         self.tree = RenewableTree(self._open)
         self.random_epochs = [2**62 + 5, 2**40, 7, 2**61]
@@ -127,7 +127,7 @@ def run(world: World) -> Run:
         async def bounded() -> None:
             membership = world.membership()
             await membership.register()
-            task = asyncio.create_task(membership.keep(world.topics, world.watch))
+            task = asyncio.create_task(membership.keep(world.replicas, world.watch))
             try:
                 async with asyncio.timeout(60):
                     await scenario(world, membership)

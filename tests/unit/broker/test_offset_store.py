@@ -45,9 +45,9 @@ def run(folder: Path, scenario: Any, **settings: Any) -> None:
 
 
 def records(caller: Caller) -> int:
-    topic = caller.broker.topics.get("__consumer_offsets")
-    assert topic
-    return sum(replica.log.log_end_offset for replica in topic.hosted.values())
+    replicas = caller.broker.topics.replicas.of_topic("__consumer_offsets")
+    assert replicas
+    return sum(replica.log.log_end_offset for replica in replicas.values())
 
 
 def writes(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> list[int]:

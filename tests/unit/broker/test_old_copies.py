@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from barnabas.broker.hosted_topics import HostedTopics
+from barnabas.broker.topics import Topics
 from barnabas.coordination import paths
 from barnabas.coordination.values import PartitionState, encode_partition_state
 from barnabas.errors import CoordinationError
@@ -184,7 +184,7 @@ def test_a_start_that_fails_leaves_the_copy_an_old_one(run: Run) -> None:
         restore(cluster, {1: "older"})
         node = Node(cluster, 1)
         with (
-            mock.patch.object(HostedTopics, "load", side_effect=CoordinationError("silent")),
+            mock.patch.object(Topics, "load", side_effect=CoordinationError("silent")),
             pytest.raises(CoordinationError),
         ):
             await node.start()

@@ -33,9 +33,9 @@ def test_state_that_goes_back_begins_no_epoch_again(run: Run, replicas: tuple[in
         await read_again(nodes)
         (leader,) = [each for each in nodes if each.leads()]
         assert leader.info().state.leader_epoch >= epoch
-        assert leader.topics.partition(*CLICKS).log.log_end_offset == 2
+        assert leader.topics.replicas.leader(*CLICKS).log.log_end_offset == 2
         append(leader, 1)
-        latest = leader.topics.partition(*CLICKS).log.leader_epochs.latest
+        latest = leader.topics.replicas.leader(*CLICKS).log.leader_epochs.latest
         assert latest == leader.info().state.leader_epoch
 
     run(scenario)

@@ -23,7 +23,7 @@ from tests.unit.broker.topics_cluster import CLICKS, Cluster, NextEpochs, Node, 
 
 
 def log_of(node: Node) -> Log:
-    return node.topics.replica(*CLICKS).log
+    return node.topics.replicas.replica(*CLICKS).log
 
 
 def batches_of(node: Node) -> list[bytes]:
@@ -61,7 +61,7 @@ class History:
         """Let the leader append records, let the live in-sync replicas fetch them, and acknowledge them."""
         leader = self.leader
         assert leader is not None
-        partition = leader.topics.partition(*CLICKS)
+        partition = leader.topics.replicas.leader(*CLICKS)
         for _ in range(count):
             self.value += 1
             builder = BatchBuilder()
@@ -81,7 +81,7 @@ class History:
         await self.write_isr([each for each, is_in_sync in in_sync.items() if is_in_sync])
 
     async def _fetch(self, node: Node, leader: Node) -> bool:
-        follower, source = node.topics.replica(*CLICKS), log_of(leader)
+        follower, source = node.topics.replicas.replica(*CLICKS), log_of(leader)
         assert isinstance(follower, FollowerReplica)
         while True:
             own, end = follower.log, follower.log.log_end_offset

@@ -93,7 +93,7 @@ class Bench:
         return found
 
     def end(self, number: int = 0, topic: str = "clicks") -> int:
-        return self.broker.topics.partition(topic, number).log.log_end_offset
+        return self.broker.topics.replicas.leader(topic, number).log.log_end_offset
 
 
 def _frames(data: bytes) -> list[bytes]:
@@ -370,7 +370,7 @@ def test_only_requests_that_complete_flush_messages_and_those_behind_wait(run: R
             bench.put(produce(("flushed", 0, batch())))
         reply = bench.requests.carry_out(bench.frames)
         assert [read_correlation_id(frame) for frame in _frames(b"".join(reply.answer))] == [0, 1]  # type: ignore[arg-type]
-        log = bench.broker.topics.partition("flushed", 0).log
+        log = bench.broker.topics.replicas.leader("flushed", 0).log
         assert (log.recovery_point, log.log_end_offset) == (0, 5)
         assert reply.later is not None
         later = await reply.later
@@ -403,7 +403,7 @@ def test_waiting_for_several_flushes_takes_the_time_of_one(run: Run, monkeypatch
 def test_a_reader_that_waits_is_told_once(run: Run) -> None:
     async def scenario(bench: Bench) -> None:
         reads = RecordedReads()
-        bench.broker.topics.partition("clicks", 0).watch(reads)
+        bench.broker.topics.replicas.leader("clicks", 0).watch(reads)
         bench.put(produce(("clicks", 0, batch())))
         bench.put(produce(("clicks", 0, DAMAGED)))
         bench.put(produce(("clicks", 0, batch())))
@@ -420,6 +420,6 @@ def test_batches_are_recompressed_one_request_at_a_time(run: Run) -> None:
             bench.put(produce(("packed", 0, records)))
         corrupt = ErrorCode.CORRUPT_MESSAGE
         assert await bench.produced() == [(0, [(0, 0)]), (1, [(corrupt, -1)]), (2, [(0, 1)])]
-        assert bench.broker.topics.partition("packed", 0).log.size_bytes < 500
+        assert bench.broker.topics.replicas.leader("packed", 0).log.size_bytes < 500
 
     run(scenario)

@@ -33,7 +33,7 @@ class Node:
         place = TopicPartition("clicks", 0)
         self._log = Log.open(self._folder / "clicks-0", place, LogConfig(), ManualClock(), OsFileSystem())
         replicas = [SimpleNamespace(log=self._log)]
-        topics: Any = SimpleNamespace(hosted=lambda: replicas)
+        topics: Any = SimpleNamespace(all=lambda: replicas)
         self.ids = ProducerIds(self._tree, self._id, at_once, topics)  # type: ignore[arg-type]
         asyncio.run(self.ids.raise_counter())
 

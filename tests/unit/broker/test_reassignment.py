@@ -32,7 +32,7 @@ class Leader:
 
     async def hear_from(self, *followers: int, where: TopicPartition = CLICKS) -> None:
         """Let followers say that they have everything, and take them in."""
-        partition = self.node.topics.partition(*where)
+        partition = self.node.topics.replicas.leader(*where)
         now_s = self.node.cluster.clock.monotonic()
         for each in followers:
             epoch = self.node.topics.image.brokers[each].epoch
@@ -41,7 +41,7 @@ class Leader:
 
 
 def followers_of(node: Node, where: TopicPartition = CLICKS) -> RemoteReplicas:
-    followers = node.topics.partition(*where).followers
+    followers = node.topics.replicas.leader(*where).followers
     assert followers is not None
     return followers
 
@@ -75,7 +75,7 @@ def test_partition_moves_when_the_new_replica_is_in_sync_and_not_before(run: Run
         for node in cluster.nodes:
             assert node.info().replica_set == ReplicaSet((1, 3, 2), adding=(3,), removing=(2,))
             assert node.topics.image.moving == [CLICKS]
-        assert isinstance(three.topics.replica(*CLICKS), FollowerReplica)
+        assert isinstance(three.topics.replicas.replica(*CLICKS), FollowerReplica)
         assert two.folders() == ["clicks-0"]
         await Leader(one).hear_from(2, 3)
         await go_on(cluster)
@@ -85,7 +85,7 @@ def test_partition_moves_when_the_new_replica_is_in_sync_and_not_before(run: Run
             assert not node.topics.image.moving
         assert [each.folders() for each in cluster.nodes] == [["clicks-0"], [], ["clicks-0"]]
         assert notes(cluster) == []
-        followers = one.topics.partition(*CLICKS).followers
+        followers = one.topics.replicas.leader(*CLICKS).followers
         assert followers is not None
         assert followers.replicas == (1, 3)
         assert not followers.is_changing
@@ -97,17 +97,17 @@ def test_what_a_replica_asked_for_before_it_went_is_refused_once_it_is_back(run:
     async def scenario(cluster: Cluster) -> None:
         one, two, _three = await begin(cluster, 1, 2, 3, replicas=[1, 2])
         append(one, 3)
-        epoch = one.topics.partition(*CLICKS).leader_epoch
+        epoch = one.topics.replicas.leader(*CLICKS).leader_epoch
         for target in ([1, 3], [1, 3, 2]):
             assert await one.topic_admin.reassign("clicks", {0: target}) == {}
             await cluster.follow()
             if 2 not in target:
                 await Leader(one).hear_from(2, 3)
             await go_on(cluster)
-        assert isinstance(two.topics.replica(*CLICKS), FollowerReplica)
-        assert two.topics.replica(*CLICKS).log.log_end_offset == 0
+        assert isinstance(two.topics.replicas.replica(*CLICKS), FollowerReplica)
+        assert two.topics.replicas.replica(*CLICKS).log.log_end_offset == 0
         with pytest.raises(ApiError, match="FENCED_LEADER_EPOCH"):
-            one.topics.partition(*CLICKS).check_epoch(epoch)
+            one.topics.replicas.leader(*CLICKS).check_epoch(epoch)
 
     run(scenario)
 
@@ -118,16 +118,16 @@ def test_who_waits_for_an_acknowledgement_when_a_move_ends_gets_it_of_the_replic
         await three.topic_admin.reassign("clicks", {0: [1, 3]})
         await go_on(cluster)
         await Leader(one).hear_from(2, 3)
-        partition = one.topics.partition(*CLICKS)
+        partition = one.topics.replicas.leader(*CLICKS)
         waiting = partition.when_acknowledged(append_now(partition, bytes(batch())), Acks.ALL)
         assert waiting is not None
         await go_on(cluster)
         assert one.info().replica_set == ReplicaSet((1, 3))
-        assert one.topics.partition(*CLICKS).leader_epoch == partition.leader_epoch + 1
+        assert one.topics.replicas.leader(*CLICKS).leader_epoch == partition.leader_epoch + 1
         assert not waiting.done()
         await Leader(one).hear_from(3)
         assert await waiting is None
-        assert one.topics.partition(*CLICKS).log.log_end_offset == 1
+        assert one.topics.replicas.leader(*CLICKS).log.log_end_offset == 1
 
     run(scenario)
 
@@ -197,7 +197,7 @@ def test_broker_that_was_away_and_is_a_replica_again_keeps_what_it_has(run: Run)
         cluster.nodes.append(two)
         assert two.folders() == ["clicks-0"]
         assert notes(cluster) == []
-        assert isinstance(two.topics.replica(*CLICKS), FollowerReplica)
+        assert isinstance(two.topics.replicas.replica(*CLICKS), FollowerReplica)
 
     run(scenario)
 
@@ -231,7 +231,7 @@ def test_replica_of_which_nobody_says_that_it_is_to_go_is_left_on_the_disk(run: 
         await cluster.follow()
         assert two.folders() == ["clicks-0"]
         with pytest.raises(Exception, match="is on brokers"):
-            two.topics.replica(*CLICKS)
+            two.topics.replicas.replica(*CLICKS)
 
     run(scenario)
 
@@ -292,7 +292,7 @@ def test_sole_replica_gets_others_and_is_left_alone_again(run: Run) -> None:
         await one.topic_admin.reassign("clicks", {0: [1, 2]})
         await go_on(cluster)
         assert one.info().state == PartitionState(1, 1, (1,))
-        assert one.topics.partition(*CLICKS).log.high_watermark == 5
+        assert one.topics.replicas.leader(*CLICKS).log.high_watermark == 5
         assert one.info().replica_set.is_moving
         await Leader(one).hear_from(2)
         await go_on(cluster)
@@ -303,7 +303,7 @@ def test_sole_replica_gets_others_and_is_left_alone_again(run: Run) -> None:
         assert two.leads()
         assert two.info().replica_set == ReplicaSet((2,))
         assert two.info().state.isr == (2,)
-        assert two.topics.partition(*CLICKS).followers is None
+        assert two.topics.replicas.leader(*CLICKS).followers is None
         assert one.folders() == []
 
     run(scenario)
@@ -321,7 +321,7 @@ def test_replica_that_has_gone_is_not_taken_in_by_a_leader_that_does_not_know_it
         await leader.hear_from(2, 3)
         assert registry.read_partition_state(cluster.tree, CLICKS)[0].isr == (1, 3)
         await cluster.follow()
-        await leader.isr_updates.update([one.topics.partition(*CLICKS)])
+        await leader.isr_updates.update([one.topics.replicas.leader(*CLICKS)])
         assert one.info().state.isr == (1, 3)
         assert two.info().replicas == (1, 3)
 
@@ -345,7 +345,7 @@ def test_leader_whose_answer_is_lost_reads_what_there_is(run: Run, monkeypatch: 
             patched.setattr(reassignments, "end_reassignments", lost)
             with pytest.raises(TreeUnavailableError):
                 await leader.reassigning.go_on()
-        followers = one.topics.partition(*CLICKS).followers
+        followers = one.topics.replicas.leader(*CLICKS).followers
         assert followers is not None
         assert followers.is_changing
         await leader.reassigning.go_on()

@@ -61,7 +61,7 @@ class Bench:
 
     @property
     def partition(self) -> LeaderReplica:
-        return self._caller.broker.topics.partition("clicks", 0)
+        return self._caller.broker.topics.replicas.leader("clicks", 0)
 
     @property
     def end(self) -> int:

@@ -48,7 +48,7 @@ def move_first_records_away(caller: Caller) -> RemoteSegments:
     """Append four records, and let the first two be in a remote segment."""
     caller.append(b"remote 0", b"remote 1")
     caller.append(b"local 2", b"local 3")
-    log, remote = caller.broker.topics.partition("clicks", 0).log, RemoteSegments()
+    log, remote = caller.broker.topics.replicas.leader("clicks", 0).log, RemoteSegments()
     log._offsets.current = log.offsets._replace(local_log_start_offset=LOCAL_START)
     log._reader._remote = remote
     return remote

@@ -32,7 +32,7 @@ def test_replica_with_the_most_leads_in_an_epoch_that_no_log_knows(run: Run, ord
             await come_back(cluster, broker_id, lost_memory=False)
         (leader,) = (node for node in cluster.nodes if node.leads())
         assert leader.id == 2
-        assert leader.topics.partition(*CLICKS).log.log_end_offset == 5
+        assert leader.topics.replicas.leader(*CLICKS).log.log_end_offset == 5
         assert leader.info().state.leader_epoch > last_epoch
 
     run(scenario)
@@ -81,7 +81,7 @@ def test_note_that_a_replica_is_to_go_deletes_nothing_that_came_back_since(
         for epoch in (0, 4):
             builder = BatchBuilder()
             builder.append(1_000, None, b"value")
-            one.topics.partition(*CLICKS).log.append(builder.build(), epoch)
+            one.topics.replicas.leader(*CLICKS).log.append(builder.build(), epoch)
         topic_id = one.topics.image.topics["clicks"].topic_id
         for node in list(cluster.nodes):
             await cluster.lose(node)
@@ -126,6 +126,6 @@ def test_log_that_had_moved_since_the_backup_is_named_and_leads_once_it_is_a_rep
         for broker_id in (1, 2, 3):
             node = await come_back(cluster, broker_id, lost_memory=False)
         assert node.leads()
-        assert node.topics.partition(*CLICKS).log.log_end_offset == 3
+        assert node.topics.replicas.leader(*CLICKS).log.log_end_offset == 3
 
     run(scenario)

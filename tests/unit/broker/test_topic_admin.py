@@ -92,7 +92,7 @@ def test_leader_epoch_is_after_that_of_the_log_even_if_the_tree_is_older(bench: 
     bench.tree.set(paths.partition_state(where), encode_partition_state(state))
     bench.restart()
     bench.append()
-    assert bench.topics.partition("clicks", 0).leader_epoch == 4
+    assert bench.topics.replicas.leader("clicks", 0).leader_epoch == 4
     assert registry.read_partition_state(bench.tree, where)[0].leader_epoch == 4
 
 
@@ -108,7 +108,7 @@ def test_settings_of_logs_are_known_before_the_logs_are_loaded(bench: Bench) -> 
     bench.create(segment_bytes="1000")
     asyncio.run(bench.topic_admin.create("other", 1, {}))
     configs = log_configs(bench.tree, CONFIG)
-    assert configs == {"clicks": bench.topics.partition("clicks", 0).config.log}
+    assert configs == {"clicks": bench.topics.replicas.leader("clicks", 0).config.log}
     assert configs["clicks"].segment_bytes == 1000
 
 
@@ -132,7 +132,7 @@ def test_partition_that_cannot_be_loaded_is_offline_and_the_others_are_served(be
     with pytest.raises(StorageError, match="offline"):
         bench.append(0)
     with pytest.raises(StorageError, match="offline"):
-        bench.topics.partition("clicks", 0).read(0, 1_000, min_one_batch=True)
+        bench.topics.replicas.leader("clicks", 0).read(0, 1_000, min_one_batch=True)
     bench.append(1)
 
 
@@ -161,7 +161,7 @@ def test_topic_whose_nodes_are_damaged_is_put_aside_and_the_others_are_served(
     assert bench.folders("clicks*") == ["clicks-0", "clicks-1"]
     bench.tree.set(node, sound)
     bench.restart()
-    assert bench.topics.partition("clicks", 0).log.log_end_offset == 1
+    assert bench.topics.replicas.leader("clicks", 0).log.log_end_offset == 1
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_sole_replica_leads_on_whatever_a_stranger_wrote_as_its_state(bench: Ben
     bench.tree.set("/brokers/topics/clicks/partitions/0/state", data)
     bench.restart()
     bench.append()
-    assert bench.topics.partition("clicks", 0).log.log_end_offset == 2
+    assert bench.topics.replicas.leader("clicks", 0).log.log_end_offset == 2
     state, _ = registry.read_partition_state(bench.tree, TopicPartition("clicks", 0))
     assert (state.leader, state.isr) == (0, (0,))
     assert state.leader_epoch > 0
@@ -196,7 +196,7 @@ def test_topic_keeps_its_records_where_its_settings_cannot_be_read(bench: Bench,
     bench.tree.set("/config/topics/clicks", data)
     bench.restart()
     bench.append()
-    kept = bench.topics.partition("clicks", 0).log.config
+    kept = bench.topics.replicas.leader("clicks", 0).log.config
     assert (kept.retention_ms, kept.retention_bytes) == (-1, -1)
 
 
@@ -207,7 +207,7 @@ def test_topic_has_its_other_settings_where_one_cannot_be_understood(
     config = {"retention.ms": "6000", "max.message.bytes": "9" * 5_000, "nobody.knows": "1", "segment.bytes": "2000000"}
     bench.tree.set("/config/topics/clicks", json.dumps({"config": config}).encode())
     bench.restart()
-    found = bench.topics.partition("clicks", 0).log.config
+    found = bench.topics.replicas.leader("clicks", 0).log.config
     assert (found.retention_ms, found.segment_bytes) == (6_000, 2_000_000)
     bench.restart()
     lines = [each.getMessage() for each in caplog.records if "/config/topics/clicks" in each.getMessage()]
@@ -225,7 +225,7 @@ def test_copy_of_a_topic_does_not_take_its_place(bench: Bench) -> None:
     bench.tree.create("/brokers/topics/a-copy/partitions/0/state", state, make_parents=True)
     bench.restart()
     assert [topic.name for topic in bench.topics.all()] == ["clicks"]
-    assert bench.topics.partition("clicks", 0).log.log_end_offset == 1
+    assert bench.topics.replicas.leader("clicks", 0).log.log_end_offset == 1
 
 
 # --- creation ---
@@ -257,7 +257,7 @@ def test_folder_without_its_topic_id_is_used_where_the_disk_is_full(bench: Bench
     bench.disk.refused = {"partition.metadata.tmp"}
     bench.start()
     bench.append()
-    assert bench.topics.partition("clicks", 0).log.log_end_offset == 2
+    assert bench.topics.replicas.leader("clicks", 0).log.log_end_offset == 2
 
 
 def test_folder_of_another_topic_of_that_name_is_never_touched(bench: Bench) -> None:
@@ -290,7 +290,7 @@ def test_records_of_a_topic_deleted_meanwhile_are_not_those_of_a_new_one_of_its_
     registry.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
     (bench.folder / "clicks-0" / "partition.metadata").unlink()
     bench.start()
-    assert bench.topics.partition("clicks", 0).log.is_offline is is_noted
+    assert bench.topics.replicas.leader("clicks", 0).log.is_offline is is_noted
     asyncio.run(bench.topic_admin.delete("clicks"))
     assert bench.folders("clicks-0") == ["clicks-0"] * is_noted
 
@@ -426,7 +426,7 @@ def test_new_topic_has_nothing_of_one_whose_folder_could_not_be_set_aside(bench:
         bench.create()
     bench.disk.refused.clear()
     bench.create()
-    assert bench.topics.partition("clicks", 0).log.log_end_offset == 0
+    assert bench.topics.replicas.leader("clicks", 0).log.log_end_offset == 0
 
 
 def test_start_leaves_folders_whose_deletion_nobody_asked_for(bench: Bench) -> None:
@@ -452,7 +452,7 @@ def test_topic_deleted_and_made_again_while_this_broker_was_away_begins_empty_he
     bench.disk.refused.clear()
     bench.restart()
     bench.append()
-    assert bench.topics.partition("clicks", 0).log.log_end_offset == 1
+    assert bench.topics.replicas.leader("clicks", 0).log.log_end_offset == 1
     asyncio.run(bench.topics.end_deletions())
     assert deletion_notes.read_deletions(bench.tree) == {}
 

@@ -108,7 +108,7 @@ def test_replica_with_all_records_leads_after_a_restart_of_all(run: Run, state: 
         leader = leader_of(cluster)
         # Some states could be those of an older tree, in which broker 1 was in sync.
         is_valid = isinstance(state, dict) and state.get("isr") == [1, 2] and state["leader_epoch"] in {0, 1}
-        assert is_valid or leader.topics.partition(*CLICKS).log.log_end_offset == 3
+        assert is_valid or leader.topics.replicas.leader(*CLICKS).log.log_end_offset == 3
         assert leader.info().state.leader != NO_LEADER
 
     run(scenario)

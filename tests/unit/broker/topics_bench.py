@@ -12,11 +12,11 @@ from typing import Any
 from barnabas.broker.broker_events import Events, TopicsDeleted
 from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import News
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
 from barnabas.coordination import registry
@@ -99,7 +99,7 @@ class Bench:
         run: Any = self._in_tree_thread
         self.events = Events()
         self.events.subscribe(TopicsDeleted, self._forget)
-        self.topics = HostedTopics(CONFIG, self.tree, self.logs, run, self.events)
+        self.topics = Topics(CONFIG, self.tree, self.logs, run, self.events)
         self.topic_admin = TopicAdmin(
             CONFIG.broker_id, self.topics, self.tree, run, self.events, self.open_files, Chance(), self._check_disk
         )
@@ -141,7 +141,7 @@ class Bench:
     def append(self, number: int = 0) -> None:
         builder = BatchBuilder()
         builder.append(1_000, None, b"value")
-        asyncio.run(append(self.topics.partition("clicks", number), builder.build()))
+        asyncio.run(append(self.topics.replicas.leader("clicks", number), builder.build()))
 
     def partitions_in_tree(self) -> int:
         found = registry.read_topic(self.tree, "clicks")

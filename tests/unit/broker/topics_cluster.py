@@ -11,12 +11,12 @@ from typing import Any
 from barnabas.broker.broker_events import Events
 from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import ClusterWatch, News
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
 from barnabas.coordination import paths, registry
 from barnabas.coordination.embedded import EmbeddedTree
@@ -45,7 +45,7 @@ class NextEpochs(Chance):
 class Node:
     """What is of a broker here: its session, its folder, its topics, and what it has read."""
 
-    topics: HostedTopics
+    topics: Topics
     topic_admin: TopicAdmin
     watch: ClusterWatch
 
@@ -75,7 +75,7 @@ class Node:
         clock, chance, files = self.cluster.clock, self.cluster.chance, OpenFiles(10_000, 100, self.logs.count)
         run: Any = in_tree_thread
         self.events = Events()
-        self.topics = HostedTopics(self.config, self.tree, self.logs, run, self.events, clock=clock, chance=chance)
+        self.topics = Topics(self.config, self.tree, self.logs, run, self.events, clock=clock, chance=chance)
         self.topic_admin = TopicAdmin(
             self.id, self.topics, self.tree, run, self.events, files, chance, lambda _count: None
         )
@@ -118,8 +118,7 @@ class Node:
         return info
 
     def leads(self, where: TopicPartition = CLICKS) -> bool:
-        topic = self.topics.get(where.topic)
-        return topic is not None and isinstance(topic.hosted.get(where.partition), LeaderReplica)
+        return isinstance(self.topics.replicas.get(where), LeaderReplica)
 
     def folders(self) -> list[str]:
         return sorted(path.name for path in (self.cluster.folder / str(self.id)).glob("*-?") if path.is_dir())
@@ -163,7 +162,7 @@ def append(node: Node, count: int = 1) -> None:
     for _ in range(count):
         builder = BatchBuilder()
         builder.append(1_000, None, b"value")
-        partition = node.topics.partition(*CLICKS)
+        partition = node.topics.replicas.leader(*CLICKS)
         partition.log.append(builder.build(), partition.leader_epoch)
 
 

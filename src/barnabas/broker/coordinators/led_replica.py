@@ -76,10 +76,6 @@ class PlacedTopic(Protocol):
     @property
     def partitions(self) -> Sequence[Any]: ...
 
-    @property
-    def led(self) -> Mapping[int, LedReplica]:
-        """The partitions that this broker leads, by number."""
-
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
@@ -87,10 +83,12 @@ class InternalTopic:
 
     :param current: returns the topic as it is now; None before it is made. Called for each event, so it must be fast.
     :param create: makes it.
+    :param led: returns the partitions that this broker leads, by number.
     :param leader_of: returns the broker that leads a partition, or `NO_LEADER`.
     """
 
     name: str
     current: Callable[[], PlacedTopic | None]
     create: Callable[[], Awaitable[object]]
+    led: Callable[[], Mapping[int, LedReplica]]
     leader_of: Callable[[PlacedTopic, int], int] = lambda _topic, _number: NO_LEADER

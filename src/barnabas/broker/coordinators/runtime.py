@@ -85,6 +85,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self.counters = CoordinatorCounters()
         self._topic = topic
         self._current = topic.current
+        self._led = topic.led
         self._new_machine = new_machine
         self._codec = codec
         self._config = config
@@ -231,7 +232,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         if placed is self._placed or self.is_closed:
             return
         self._placed = placed
-        led = {} if placed is None else placed.led
+        led = self._led()
         for number, shard in list(self._shards.items()):
             replica = led.get(number)
             if replica is not shard.replica or replica.leader_epoch != shard.leader_epoch:

@@ -6,12 +6,12 @@ What is not named goes back to its default. The broker without a name stands for
 from __future__ import annotations
 
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import target_of
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError
 from barnabas.protocol.messages.alter_configs import (
@@ -24,7 +24,7 @@ from barnabas.protocol.messages.alter_configs import (
 
 @serves(AlterConfigsRequest)
 async def alter_configs(
-    topics: HostedTopics,
+    topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
     turns: Turns,
@@ -41,7 +41,7 @@ async def alter_configs(
 
 
 async def _alter(
-    topics: HostedTopics,
+    topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
     resource: AlterConfigsResource,

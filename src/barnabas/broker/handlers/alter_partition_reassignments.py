@@ -10,10 +10,10 @@ import asyncio
 from collections import Counter
 
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
@@ -35,7 +35,7 @@ WAIT_S_MAX = 5.0
 
 @serves(AlterPartitionReassignmentsRequest)
 async def alter_partition_reassignments(
-    topics: HostedTopics,
+    topics: Topics,
     topic_admin: TopicAdmin,
     turns: Turns,
     clock: Clock,
@@ -95,7 +95,7 @@ async def _reassign(
         return errors | dict.fromkeys(targets, error)
 
 
-def _is_about_to_end(topics: HostedTopics, where: TopicPartition) -> bool:
+def _is_about_to_end(topics: Topics, where: TopicPartition) -> bool:
     """Whether a partition only lets go of replicas."""
     info = topics.image.partition(where)
     return info is not None and bool(info.removing) and set(info.adding) <= set(info.removing)

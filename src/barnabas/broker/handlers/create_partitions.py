@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.create_partitions import (
@@ -26,7 +26,7 @@ from barnabas.protocol.messages.create_partitions import (
 
 @serves(CreatePartitionsRequest)
 async def create_partitions(
-    topics: HostedTopics,
+    topics: Topics,
     topic_admin: TopicAdmin,
     propagation: Propagation,
     turns: Turns,

@@ -11,13 +11,13 @@ from collections import Counter
 from typing import NamedTuple
 
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.internal_topics import partition_count, replication_factor, settings_of
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.create_topics import (
@@ -35,7 +35,7 @@ DYNAMIC_TOPIC_CONFIG = 1
 
 @serves(CreateTopicsRequest)
 async def create_topics(
-    topics: HostedTopics,
+    topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
     propagation: Propagation,
@@ -58,7 +58,7 @@ async def create_topics(
 
 
 async def _create(
-    topics: HostedTopics,
+    topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
     wanted: CreatableTopic,
@@ -107,7 +107,7 @@ class _Shape(NamedTuple):
     assignment: list[list[int]] | None = None
 
 
-def _shape(topics: HostedTopics, settings: DynamicSettings, wanted: CreatableTopic) -> _Shape:
+def _shape(topics: Topics, settings: DynamicSettings, wanted: CreatableTopic) -> _Shape:
     """:raises ApiError: what is asked for cannot be understood."""
     if wanted.assignments:
         return _assigned(wanted)

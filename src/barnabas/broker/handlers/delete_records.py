@@ -11,10 +11,10 @@ import asyncio
 from contextlib import suppress
 
 from barnabas.broker.error_codes import error_code
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.model import NO_OFFSET
 from barnabas.protocol.messages.delete_records import (
@@ -28,32 +28,32 @@ from barnabas.protocol.messages.delete_records import (
 
 
 @serves(DeleteRecordsRequest)
-async def delete_records(topics: HostedTopics, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+async def delete_records(replicas: ReplicaManager, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
     """Move the start of each log, and store where they begin."""
     deleted = [
         DeleteRecordsTopicResult(
-            name=topic.name, partitions=[await _delete(topics, topic.name, wanted) for wanted in topic.partitions]
+            name=topic.name, partitions=[await _delete(replicas, topic.name, wanted) for wanted in topic.partitions]
         )
         for topic in request.topics
     ]
     try:
-        await topics.store_log_starts()
+        await replicas.store_log_starts()
     except BarnabasError as error:
         _refuse([result for topic in deleted for result in topic.partitions], error_code(error))
-    await _wait_for_followers(topics, deleted, request.timeout_ms / 1000)
+    await _wait_for_followers(replicas, deleted, request.timeout_ms / 1000)
     for topic in deleted:
-        offline = [result for result in topic.partitions if _is_offline(topics, topic.name, result.partition_index)]
+        offline = [result for result in topic.partitions if _is_offline(replicas, topic.name, result.partition_index)]
         _refuse(offline, ErrorCode.KAFKA_STORAGE_ERROR)
     return DeleteRecordsResponse(topics=deleted)
 
 
-async def _delete(topics: HostedTopics, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+async def _delete(replicas: ReplicaManager, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(
         partition_index=wanted.partition_index, low_watermark=NO_OFFSET, error_code=ErrorCode.NONE
     )
     try:
         check_not_internal(topic, "its records cannot be deleted")
-        partition = topics.partition(topic, wanted.partition_index)
+        partition = replicas.leader(topic, wanted.partition_index)
         offset = partition.log.high_watermark if wanted.offset == UP_TO_HIGH_WATERMARK else wanted.offset
         result.low_watermark = await partition.delete_records_before(offset)
     except BarnabasError as error:
@@ -61,13 +61,15 @@ async def _delete(topics: HostedTopics, topic: str, wanted: DeleteRecordsPartiti
     return result
 
 
-async def _wait_for_followers(topics: HostedTopics, deleted: list[DeleteRecordsTopicResult], timeout_s: float) -> None:
+async def _wait_for_followers(
+    replicas: ReplicaManager, deleted: list[DeleteRecordsTopicResult], timeout_s: float
+) -> None:
     """Wait until the replicas in sync have deleted what the leaders have; refuse what is not done in time."""
     waiting: dict[asyncio.Future[None], DeleteRecordsPartitionResult] = {}
     for topic in deleted:
         for result in topic.partitions:
             with suppress(BarnabasError):  # it was refused before, or is not led from here any longer
-                partition = topics.partition(topic.name, result.partition_index)
+                partition = replicas.leader(topic.name, result.partition_index)
                 if not result.error_code and (waiter := partition.when_deleted(result.low_watermark)) is not None:
                     waiting[waiter] = result
     if not waiting:
@@ -81,10 +83,10 @@ async def _wait_for_followers(topics: HostedTopics, deleted: list[DeleteRecordsT
         _refuse([waiting[waiter]], ErrorCode.REQUEST_TIMED_OUT)
 
 
-def _is_offline(topics: HostedTopics, topic: str, number: int) -> bool:
+def _is_offline(replicas: ReplicaManager, topic: str, number: int) -> bool:
     """Return whether the disk refused to store the log start offset; False where this broker does not lead."""
     try:
-        return topics.partition(topic, number).log.is_offline
+        return replicas.leader(topic, number).log.is_offline
     except BarnabasError:
         return False
 

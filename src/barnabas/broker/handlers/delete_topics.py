@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.delete_topics import (
@@ -24,7 +24,7 @@ FIRST_VERSION_WITH_DELETION_DISABLED = 3
 
 @serves(DeleteTopicsRequest)
 async def delete_topics(
-    topics: HostedTopics,
+    topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
     turns: Turns,
@@ -41,7 +41,7 @@ async def delete_topics(
 
 
 async def _delete(
-    topics: HostedTopics, topic_admin: TopicAdmin, settings: DynamicSettings, wanted: DeleteTopicState, version: int
+    topics: Topics, topic_admin: TopicAdmin, settings: DynamicSettings, wanted: DeleteTopicState, version: int
 ) -> DeletableTopicResult:
     name, topic_id = wanted.name, wanted.topic_id
     try:

@@ -7,11 +7,11 @@ yet.
 from __future__ import annotations
 
 from barnabas.broker.addresses import addresses
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.identity import Identity
 from barnabas.broker.operations import ON_CLUSTER
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_cluster import (
     BROKER_ENDPOINTS,
@@ -24,7 +24,7 @@ from barnabas.protocol.messages.describe_cluster import (
 
 @serves(DescribeClusterRequest, ends_with_client=True)
 def describe_cluster(
-    topics: HostedTopics, identity: Identity, request: DescribeClusterRequest, call: Call
+    topics: Topics, identity: Identity, request: DescribeClusterRequest, call: Call
 ) -> DescribeClusterResponse:
     """Tell which brokers there are."""
     if request.endpoint_type != BROKER_ENDPOINTS:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import Steps
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import ConfigSource, DescribedSetting, describe
+from barnabas.broker.topics import Topics
 from barnabas.errors import ApiError
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -22,7 +22,7 @@ from barnabas.protocol.messages.describe_configs import (
 
 @serves(DescribeConfigsRequest, ends_with_client=True)
 def describe_configs(
-    topics: HostedTopics, settings: DynamicSettings, request: DescribeConfigsRequest, call: Call
+    topics: Topics, settings: DynamicSettings, request: DescribeConfigsRequest, call: Call
 ) -> Steps[DescribeConfigsResponse]:
     """Describe each resource, once."""
     results: dict[tuple[int, str], DescribeConfigsResult] = {}
@@ -36,7 +36,7 @@ def describe_configs(
 
 
 def _describe(
-    topics: HostedTopics,
+    topics: Topics,
     settings: DynamicSettings,
     request: DescribeConfigsRequest,
     resource: DescribeConfigsResource,

@@ -6,14 +6,15 @@ A folder that is offline is told with KAFKA_STORAGE_ERROR and without its logs, 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import Steps, is_pause_due
 from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.replica_manager import ReplicaManager
+from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.describe_log_dirs import (
@@ -27,14 +28,14 @@ from barnabas.storage.data_folders import DataFolders, FolderState
 from barnabas.storage.log_move import LogMove
 
 if TYPE_CHECKING:
-    from barnabas.broker.topic_lookup import Topic
+    from barnabas.broker.replica import Replica
 
 FolderOf = Callable[[TopicPartition], Path | None]
 
 
 @serves(DescribeLogDirsRequest, ends_with_client=True)
 def describe_log_dirs(
-    topics: HostedTopics, folders: DataFolders, request: DescribeLogDirsRequest, call: Call
+    topics: Topics, replicas: ReplicaManager, folders: DataFolders, request: DescribeLogDirsRequest, call: Call
 ) -> Steps[DescribeLogDirsResponse]:
     """Describe the logs of the partitions asked for, or of all."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
@@ -45,7 +46,7 @@ def describe_log_dirs(
             yield
         if wanted is None or topic.name in wanted:
             numbers = None if wanted is None else wanted[topic.name]
-            there = yield from _describe(topic, numbers, folders.folder_of)
+            there = yield from _describe(replicas.of_topic(topic.name), numbers, folders.folder_of)
             for path, partitions in there.items():
                 if path in described:
                     described[path].append(DescribeLogDirsTopic(name=topic.name, partitions=partitions))
@@ -56,11 +57,11 @@ def describe_log_dirs(
 
 
 def _describe(
-    topic: Topic, numbers: Collection[int] | None, folder_of: FolderOf
+    replicas: Mapping[int, Replica], numbers: Collection[int] | None, folder_of: FolderOf
 ) -> Steps[dict[Path | None, list[DescribeLogDirsPartition]]]:
     """Return what is to be told of a topic's logs, by the folders in which they are."""
     there: dict[Path | None, list[DescribeLogDirsPartition]] = {}
-    for count, (number, replica) in enumerate(sorted(topic.hosted.items())):
+    for count, (number, replica) in enumerate(sorted(replicas.items())):
         if is_pause_due(count):
             yield
         if numbers is None or number in numbers:

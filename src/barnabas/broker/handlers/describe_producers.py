@@ -6,9 +6,9 @@ Their last timestamp is when the broker took their last batch. There are no tran
 from __future__ import annotations
 
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -23,19 +23,19 @@ NO_COORDINATOR_EPOCH = -1
 
 @serves(DescribeProducersRequest)
 def describe_producers(
-    topics: HostedTopics, request: DescribeProducersRequest, call: Call
+    replicas: ReplicaManager, request: DescribeProducersRequest, call: Call
 ) -> DescribeProducersResponse:
     """Tell the producers of each partition."""
     described = []
     for topic in request.topics:
-        partitions = [_describe(topics, topic.name, number) for number in topic.partition_indexes]
+        partitions = [_describe(replicas, topic.name, number) for number in topic.partition_indexes]
         described.append(TopicResponse(name=topic.name, partitions=partitions))
     return DescribeProducersResponse(topics=described)
 
 
-def _describe(topics: HostedTopics, topic: str, number: int) -> PartitionResponse:
+def _describe(replicas: ReplicaManager, topic: str, number: int) -> PartitionResponse:
     try:
-        producers = topics.partition(topic, number).log.producers
+        producers = replicas.leader(topic, number).log.producers
     except BarnabasError as error:
         return PartitionResponse(
             partition_index=number,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.identity import Identity
 from barnabas.broker.internal_topics import INTERNAL_TOPICS
 from barnabas.broker.operations import ON_TOPICS
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topic_names import check_topic_name
+from barnabas.broker.topics import Topics
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.describe_topic_partitions import (
@@ -35,7 +35,7 @@ PARTITIONS_MAX = 2000
 
 @serves(DescribeTopicPartitionsRequest)
 def describe_topic_partitions(
-    topics: HostedTopics, identity: Identity, request: DescribeTopicPartitionsRequest, call: Call
+    topics: Topics, identity: Identity, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
     """Describe the topics asked for, or all, from the cursor on."""
     asked_for = {topic.name for topic in request.topics}
@@ -64,7 +64,7 @@ def describe_topic_partitions(
     return DescribeTopicPartitionsResponse(topics=described)
 
 
-def _describe(topics: HostedTopics, name: str, first: int, count: int) -> DescribeTopicPartitionsResponseTopic:
+def _describe(topics: Topics, name: str, first: int, count: int) -> DescribeTopicPartitionsResponseTopic:
     topic = topics.get(name)
     if topic is None:
         return _failed(name, _why_unknown(name))
@@ -96,7 +96,7 @@ def _partition(image: MetadataImage, number: int, info: PartitionInfo) -> Descri
     )
 
 
-def _has_partition(topics: HostedTopics, name: str, number: int) -> bool:
+def _has_partition(topics: Topics, name: str, number: int) -> bool:
     topic = topics.get(name)
     return topic is not None and number < len(topic.partitions)
 

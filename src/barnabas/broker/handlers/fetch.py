@@ -24,13 +24,14 @@ from typing import TYPE_CHECKING
 from barnabas.broker.delayed_fetch import DelayedFetch
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, WAITING_ENTRY_BYTES, LaterReply, Reply, Steps
 from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import RACK_AWARE_SELECTORS
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
@@ -62,7 +63,8 @@ KEPT_PER_PARTITION = 4 * WAITING_ENTRY_BYTES
 
 @serves(FetchRequest, ends_with_client=True)
 def fetch(
-    topics: HostedTopics,
+    topics: Topics,
+    replicas: ReplicaManager,
     fetch_sessions: FetchSessions,
     settings: DynamicSettings,
     turns: Turns,
@@ -78,7 +80,7 @@ def fetch(
         plan = yield from fetch_sessions.plan(request, clock.monotonic())
     except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    read = _Read(topics, settings, request, plan)
+    read = _Read(topics, replicas, settings, request, plan)
     yield from read.all()
     if read.awaited:
         return LaterReply(_respond_after_remote_reads(read, plan), kept_bytes=_kept_bytes(request, plan))
@@ -137,8 +139,16 @@ async def _respond_after_remote_reads(read: _Read, plan: FetchPlan) -> Steps[Fet
 class _Read:
     """One pass over the partitions of a request; `data` has its results."""
 
-    def __init__(self, topics: HostedTopics, settings: DynamicSettings, request: FetchRequest, plan: FetchPlan) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        replicas: ReplicaManager,
+        settings: DynamicSettings,
+        request: FetchRequest,
+        plan: FetchPlan,
+    ) -> None:
         self._topics = topics
+        self._replicas = replicas
         self._settings = settings
         self._request = request
         self._plan = plan
@@ -146,7 +156,7 @@ class _Read:
         self._committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         self._aborted: list[AbortedTransaction] | None = [] if self._committed else None
         self._must_answer = False
-        self._replica: Callable[[str, int], Replica] = topics.replica if request.rack_id else topics.partition
+        self._replica: Callable[[str, int], Replica] = replicas.replica if request.rack_id else replicas.leader
         self.size = 0
         self.awaited: list[tuple[PartitionData, Coroutine[Any, Any, ReadResult]]] = []
         """Reads of remote segments, and the data that each completes."""
@@ -156,7 +166,7 @@ class _Read:
 
     def anew(self) -> _Read:
         """Return another pass over the same partitions."""
-        return _Read(self._topics, self._settings, self._request, self._plan)
+        return _Read(self._topics, self._replicas, self._settings, self._request, self._plan)
 
     def all(self) -> Steps[None]:
         """Read each partition."""

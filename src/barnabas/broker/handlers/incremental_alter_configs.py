@@ -9,13 +9,13 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from barnabas.broker.handlers.alter_configs import altered
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import Target, target_of
 from barnabas.broker.settings.rules import ConfigType, items_of
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -32,7 +32,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 
 @serves(IncrementalAlterConfigsRequest)
 async def incremental_alter_configs(
-    topics: HostedTopics,
+    topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
     turns: Turns,
@@ -49,7 +49,7 @@ async def incremental_alter_configs(
 
 
 async def _alter(
-    topics: HostedTopics,
+    topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
     resource: IncrementalAlterConfigsResource,

@@ -5,11 +5,11 @@ Client metrics (version 0) and loggers have none here; groups are listed that ha
 
 from __future__ import annotations
 
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import ResourceType, names_of
+from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.list_config_resources import (
     CLIENT_METRICS,
@@ -23,7 +23,7 @@ FIRST_VERSION_WITH_TYPES = 1
 
 @serves(ListConfigResourcesRequest)
 def list_config_resources(
-    topics: HostedTopics, settings: DynamicSettings, request: ListConfigResourcesRequest, call: Call
+    topics: Topics, settings: DynamicSettings, request: ListConfigResourcesRequest, call: Call
 ) -> ListConfigResourcesResponse:
     """List the resources of each type asked for, or of all."""
     wanted = request.resource_types or [*ResourceType]

@@ -15,9 +15,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from barnabas.broker.error_codes import error_code
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, IsolationLevel, OffsetAndTimestamp
@@ -53,7 +53,7 @@ FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
 @serves(ListOffsetsRequest, ends_with_client=True)
 async def list_offsets(
-    topics: HostedTopics, turns: Turns, request: ListOffsetsRequest, call: Call
+    replicas: ReplicaManager, turns: Turns, request: ListOffsetsRequest, call: Call
 ) -> ListOffsetsResponse:
     """Look up one offset for each partition."""
     times = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
@@ -64,7 +64,7 @@ async def list_offsets(
         for wanted in topic.partitions:
             is_repeated = times[topic.name, wanted.partition_index] > 1
             looked_up = await _look_up(
-                topics, topic.name, wanted, call.version, committed=committed, is_repeated=is_repeated
+                replicas, topic.name, wanted, call.version, committed=committed, is_repeated=is_repeated
             )
             found.append(looked_up)
             await turns.pause()
@@ -73,12 +73,18 @@ async def list_offsets(
 
 
 async def _look_up(
-    topics: HostedTopics, topic: str, wanted: ListOffsetsPartition, version: int, *, committed: bool, is_repeated: bool
+    replicas: ReplicaManager,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    version: int,
+    *,
+    committed: bool,
+    is_repeated: bool,
 ) -> ListOffsetsPartitionResponse:
     try:
         if is_repeated:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{topic}-{wanted.partition_index} is asked for twice")
-        partition = topics.partition(topic, wanted.partition_index)
+        partition = replicas.leader(topic, wanted.partition_index)
         partition.check_epoch(wanted.current_leader_epoch)
         found = await _offset_for(partition, wanted.timestamp, version, committed=committed)
     except BarnabasError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode
 from barnabas.model import TopicPartition
@@ -20,7 +20,7 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 
 @serves(ListPartitionReassignmentsRequest)
 async def list_partition_reassignments(
-    topics: HostedTopics, turns: Turns, request: ListPartitionReassignmentsRequest, call: Call
+    topics: Topics, turns: Turns, request: ListPartitionReassignmentsRequest, call: Call
 ) -> ListPartitionReassignmentsResponse:
     """List those of the partitions asked for, or of all, that move."""
     moving: Iterable[TopicPartition] = topics.image.moving

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.addresses import addresses
 from barnabas.broker.error_codes import error_code
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.identity import Identity
 from barnabas.broker.internal_topics import INTERNAL_TOPICS
 from barnabas.broker.operations import ON_CLUSTER, ON_TOPICS
@@ -21,6 +20,7 @@ from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import BarnabasError, ErrorCode
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from barnabas.broker.metadata_image import MetadataImage
-    from barnabas.broker.topic_lookup import Topic
+    from barnabas.broker.topics import Topic
 
 FIRST_VERSION_WITHOUT_UNKNOWN_NAMES = 12
 """From here on the name of a topic whose id is not known is null."""
@@ -49,7 +49,7 @@ MADE_KNOWN_S = 1.0
 
 @serves(MetadataRequest, ends_with_client=True)
 def metadata(
-    topics: HostedTopics,
+    topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
     identity: Identity,
@@ -72,7 +72,7 @@ def metadata(
 
 
 @serves(MetadataRequest)
-def known_topics(topics: HostedTopics, request: MetadataRequest, call: Call) -> Steps[MetadataResponse]:
+def known_topics(topics: Topics, request: MetadataRequest, call: Call) -> Steps[MetadataResponse]:
     """Tell another broker which of the topics that it asks for are known here; none is made."""
     described = []
     for number, each in enumerate((yield from _each_once(request.topics or []))):
@@ -92,7 +92,7 @@ def _each_once(topics: list[MetadataRequestTopic]) -> Steps[list[MetadataRequest
     return list(found.values())
 
 
-def _missing(topics: HostedTopics, wanted: list[MetadataRequestTopic]) -> Steps[list[str]]:
+def _missing(topics: Topics, wanted: list[MetadataRequestTopic]) -> Steps[list[str]]:
     missing = []
     for number, each in enumerate(wanted):
         if is_pause_due(number):
@@ -103,7 +103,7 @@ def _missing(topics: HostedTopics, wanted: list[MetadataRequestTopic]) -> Steps[
 
 
 async def _create_and_describe(
-    topics: HostedTopics,
+    topics: Topics,
     topic_admin: TopicAdmin,
     identity: Identity,
     propagation: Propagation,
@@ -128,7 +128,7 @@ async def _create_and_describe(
 
 
 def _describe(
-    topics: HostedTopics,
+    topics: Topics,
     identity: Identity,
     wanted: list[MetadataRequestTopic] | None,
     errors: dict[str, ErrorCode],
@@ -163,7 +163,7 @@ def _describe(
 
 
 def _wanted_topic(
-    topics: HostedTopics, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], call: Call
+    topics: Topics, wanted: MetadataRequestTopic, errors: dict[str, ErrorCode], call: Call
 ) -> Steps[MetadataResponseTopic]:
     name = wanted.name or ""
     if _is_by_id(wanted):

@@ -15,12 +15,12 @@ from typing import TypeAlias
 from barnabas.broker.commit_templates import PARTITIONS_MAX, CommitTemplates, RepeatedCommit
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.group_service import GroupService
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, StepsReply, is_pause_due
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
@@ -46,7 +46,7 @@ Stored: TypeAlias = "tuple[Iterable[TopicPartition], asyncio.Future[set[TopicPar
 
 @serves(OffsetCommitRequest)
 def offset_commit(
-    topics: HostedTopics,
+    topics: Topics,
     groups: GroupService,
     offsets: OffsetStore,
     settings: DynamicSettings,
@@ -80,7 +80,7 @@ async def _prepare_and_finish(
 
 
 def _commit(
-    topics: HostedTopics,
+    topics: Topics,
     groups: GroupService,
     offsets: OffsetStore,
     settings: DynamicSettings,
@@ -135,7 +135,7 @@ def _refusal(groups: GroupService, request: OffsetCommitRequest, call: Call) -> 
 
 
 def _pause(
-    topics: HostedTopics, committed: dict[TopicPartition, OffsetAndMetadata], errors: dict[TopicPartition, ErrorCode]
+    topics: Topics, committed: dict[TopicPartition, OffsetAndMetadata], errors: dict[TopicPartition, ErrorCode]
 ) -> Steps[None]:
     """Let others have their turn; take out of what is to be stored what is in topics that they deleted."""
     ids = {name: topic.id for name in {where.topic for where in committed} if (topic := topics.get(name))}
@@ -205,7 +205,7 @@ def _note(
 
 
 def _check(
-    topics: HostedTopics, settings: DynamicSettings, where: TopicPartition, wanted: OffsetCommitRequestPartition
+    topics: Topics, settings: DynamicSettings, where: TopicPartition, wanted: OffsetCommitRequestPartition
 ) -> ErrorCode:
     if wanted.committed_metadata and _is_too_large(
         wanted.committed_metadata, settings.config.offset_metadata_max_bytes

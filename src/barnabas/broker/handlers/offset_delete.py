@@ -8,10 +8,10 @@ cannot be understood.
 from __future__ import annotations
 
 from barnabas.broker.group_service import GroupService
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.topics import Topics
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas.model import TopicPartition
@@ -28,7 +28,7 @@ ENTRIES_MAX = 20_000
 
 @serves(OffsetDeleteRequest, entries_max=ENTRIES_MAX)
 async def offset_delete(
-    topics: HostedTopics, groups: GroupService, offsets: OffsetStore, request: OffsetDeleteRequest, call: Call
+    topics: Topics, groups: GroupService, offsets: OffsetStore, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse:
     """Forget the offsets that may be forgotten and tell about the others."""
     if error := groups.error_of(request.group_id):
@@ -52,7 +52,7 @@ async def offset_delete(
     return _response(request, errors)
 
 
-def _check(topics: HostedTopics, where: TopicPartition, *, is_read: bool) -> ErrorCode:
+def _check(topics: Topics, where: TopicPartition, *, is_read: bool) -> ErrorCode:
     if not topics.has_partition(where):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import Steps, is_pause_due
 from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups.offsets import CommittedOffsets
@@ -45,7 +45,7 @@ PartitionT = TypeVar("PartitionT", OffsetFetchResponsePartition, OffsetFetchResp
 
 @serves(OffsetFetchRequest, ends_with_client=True)
 async def offset_fetch(
-    topics: HostedTopics, offsets: OffsetStore, turns: Turns, request: OffsetFetchRequest, call: Call
+    topics: Topics, offsets: OffsetStore, turns: Turns, request: OffsetFetchRequest, call: Call
 ) -> OffsetFetchResponse:
     """Look up the committed offsets."""
     if call.version < FIRST_VERSION_WITH_SEVERAL_GROUPS:
@@ -79,7 +79,7 @@ async def _by_name(offsets: OffsetStore, turns: Turns, group: OffsetFetchRequest
 
 
 async def _by_id(
-    topics: HostedTopics, offsets: OffsetStore, turns: Turns, group: OffsetFetchRequestGroup
+    topics: Topics, offsets: OffsetStore, turns: Turns, group: OffsetFetchRequestGroup
 ) -> OffsetFetchResponseGroup:
     """Look up by the names that the topics have now, and answer with the ids that were asked for."""
     names = {each.topic_id: topic.name for each in group.topics or [] if (topic := topics.by_id(each.topic_id))}

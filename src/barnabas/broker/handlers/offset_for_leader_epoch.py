@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from barnabas.broker.error_codes import error_code
-from barnabas.broker.hosted_topics import HostedTopics
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import Steps, is_pause_due
 from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.offset_for_leader_epoch import (
     LeaderEpochEndOffset,
@@ -19,7 +19,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 
 @serves(OffsetForLeaderEpochRequest, ends_with_client=True)
 def offset_for_leader_epoch(
-    topics: HostedTopics, request: OffsetForLeaderEpochRequest, call: Call
+    replicas: ReplicaManager, request: OffsetForLeaderEpochRequest, call: Call
 ) -> Steps[OffsetForLeaderEpochResponse]:
     """Look up one epoch for each partition."""
     results = []
@@ -28,16 +28,16 @@ def offset_for_leader_epoch(
         for number, each in enumerate(topic.partitions):
             if is_pause_due(number):
                 yield
-            partitions.append(_look_up(topics, topic.topic, each))
+            partitions.append(_look_up(replicas, topic.topic, each))
         results.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
         if is_pause_due(len(results)):
             yield
     return OffsetForLeaderEpochResponse(topics=results)
 
 
-def _look_up(topics: HostedTopics, topic: str, wanted: OffsetForLeaderPartition) -> LeaderEpochEndOffset:
+def _look_up(replicas: ReplicaManager, topic: str, wanted: OffsetForLeaderPartition) -> LeaderEpochEndOffset:
     try:
-        partition = topics.partition(topic, wanted.partition)
+        partition = replicas.leader(topic, wanted.partition)
         partition.check_epoch(wanted.current_leader_epoch)
         epoch, end_offset = partition.log.leader_epochs.end_offset_for(
             wanted.leader_epoch, partition.log.log_end_offset

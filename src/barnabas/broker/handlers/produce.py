@@ -56,9 +56,10 @@ from barnabas.storage.append import AppendInfo, RecordRefusedError
 
 if TYPE_CHECKING:
     from barnabas.broker.acknowledgements import Waiter
-    from barnabas.broker.hosted_topics import HostedTopics
     from barnabas.broker.leader_replica import LeaderReplica
     from barnabas.broker.pipeline.connection_state import ConnectionState
+    from barnabas.broker.replica_manager import ReplicaManager
+    from barnabas.broker.topics import Topics
     from barnabas.records.header import Buffer
     from barnabas.storage.append_group import Outcome
 
@@ -70,12 +71,12 @@ KEPT_BYTES_IN_RUN = 1_024
 
 
 @serves(ProduceRequest, runs=ProduceRuns())
-def produce(topics: HostedTopics, run: Run, call: Call) -> Reply:
+def produce(topics: Topics, replicas: ReplicaManager, run: Run, call: Call) -> Reply:
     """Append each partition's batches, of all requests of a run.
 
     :raises BarnabasError: an append failed and acks=0 leaves no other way to tell than to end the connection.
     """
-    appends = _append_all(topics, run, call)
+    appends = _append_all(topics, replicas, run, call)
     if any(append.is_waiting for append in appends.by_place.values()):
         responding = asyncio.get_running_loop().create_task(_respond_later(run, appends))
         return LaterReply(Settling(responding), KEPT_BYTES_IN_RUN * len(run), before=[responding], response=[])
@@ -109,7 +110,8 @@ class _Append:
 
     def __init__(
         self,
-        topics: HostedTopics,
+        topics: Topics,
+        replicas: ReplicaManager,
         topic: str | bytes,
         number: int,
         acks: int,
@@ -132,7 +134,7 @@ class _Append:
             return
         try:
             name = topic if isinstance(topic, str) else topics.name_of(topic)
-            partition = topics.partition(name, number)
+            partition = replicas.leader(name, number)
             check_not_internal(name, "clients cannot write to it")
             if acks == Acks.ALL:
                 partition.check_replicas()
@@ -206,10 +208,11 @@ Place = tuple[str | bytes, int, bool]
 class _Appends:
     """All that a run of requests brings."""
 
-    __slots__ = ("_call", "_topics", "by_id", "by_place", "by_request")
+    __slots__ = ("_call", "_replicas", "_topics", "by_id", "by_place", "by_request")
 
-    def __init__(self, topics: HostedTopics, call: Call) -> None:
+    def __init__(self, topics: Topics, replicas: ReplicaManager, call: Call) -> None:
         self._topics = topics
+        self._replicas = replicas
         self._call = call
         self.by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
         self.by_place: dict[Place, _Append] = {}
@@ -237,13 +240,13 @@ class _Appends:
             refusal = _refusal(request, self._call)
             topic, number, _ = place
             append = self.by_place[place] = _Append(
-                self._topics, topic, number, request.acks, refusal, self._call.connection
+                self._topics, self._replicas, topic, number, request.acks, refusal, self._call.connection
             )
         return append
 
 
-def _append_all(topics: HostedTopics, run: Run, call: Call) -> _Appends:
-    appends = _Appends(topics, call)
+def _append_all(topics: Topics, replicas: ReplicaManager, run: Run, call: Call) -> _Appends:
+    appends = _Appends(topics, replicas, call)
     by_request = appends.by_request
     for received in run:
         append = by_request.get(id(received[0]))

@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.delayed_fetch import DelayedFetch
 from barnabas.broker.follower_sessions import FollowerRead, FollowerSession, FollowerSessions
-from barnabas.broker.hosted_topics import HostedTopics
+from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps
 from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.replica_manager import ReplicaManager
+from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, ErrorCode
@@ -44,7 +45,8 @@ CheckBroker = Callable[[int, int], None]
 
 @serves(FetchRequest, ends_with_client=True)
 def replica_fetch(
-    topics: HostedTopics,
+    topics: Topics,
+    replicas: ReplicaManager,
     follower_sessions: FollowerSessions,
     check_broker: CheckBroker,
     turns: Turns,
@@ -59,7 +61,14 @@ def replica_fetch(
     except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[])
     change_count = session.change_count
-    read = _new_read(session, topics, request)
+
+    def new_read() -> FollowerRead:
+        return FollowerRead(session, leader_of, min(max(0, request.max_bytes), RESPONSE_BYTES_MAX))
+
+    def leader_of(topic_id: bytes, number: int) -> LeaderReplica:
+        return replicas.leader(topics.name_of(topic_id), number)
+
+    read = new_read()
     yield from read.all()
     missing = request.min_bytes - read.size
     is_urgent = session.is_urgent and read.size > 0
@@ -74,12 +83,7 @@ def replica_fetch(
     delayed = DelayedFetch(turns, [session], missing, request.max_wait_ms, is_urgent=True)
     yield from delayed.begin(check)
     call.connection.delayed_fetch = delayed
-    again = partial(_new_read, session, topics, request)
-    return LaterReply(_read_later(delayed, session, again, follower_sessions, call.connection))
-
-
-def _new_read(session: FollowerSession, topics: HostedTopics, request: FetchRequest) -> FollowerRead:
-    return FollowerRead(session, topics, min(max(0, request.max_bytes), RESPONSE_BYTES_MAX))
+    return LaterReply(_read_later(delayed, session, new_read, follower_sessions, call.connection))
 
 
 async def _read_later(

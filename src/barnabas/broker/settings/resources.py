@@ -18,8 +18,7 @@ from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
-    from barnabas.broker.hosted_topics import HostedTopics
-    from barnabas.broker.topic_lookup import Topic
+    from barnabas.broker.topics import Topic, Topics
 
 __all__ = ["ConfigSource", "DescribedSetting", "ResourceType", "describe", "names_of", "target_of"]
 
@@ -45,7 +44,7 @@ class Target(NamedTuple):
     """Carries out a change of its own settings."""
 
 
-def describe(topics: HostedTopics, settings: DynamicSettings, resource_type: int, name: str) -> list[DescribedSetting]:
+def describe(topics: Topics, settings: DynamicSettings, resource_type: int, name: str) -> list[DescribedSetting]:
     """Return all settings of a topic, of this broker, of all brokers (no name), or of a group.
 
     :raises ApiError: there is no such topic or broker, or nothing of that type has settings.
@@ -63,7 +62,7 @@ def describe(topics: HostedTopics, settings: DynamicSettings, resource_type: int
 
 
 def target_of(
-    topics: HostedTopics, topic_admin: TopicAdmin, settings: DynamicSettings, resource_type: int, name: str
+    topics: Topics, topic_admin: TopicAdmin, settings: DynamicSettings, resource_type: int, name: str
 ) -> Target:
     """Return the resource whose settings are to be changed.
 
@@ -92,7 +91,7 @@ def target_of(
     return Target(rules, inherited, partial(change, name))
 
 
-def names_of(topics: HostedTopics, settings: DynamicSettings, resource_type: ResourceType) -> list[str]:
+def names_of(topics: Topics, settings: DynamicSettings, resource_type: ResourceType) -> list[str]:
     """Return the names of all that has settings of a type; of groups, those that have settings of their own."""
     if resource_type is ResourceType.TOPIC:
         return sorted(topic.name for topic in topics.all())
@@ -101,7 +100,7 @@ def names_of(topics: HostedTopics, settings: DynamicSettings, resource_type: Res
     return [settings.own_name] if resource_type in {ResourceType.BROKER, ResourceType.BROKER_LOGGER} else []
 
 
-def find_topic(topics: HostedTopics, name: str) -> Topic:
+def find_topic(topics: Topics, name: str) -> Topic:
     """Return a topic.
 
     :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.

@@ -150,7 +150,13 @@ class Scene:
         self.create: Callable[[], Coroutine[Any, Any, None]] = self._create
         self.created = 0
         self.runtime: CoordinatorRuntime[CounterMachine, CounterRecord] = CoordinatorRuntime(
-            InternalTopic(TOPIC, lambda: self.placement, self._do_create, lambda _topic, number: 100 + number),
+            InternalTopic(
+                TOPIC,
+                lambda: self.placement,
+                self._do_create,
+                lambda: self.placement.led if self.placement else {},
+                lambda _topic, number: 100 + number,
+            ),
             CounterMachine,
             COUNTERS,
             CoordinatorConfig(timeout_s, load_buffer_bytes),

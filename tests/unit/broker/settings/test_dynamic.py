@@ -74,15 +74,15 @@ def synonyms(setting: DescribeConfigsResourceResult) -> list[tuple[str, str | No
 
 def test_a_brokers_setting_is_in_force_at_once_for_the_topics_that_there_are(run: Run) -> None:
     async def scenario(caller: Caller) -> None:
-        clicks = caller.broker.topics.partition("clicks", 0)
+        clicks = caller.broker.topics.replicas.leader("clicks", 0)
         assert await alter(caller, TOPIC, "views", ("max.message.bytes", SET, "7000")) == (ErrorCode.NONE, None)
         assert await alter(caller, BROKER, "", ("message.max.bytes", SET, "500")) == (ErrorCode.NONE, None)
         assert clicks.config.log.max_message_bytes == 500
         assert await alter(caller, BROKER, "0", ("message.max.bytes", SET, "600")) == (ErrorCode.NONE, None)
         assert clicks.config.log.max_message_bytes == clicks.log.config.max_message_bytes == 600
-        assert caller.broker.topics.partition("views", 2).config.log.max_message_bytes == 7000
+        assert caller.broker.topics.replicas.leader("views", 2).config.log.max_message_bytes == 7000
         await caller.broker.topic_admin.create("new", 1, {})
-        assert caller.broker.topics.partition("new", 0).config.log.max_message_bytes == 600
+        assert caller.broker.topics.replicas.leader("new", 0).config.log.max_message_bytes == 600
         assert await alter(caller, BROKER, "0", ("message.max.bytes", DELETE, None)) == (ErrorCode.NONE, None)
         assert clicks.config.log.max_message_bytes == 500
 
@@ -121,7 +121,7 @@ def test_what_was_changed_is_read_again_at_the_next_start(run: Run, tmp_path: Pa
         await alter(caller, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"))
 
     async def look(caller: Caller) -> None:
-        config = caller.broker.topics.partition("clicks", 0).config.log
+        config = caller.broker.topics.replicas.leader("clicks", 0).config.log
         assert (config.segment_ms, config.max_message_bytes) == (111, 600)
         assert (await described(caller, BROKER, "0"))["num.io.threads"].value == "3"
         assert (await described(caller, GROUP, "g"))["consumer.session.timeout.ms"].value == "50000"
@@ -140,7 +140,7 @@ def test_what_the_tree_says_and_cannot_be_is_left_out(run: Run, tmp_path: Path, 
         pass
 
     async def look(caller: Caller) -> None:
-        assert caller.broker.topics.partition("clicks", 0).config.log.segment_ms == 111
+        assert caller.broker.topics.replicas.leader("clicks", 0).config.log.segment_ms == 111
         assert caller.broker.config.num_partitions == 1
 
     run(nothing)
@@ -282,7 +282,7 @@ def test_changes_can_be_checked_without_being_made(run: Run) -> None:
 
 def test_lists_can_be_empty(run: Run) -> None:
     async def scenario(caller: Caller) -> None:
-        log = caller.broker.topics.partition("clicks", 0).log
+        log = caller.broker.topics.replicas.leader("clicks", 0).log
         for change in (
             ("cleanup.policy", SET, ""),
             ("cleanup.policy", SET, "  "),
@@ -304,7 +304,7 @@ def test_lists_can_be_empty(run: Run) -> None:
         assert await alter(caller, TOPIC, "clicks", ("cleanup.policy", APPEND, "compact")) == (ErrorCode.NONE, None)
         assert log.config.is_compacted
         await caller.broker.topic_admin.create("kept", 1, {"cleanup.policy": ""})
-        assert not caller.broker.topics.partition("kept", 0).config.log.deletes_old
+        assert not caller.broker.topics.replicas.leader("kept", 0).config.log.deletes_old
 
     run(scenario)
 
@@ -346,7 +346,7 @@ def test_a_brokers_settings_are_replaced_as_a_whole(run: Run) -> None:
         resource = AlterConfigsResource(resource_type=BROKER, resource_name="0", configs=configs)
         (result,) = (await caller.call(AlterConfigsRequest(resources=[resource], validate_only=False))).responses
         assert result.error_code == ErrorCode.NONE
-        config = caller.broker.topics.partition("clicks", 0).config.log
+        config = caller.broker.topics.replicas.leader("clicks", 0).config.log
         assert (config.segment_ms, config.max_message_bytes) == (6, 1_048_588)
 
     run(scenario)
@@ -484,7 +484,7 @@ def test_a_topic_can_have_all_of_kafkas_settings(run: Run) -> None:
         assert {name: found[name].value for name in KAFKAS} == KAFKAS
         assert set(found) == set(TOPIC_SETTINGS)
         assert len(found) == 36 + 1  # ours: barnabas.value.schema.validation
-        log = caller.broker.topics.partition("t", 0).config.log
+        log = caller.broker.topics.replicas.leader("t", 0).config.log
         assert (log.is_compacted, log.deletes_old, log.delete_retention_ms) == (True, True, 900)
         assert (log.min_cleanable_dirty_ratio, log.min_compaction_lag_ms, log.roll_ms) == (0.1, 5, 3_600_000)
         assert (log.message_timestamp_after_max_ms, log.message_timestamp_before_max_ms) == (3_600_000, 86_400_000)
@@ -550,7 +550,7 @@ def test_the_settings_of_the_cleaner_change_while_the_broker_runs(run: Run) -> N
         assert (code, told) == (ErrorCode.NONE, None)
         config = caller.broker.config
         assert (config.log_cleaner_threads, config.log_cleaner_io_max_bytes_per_second) == (2, 1_048_576.0)
-        log = caller.broker.topics.partition("clicks", 0).config.log
+        log = caller.broker.topics.replicas.leader("clicks", 0).config.log
         assert (log.is_compacted, log.deletes_old, log.min_cleanable_dirty_ratio) == (True, False, 0.01)
 
     run(scenario)
@@ -560,9 +560,9 @@ def test_a_switch_changes_while_the_broker_runs(run: Run) -> None:
     async def scenario(caller: Caller) -> None:
         name = "unclean.leader.election.enable"
         assert await alter(caller, BROKER, "", (name, SET, "TRUE")) == (ErrorCode.NONE, None)
-        assert caller.broker.topics.partition("clicks", 0).config.unclean_leader_election_enable
+        assert caller.broker.topics.replicas.leader("clicks", 0).config.unclean_leader_election_enable
         assert await alter(caller, BROKER, "0", (name, SET, "false")) == (ErrorCode.NONE, None)
-        assert not caller.broker.topics.partition("clicks", 0).config.unclean_leader_election_enable
+        assert not caller.broker.topics.replicas.leader("clicks", 0).config.unclean_leader_election_enable
         code, told = await alter(caller, BROKER, "0", (name, SET, "perhaps"))
         assert (code, told) == (ErrorCode.INVALID_CONFIG, f"{name} is 'perhaps'; it must be true or false")
 

@@ -1,8 +1,8 @@
-"""The topics of the cluster as the tree has them, and the replicas of theirs that this broker holds, each in its role.
+"""The topics of the cluster: the metadata that clients see, and how this broker applies changes of the tree.
 
 The tree is the truth about topics and leaders; `MetadataImage` is what this broker knows of it. A topic exists once it
-is in the tree. Clients see it once the logs of this broker's replicas are open. The broker applies what others change;
-what it changes itself, leadership for one, it writes into the tree first.
+is in the tree. Clients see it once the logs of this broker's replicas (`ReplicaManager`) are open. The broker applies
+the changes of other brokers. Its own changes, such as its leadership, it writes into the tree first.
 
 Used from the event loop's thread; what the tree has to read or write runs on the tree's own thread.
 """
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from barnabas.broker import internal_topics
 from barnabas.broker.broker_events import (
@@ -20,22 +20,20 @@ from barnabas.broker.broker_events import (
     Events,
     LeadershipChanged,
     LifeCountersDue,
-    RoleBegan,
-    RoleEnded,
 )
 from barnabas.broker.chance import Chance
 from barnabas.broker.claims import Claims
 from barnabas.broker.cluster_watch import News, Read
 from barnabas.broker.deletions import Deletions
 from barnabas.broker.disk_work import ON_ANY_THREAD, DiskWork
-from barnabas.broker.hosting import Hosting, MakeLog, make_all
+from barnabas.broker.hosting import Hosting, MakeLog
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metadata_image import BrokersDelta, MetadataImage
 from barnabas.broker.own_replicas import OwnReplicas
 from barnabas.broker.removals import Removals
 from barnabas.broker.replica import Replica
-from barnabas.broker.roles import Roles
+from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import (
     KEEP_RECORDS,
@@ -43,29 +41,39 @@ from barnabas.broker.settings.topic_config import (
     is_unclean_election_allowed,
     usable_settings,
 )
-from barnabas.broker.topic_lookup import Topic, TopicLookup
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.broker.uncancellable import uncancellable
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination import configs, paths, registry
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.fields import BadNodeError
-from barnabas.coordination.registry import TopicInfo
+from barnabas.coordination.registry import PartitionInfo, TopicInfo
 from barnabas.coordination.tree import NodeError, Tree
 from barnabas.coordination.values import NO_LEADER
-from barnabas.errors import ApiError, BarnabasError, StorageError
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.log_lines import about
 from barnabas.model import TopicPartition
 from barnabas.storage.data_folders import AnyLogs
 
-AT_ONCE = 64
-"""So many replicas are given their roles between two pauses."""
-
 log = logging.getLogger(__name__)
 
 
-class HostedTopics(TopicLookup):
-    """All topics, as they are opened, taken over and let go of."""
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as clients see it.
+
+    :ivar partitions: each at the index of its number.
+    :ivar settings: the topic's own, without defaults.
+    """
+
+    name: str
+    id: bytes
+    partitions: tuple[PartitionInfo, ...]
+    settings: Mapping[str, str]
+
+
+class Topics:
+    """All topics."""
 
     def __init__(
         self,
@@ -78,7 +86,8 @@ class HostedTopics(TopicLookup):
         clock: Clock = SYSTEM_CLOCK,
         chance: Chance = Chance(),  # noqa: B008 - immutable
     ) -> None:
-        super().__init__()
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
         self._config = config
         self._tree = tree
         self._in_tree_thread = in_tree_thread
@@ -89,8 +98,10 @@ class HostedTopics(TopicLookup):
         """Held by each change of topics, and while news of the tree are applied."""
         self.metadata = MetadataCache(events)
         self.hosting = Hosting(logs, work.in_order)
-        self.roles = Roles(config.broker_id, self.metadata, work, clock, events)
-        own = self._own = OwnReplicas(self, self.metadata, self.hosting)
+        self.replicas = ReplicaManager(
+            config.broker_id, self._partitions_of, self.metadata, self.hosting, work, clock, events
+        )
+        own = self._own = OwnReplicas(self.replicas, self.metadata, self.hosting)
         self.claims = Claims(
             config.broker_id,
             self.metadata,
@@ -124,7 +135,48 @@ class HostedTopics(TopicLookup):
         """What this broker knows of the cluster now."""
         return self.metadata.image
 
-    # -- what the tree says ---------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Topic | None:
+        """Return the topic, or None."""
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        """Return the topic with this id, or None."""
+        return self._by_id.get(topic_id)
+
+    def name_of(self, topic_id: bytes) -> str:
+        """Return the name of the topic with this id.
+
+        :raises ApiError: UNKNOWN_TOPIC_ID.
+        """
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        return topic.name
+
+    def all(self) -> Iterable[Topic]:
+        """Return every topic."""
+        return self._by_name.values()
+
+    def names(self) -> set[str]:
+        """Return the names of all topics."""
+        return set(self._by_name)
+
+    def has_partition(self, where: TopicPartition) -> bool:
+        """Whether there is such a partition."""
+        topic = self._by_name.get(where.topic)
+        return topic is not None and 0 <= where.partition < len(topic.partitions)
+
+    def _partitions_of(self, name: str) -> Sequence[PartitionInfo] | None:
+        topic = self._by_name.get(name)
+        return None if topic is None else topic.partitions
+
+    def _keep(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id] = topic
+
+    # -- what the tree says ----------------------------------------------------------------------------------
 
     async def load(self, news: News, *, lost_memory: bool = False) -> None:
         """Open what this broker holds of what the tree lists, and take the leadership that it is due.
@@ -147,15 +199,15 @@ class HostedTopics(TopicLookup):
                 understood[topic[0].topic_id] = topic
         self.metadata.put_topics(info for info, _ in understood.values())
         for topic in understood.values():
-            self._keep(await self._restore(*topic))
+            await self._restore(*topic)
         self._told_damaged = {name: str(reason) for name, reason in self._damaged.items()}
         for name, reason in self._damaged.items():
             told = "topic %s is not served: %s; its folders stay as they are; mend it and start again"
             log.error(told, name, reason, extra=about(name))
         self._unread.update(self._damaged)
-        own = [each.topic_partition for each in self.hosted()]
-        self._note_incomplete(self.hosted())
-        self._keep_what_may_be_newer(self.hosted())
+        own = [each.topic_partition for each in self.replicas.all()]
+        self._note_incomplete(self.replicas.all())
+        self._keep_what_may_be_newer(self.replicas.all())
         while doubted := self.claims.doubt(own):
             await self._write_states(doubted)
             if not any(self.image.has_version_of(each) for each in doubted):
@@ -261,15 +313,9 @@ class HostedTopics(TopicLookup):
         factor = internal_topics.replication_factor_of(info.partitions)
         return internal_topics.config_in_force(self._config, info.name, info.config, factor)
 
-    async def _restore(self, info: TopicInfo, config: TopicConfig) -> Topic:
-        own = [number for number, each in enumerate(info.partitions) if self._config.broker_id in each.replicas]
-        places = [TopicPartition(info.name, number) for number in own]
-        logs = await self.hosting.restore_all(places, config.log, info.topic_id)
-        hosted = {
-            number: self.roles.begin(opened.partition, opened, info.partitions[number], config)
-            for number, opened in zip(own, logs, strict=True)
-        }
-        return Topic(info.name, info.topic_id, info.partitions, dict(info.config), hosted)
+    async def _restore(self, info: TopicInfo, config: TopicConfig) -> None:
+        await self.replicas.restore(info, config)
+        self._keep(Topic(info.name, info.topic_id, info.partitions, dict(info.config)))
 
     async def take_over(self, read: Read) -> News:
         """Take over what is read of the tree; return it.
@@ -301,9 +347,9 @@ class HostedTopics(TopicLookup):
         own = [TopicPartition(name, number) for name, numbers in changed.items() for number in numbers]
         if brokers is not None:
             own += self._concerned(brokers)
-            self._leaders_came(brokers.came)
+            self.replicas.leaders_came(brokers.came)
         if news.is_everything:
-            own = [each.topic_partition for each in self.hosted()]
+            own = [each.topic_partition for each in self.replicas.all()]
         await self._claim(own)
 
     async def _take_over_topic(self, name: str, info: TopicInfo | NodeError | None) -> list[int]:
@@ -338,52 +384,43 @@ class HostedTopics(TopicLookup):
         return list(range(len(info.partitions)))
 
     async def _let_go_of_removed(self, name: str) -> None:
-        """Let go of replicas that other brokers hold instead; set aside the folders of those that are named to go."""
+        """Let go of replicas that other brokers hold instead; delete the folders of those that are named for it."""
         topic, info = self._by_name.get(name), self.image.topics[name]
         own = self._config.broker_id
-        removed = (
-            {n: each for n, each in topic.hosted.items() if own not in info.partitions[n].replicas} if topic else {}
-        )
+        removed = [number for number in self.replicas.of_topic(name) if own not in info.partitions[number].replicas]
         if topic is None or not removed:
             return
-        kept = {number: each for number, each in topic.hosted.items() if number not in removed}
-        self._keep(replace(topic, partitions=info.partitions, hosted=kept))
+        taken = self.replicas.take_out(name, removed)
+        self._keep(replace(topic, partitions=info.partitions))
         self._events.publish(LeadershipChanged())
-        for replica in removed.values():
-            await self.roles.resign(replica, "other brokers hold it now")
+        for replica in taken:
+            await self.replicas.resign(replica, "other brokers hold it now")
             await self.removals.carry_out(replica.topic_partition, topic.id, self._work)
 
     def _is_held(self, where: TopicPartition, topic_id: bytes) -> bool:
         topic = self._by_name.get(where.topic)
-        return topic is not None and topic.id == topic_id and where.partition in topic.hosted
+        return topic is not None and topic.id == topic_id and self.replicas.get(where) is not None
 
     async def _open_late(self, info: TopicInfo, config: TopicConfig) -> None:
-        """Open what there should be of a topic that was mended, as a start does."""
+        """Open the logs of a topic whose node was unreadable at the start, as a start does."""
         self.metadata.put_topic(info)
-        topic = await self._restore(info, config)
-        self._keep(topic)
-        self._note_incomplete(topic.hosted.values())
-        self._keep_what_may_be_newer(topic.hosted.values())
+        await self._restore(info, config)
+        opened = self.replicas.of_topic(info.name).values()
+        self._note_incomplete(opened)
+        self._keep_what_may_be_newer(opened)
 
     async def _open_new(self, info: TopicInfo, config: TopicConfig, make: MakeLog) -> Topic:
         """Open the logs of replicas that are new here, and put the topic's settings into force.
 
-        :raises BarnabasError: as `make` does.
+        :raises BarnabasError: see `make`.
         """
-        topic = self._by_name.get(info.name)
-        hosted = dict(topic.hosted) if topic else {}
-        own = [number for number, each in enumerate(info.partitions) if self._config.broker_id in each.replicas]
-        new = [number for number in own if number not in hosted]
-        places = [TopicPartition(info.name, number) for number in new]
-        logs = dict(zip(new, await make_all(make, places, config.log, info.topic_id), strict=True))
-        for number, opened in logs.items():
-            hosted[number] = self.roles.begin(opened.partition, opened, info.partitions[number], config)
-        if topic is not None and topic.settings != info.config:
-            for replica in topic.hosted.values():
-                replica.configure(config)
-        made = Topic(info.name, info.topic_id, info.partitions, dict(info.config), hosted)
-        self._keep(made)
-        return made
+        known = self._by_name.get(info.name)
+        await self.replicas.open_new(info, config, make)
+        if known is not None and known.settings != info.config:
+            self.replicas.configure(info.name, config)
+        topic = Topic(info.name, info.topic_id, info.partitions, dict(info.config))
+        self._keep(topic)
+        return topic
 
     async def host_created(self, info: TopicInfo) -> Topic:
         """Open the logs of a topic that this broker has just written into the tree. The caller holds `changing`.
@@ -399,8 +436,7 @@ class HostedTopics(TopicLookup):
         """
         factor = internal_topics.replication_factor_of(topic.partitions)
         config = internal_topics.config_in_force(self._config, topic.name, settings, factor)
-        for replica in topic.hosted.values():
-            replica.configure(config)
+        self.replicas.configure(topic.name, config)
         self._keep(replace(topic, settings=dict(settings)))
         self.metadata.put_topic(replace(self.image.topics[topic.name], config=dict(settings)))
 
@@ -412,9 +448,7 @@ class HostedTopics(TopicLookup):
             for topic in list(self.all()):
                 factor = internal_topics.replication_factor_of(topic.partitions)
                 changed = internal_topics.config_in_force(config, topic.name, topic.settings, factor)
-                for replica in topic.hosted.values():
-                    if replica.config != changed:
-                        replica.configure(changed)
+                self.replicas.configure(topic.name, changed)
                 await asyncio.sleep(0)
 
     async def end_changes(self) -> None:
@@ -423,24 +457,13 @@ class HostedTopics(TopicLookup):
             pass
 
     async def _follow(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Let replicas have the roles that the image gives them."""
-        count = 0
+        """Give replicas the roles of the image."""
         for name, numbers in changed.items():
             topic = self._by_name.get(name)
             if topic is None or name not in self.image.topics:
                 continue
-            hosted = dict(topic.hosted)
-            for number in dict.fromkeys(numbers):
-                if number in hosted:
-                    hosted[number] = await self.roles.transition(
-                        hosted[number], self.image.topics[name].partitions[number]
-                    )
-                    if hosted[number].log.is_newer_than_tree:
-                        self._events.publish(LifeCountersDue())
-                count += 1
-                if count % AT_ONCE == 0:
-                    await asyncio.sleep(0)
-            self._keep(replace(topic, partitions=self.image.topics[name].partitions, hosted=hosted))
+            await self.replicas.transition(name, numbers)
+            self._keep(replace(topic, partitions=self.image.topics[name].partitions))
         self._events.publish(LeadershipChanged())
 
     def _take_over_states(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
@@ -456,20 +479,13 @@ class HostedTopics(TopicLookup):
         """Return the replicas here whose leader or in-sync replicas may be others now."""
         others = brokers.all
         found = []
-        for replica in self.hosted():
+        for replica in self.replicas.all():
             info = self.image.partition(replica.topic_partition)
             if info is not None and not others.isdisjoint({info.state.leader, *info.state.isr, *info.replicas}):
                 found.append(replica.topic_partition)
                 if isinstance(replica, LeaderReplica) and replica.followers is not None:
                     replica.ask_for_isr_change()
         return found
-
-    def _leaders_came(self, came: Collection[int]) -> None:
-        """Let replicas whose leader was not known to live begin now: that it leads may be known before that it lives,
-        and it may live at another address."""
-        for replica in self.hosted():
-            if replica.leader in came:
-                self._events.publish(RoleBegan(replica))
 
     # -- leadership -----------------------------------------------------------------------------------------
 
@@ -533,7 +549,7 @@ class HostedTopics(TopicLookup):
             self.claims.look_again(own, self._clock.monotonic())
             raise
         change = self.metadata.put_brokers(brokers).brokers
-        self._leaders_came(change.came)
+        self.replicas.leaders_came(change.came)
         return list(dict.fromkeys([*own, *self._able(self._concerned(change))]))
 
     async def _write_states(self, wanted: Sequence[StateChange]) -> None:
@@ -642,34 +658,29 @@ class HostedTopics(TopicLookup):
             log.info("topic %s was deleted", topic.name, extra=about(topic.name))
             self.deletions.begin(topic.id, topic.name, has_folders=refused is not None)
             return
-        if topic.hosted:
+        if self.replicas.of_topic(topic.name):
             told = "topic %s has left the tree, and nobody deleted it; its folders stay as they are"
             log.error(told, topic.name, extra=about(topic.name))
         else:  # as one does whose maker had no room for its logs
             log.info("topic %s has left the tree; this broker had nothing of it", topic.name, extra=about(topic.name))
-        self._let_go(topic)
-        for replica in topic.hosted.values():
-            await self.roles.resign(replica, "the topic has left the tree")
+        for replica in self._let_go(topic):
+            await self.replicas.resign(replica, "the topic has left the tree")
 
     async def set_aside(self, topic: Topic) -> StorageError | None:
         """Remove a deleted topic from memory, and rename its folders. The caller holds `changing`.
 
         :returns: why some folders are left; None if none is.
         """
-        self._let_go(topic)
-        for replica in topic.hosted.values():
-            self._events.publish(RoleEnded(replica))
-            replica.mark_deleted()
-        # Not on the event loop: it waits for flushes that are under way.
-        partitions = [each.topic_partition for each in topic.hosted.values()]
-        refused: StorageError | None = await self._work.for_all(self.hosting.delete, partitions)
-        return refused
+        return await self.replicas.delete(self._let_go(topic))
 
-    def _let_go(self, topic: Topic) -> None:
+    def _let_go(self, topic: Topic) -> list[Replica]:
+        """Forget a topic; return the replicas of it, whose roles are to end."""
         del self._by_name[topic.name]
         del self._by_id[topic.id]
         self.metadata.remove_topic(topic.name)
+        taken = self.replicas.take_out_topic(topic.name)
         self._events.publish(LeadershipChanged())
+        return taken
 
     async def end_deletions(self) -> None:
         """End the deletions that could not be: in the last run, while groups were loaded, or made by other brokers; and
@@ -681,20 +692,6 @@ class HostedTopics(TopicLookup):
                 await self.deletions.find_missed(self._by_id.keys())
                 self._may_have_missed = False
         await self.deletions.end_all(self._by_name)
-
-    async def store_log_starts(self) -> None:
-        """Store durably where the logs begin after records were deleted, and free the disk space of those records.
-
-        :raises StorageError: the disk refused.
-        """
-        await self._work.for_all(self.hosting.remove_deleted_records)
-
-    async def delete_old_records(self) -> None:
-        """Delete the records that the topics' settings no longer keep."""
-        for replica in self.hosted():
-            await replica.delete_old_records()
-            await asyncio.sleep(0)
-        await self.store_log_starts()
 
 
 def _same_id(info: TopicInfo, other: str) -> BadNodeError:
