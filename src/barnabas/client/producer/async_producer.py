@@ -132,6 +132,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         )
         self._records = self._engine.records
         self._append_one = self._records.appender().send
+        self._intercepts_send = self._records.intercepts_send
         self._accumulator = self._engine.accumulator
         self._lookups: dict[str, asyncio.Task[Failure | None]] = {}
         self._gave_way_s = 0.0
@@ -185,7 +186,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
             value_bytes = self._records.serializers.value(topic, value)
             key_bytes = self._records.serializers.key(topic, key)
         await self._give_way()
-        if self._records.intercepts_send:
+        if self._intercepts_send:
             record = self._records.intercept(queues, value_bytes, key_bytes, partition, timestamp_ms, headers)
             _topic, value_bytes, key_bytes, partition, timestamp_ms, headers = record
         send = self._append_one

@@ -140,7 +140,10 @@ class RecordAppender:
         stamps = self._clock.time_ms() if timestamps_ms is None else timestamps_ms
         pairs = None if headers is None else [as_pairs(each) for each in headers]
         check_lengths(values, keys, stamps, pairs)
-        return self._runs_of(queues, Values(values, keys, partition, stamps, pairs))
+        if self._interceptors.intercepts_batches:
+            return self._runs_of(queues, self._intercepted(queues, Values(values, keys, partition, stamps, pairs)))
+        deliveries = Deliveries(stamps)
+        return deliveries, self._routing.runs_of_values(queues, values, keys, partition, stamps, pairs, deliveries)
 
     def runs_of_rows(
         self,
@@ -153,13 +156,15 @@ class RecordAppender:
     ) -> tuple[Deliveries, Iterator[Run]]:
         """Return the runs that a `send_arrow` is made of, and the outcomes that they fill in."""
         parts = arrow_rows(batch, value=value, key=key, timestamp=timestamp)
-        return self._runs_of(queues, Rows(parts, partition, self._clock.time_ms()))
+        rows = Rows(parts, partition, self._clock.time_ms())
+        return self._runs_of(queues, self._intercepted(queues, rows) if self._interceptors.intercepts_batches else rows)
+
+    def _intercepted(self, queues: TopicQueues, content: Values | Rows) -> Values | Rows:
+        """Let interceptors see and replace the records of a call."""
+        check = self._check_for(queues)
+        return self._interceptors.on_send_batch(GivenBatch(queues.topic, content, check), check).content
 
     def _runs_of(self, queues: TopicQueues, content: Values | Rows) -> tuple[Deliveries, Iterator[Run]]:
-        """Return the runs of records, after interceptors have seen and maybe replaced them."""
-        if self._interceptors.intercepts_batches:
-            check = self._check_for(queues)
-            content = self._interceptors.on_send_batch(GivenBatch(queues.topic, content, check), check).content
         if isinstance(content, Values):
             deliveries = Deliveries(content.timestamps_ms)
             return deliveries, self._routing.runs_of_values(queues, *content, deliveries)
@@ -192,7 +197,7 @@ class Values(NamedTuple):
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None
-    partition: Sequence[int | None] | int | None
+    partition: list[int | None] | int | None
     timestamps_ms: Sequence[int] | int
     headers: Sequence[Headers] | None
 
@@ -204,7 +209,7 @@ class Values(NamedTuple):
                 topic,
                 value,
                 None if self.keys is None else self.keys[place],
-                partition[place] if isinstance(partition, Sequence) else partition,
+                partition[place] if isinstance(partition, list) else partition,
                 stamps if isinstance(stamps, int) else stamps[place],
                 () if self.headers is None else self.headers[place],
             )

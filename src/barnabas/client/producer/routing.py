@@ -175,7 +175,7 @@ def value_size(column: BinaryBuffers, row: int) -> int:
 def check_lengths(values: Sequence[object], keys: object, timestamps_ms: object, headers: object) -> None:
     """:raises ValueError: keys, timestamps or headers are not as many as values."""
     for name, given in (("keys", keys), ("timestamps_ms", timestamps_ms), ("headers", headers)):
-        if isinstance(given, Sequence) and len(given) != len(values):
+        if given is not None and isinstance(given, Sequence) and len(given) != len(values):
             raise ValueError(f"{len(given)} {name} for {len(values)} values; they must be as many")
 
 
@@ -207,7 +207,7 @@ class Routing:
         queues: TopicQueues,
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None,
-        partition: Sequence[int | None] | int | None,
+        partition: list[int | None] | int | None,
         timestamps_ms: Sequence[int] | int,
         headers: Sequence[Headers] | None,
         deliveries: Deliveries,
@@ -216,10 +216,10 @@ class Routing:
 
         :param partition: one for all values, or one for each.
         """
-        if headers is not None or not isinstance(timestamps_ms, int) or isinstance(partition, Sequence):
+        if headers is not None or not isinstance(timestamps_ms, int) or isinstance(partition, list):
 
             def partition_of(place: int) -> int | None:
-                given = partition[place] if isinstance(partition, Sequence) else partition
+                given = partition[place] if isinstance(partition, list) else partition
                 return self.partition(queues, None if keys is None else keys[place], given)
 
             yield RecordRun(queues, partition_of, timestamps_ms, values, keys, headers, deliveries)
