@@ -199,7 +199,9 @@ def test_gzip_ends_where_no_other_member_begins_as_in_java(padding: bytes, conte
     assert decompress(Compression.GZIP, data + data + padding) == content * 2
 
 
-@pytest.mark.parametrize("data", [b"", b"\0", bytes(100), b"\x1f\x8b", b"plain text", gzip.compress(b"x", mtime=0)[:-1]])
+@pytest.mark.parametrize(
+    "data", [b"", b"\0", bytes(100), b"\x1f\x8b", b"plain text", gzip.compress(b"x", mtime=0)[:-1]]
+)
 def test_gzip_begins_with_a_whole_member(data: bytes) -> None:
     with pytest.raises(CorruptBatchError):
         decompress(Compression.GZIP, data)
