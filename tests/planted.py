@@ -60,7 +60,7 @@ def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
     def cut_and_follow(self: fetch_loop.FetchLoop, follower: FollowerReplica) -> None:
         if follower.log.lost_from is None:
-            follower.log.lost_from = follower.log.log_end_offset  # so that it is done beside
+            follower.log.note_loss(follower.log.log_end_offset)  # so that a thread cuts the log
         follow(self, follower)
 
     patch.setattr(FollowerReplica, "truncate_lost_records", cut)

@@ -32,11 +32,6 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
         "broker/handlers/replica_fetch.py": ("delayed_fetch", "has_refused_follower"),
         "broker/zookeeper_listener.py": ("is_gone",),
     },
-    "a mark of the election on a log; storage keeps the mark and does not use it": {
-        "broker/follower_replica.py": ("is_newer_than_tree",),
-        "broker/topics.py": ("is_newer_than_tree",),
-        "broker/roles.py": ("is_newer_than_tree",),
-    },
     "two objects of one class, of which the later one follows": {
         "broker/leader_replica.py": ("_next",),
     },

@@ -67,8 +67,7 @@ from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.filesystem import make_folder_to_stay
-from barnabas.storage.folder_identity import known_cluster_id, lock_folder
-from barnabas.storage.last_life import newest_modified_ms
+from barnabas.storage.folder_identity import known_cluster_id, lock_folder, newest_modified_ms
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.reserve import Reserve
 from barnabas.storage.segment_list import OpenSegments

@@ -170,7 +170,7 @@ class FollowerReplica:
         storage = self.storage
         if storage.refusal is not None:
             raise storage.refusal
-        self.log.is_newer_than_tree = False  # the leader found no difference
+        self.log.mark_compared()
         if storage.line.is_busy or len(records) > AT_ONCE_BYTES_MAX:
             return storage.run_in_line(lambda: self._append_in_turn(records, leader_high_watermark, leader_log_start))
         if len(records):
@@ -222,7 +222,7 @@ class FollowerReplica:
             message = "%s: the disk has lost records from offset %d on; fetching them again"
             log.warning(message, self.topic_partition, offset)
             await self.storage.run_in_line(lambda: self._cut(self.log.truncate_to, offset))
-            self.log.lost_from = None
+            self.log.accept_loss()
 
     async def start_over_at(self, offset: int) -> None:
         """Remove all records and begin with `offset`: the leader has none before it.

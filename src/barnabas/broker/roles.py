@@ -58,7 +58,7 @@ class Roles:
         await self.resign(replica, why, leads_on=leads_on)
         if isinstance(replica, LeaderReplica) and info.state.leader == NO_LEADER and not replica.log.is_offline:
             # A replica with a newer log than the tree deposed this leader, which may have acknowledged other records.
-            replica.log.is_newer_than_tree = True
+            replica.log.mark_newer_than_tree()
         following = self.begin(replica.topic_partition, replica.log, info, replica.config)
         if isinstance(replica, LeaderReplica):
             if isinstance(following, LeaderReplica):
@@ -102,8 +102,8 @@ class Roles:
     ) -> LeaderReplica:
         state, followers = info.state, None
         # No other replica has the lost records: in later epochs the log is what it is now.
-        opened.lost_from = None
-        opened.is_newer_than_tree = False
+        opened.accept_loss()
+        opened.mark_compared()
         if len(info.replicas) > 1:
             opened.hold_high_watermark()
             followers = RemoteReplicas(

@@ -243,7 +243,7 @@ class Topics:
         """Let no follower truncate a log that may be newer than the tree before it has been compared."""
         for replica in opened:
             if self.hosting.is_in_newer_folder(replica.topic_partition):
-                replica.log.is_newer_than_tree = True
+                replica.log.mark_newer_than_tree()
 
     def _is_incomplete(self, replica: Replica) -> bool:
         is_old = self.hosting.is_in_old_copy(replica.topic_partition)

@@ -17,6 +17,7 @@ import functools
 import logging
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +30,6 @@ from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.log_move import LogMove
-from barnabas.storage.logs_in_the_making import LogsInTheMaking
 from barnabas.storage.several_copies import OldCopy, end_moves, find_old_copies
 from barnabas.storage.wanted_moves import WantedMoves
 
@@ -49,6 +49,43 @@ class FolderState(NamedTuple):
 
     path: Path
     failure: str | None
+
+
+class _LogsInCreation:
+    """The logs that are being created, and their folders, so that new logs spread evenly though many come at once.
+
+    The caller holds the lock of the choice.
+    """
+
+    def __init__(self) -> None:
+        self._managers: dict[TopicPartition, LogManager] = {}
+        self._creators: Counter[TopicPartition] = Counter()
+        """The number of calls that create each of them."""
+
+    def begin(self, partition: TopicPartition, manager: LogManager) -> None:
+        """Note that a log is being created; `end` must follow."""
+        self._creators[partition] += 1
+        self._managers[partition] = manager
+
+    def end(self, partition: TopicPartition) -> None:
+        """Note that a creation ended, with a log or without."""
+        self._creators[partition] -= 1
+        if not self._creators[partition]:
+            del self._creators[partition], self._managers[partition]
+
+    def where(self, partition: TopicPartition) -> LogManager | None:
+        """Return the folder of a log that is being created."""
+        return self._managers.get(partition)
+
+    def load_of(self, manager: LogManager) -> int:
+        """Return the number of logs in a folder and of those being created there; each counts once."""
+        while True:
+            count = manager.count()
+            creating = sum(
+                each is manager and manager.get(partition) is None for partition, each in self._managers.items()
+            )
+            if manager.count() == count:
+                return count + creating
 
 
 class DataFolders:
@@ -89,7 +126,7 @@ class DataFolders:
         """Logs that may have been continued in a folder that is not here; none of them is loaded."""
         self._lost_ids: set[str] = set()
         """The ids of folders that were there before, and are not now."""
-        self._making = LogsInTheMaking()
+        self._in_creation = _LogsInCreation()
         self._choosing = threading.Lock()
         self._failing = threading.Lock()
         self._swapping = threading.Lock()
@@ -440,12 +477,12 @@ class DataFolders:
         """
         with self._choosing:
             manager = self._manager_of(partition) or self._choose_manager(partition)
-            self._making.begin(partition, manager)
+            self._in_creation.begin(partition, manager)
         try:
             yield manager
         finally:
             with self._choosing:
-                self._making.end(partition)
+                self._in_creation.end(partition)
 
     def _choose_manager(self, partition: TopicPartition) -> LogManager:
         healthy = self._healthy()
@@ -455,11 +492,11 @@ class DataFolders:
             return healthy[0]
         chosen = self._chosen.pop(partition, None)
         found = self._where_the_name_is(partition, healthy)
-        if found is None and self._making.where(partition) in healthy:
-            found = self._making.where(partition)
+        if found is None and self._in_creation.where(partition) in healthy:
+            found = self._in_creation.where(partition)
         if found is None:
             found = next((each for each in healthy if each.data_dir == chosen), None)
-        return found or min(healthy, key=self._making.load_of)
+        return found or min(healthy, key=self._in_creation.load_of)
 
     def _where_the_name_is(self, partition: TopicPartition, managers: Sequence[LogManager]) -> LogManager | None:
         """Return where something of this name is, or is known to have been: no other folder must have it too."""

@@ -12,23 +12,24 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from barnabas.errors import DataFolderError
 from barnabas.storage.checkpoints import MetaProperties, decode_meta_properties, encode_meta_properties, encode_uuid
-from barnabas.storage.file_names import LOCK, META_PROPERTIES
+from barnabas.storage.file_names import LOCK, META_PROPERTIES, is_deleted_folder, is_future_folder, partition_of
 from barnabas.storage.filesystem import DataFile, FileSystem, read_file, replace_file, write_fully
 
 logger = logging.getLogger(__name__)
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What a start can do without."""
+"""A start goes on where writes fail with these."""
 
 
 def lock_folder(filesystem: FileSystem, folder: Path, process_id: int | None = None) -> DataFile:
-    """Take the folder's lock; closing the file lets go of it, and so does the end of the process.
+    """Take the lock of a folder; closing the file, or the end of the process, releases it.
 
-    :param process_id: who is to be told to others; if it is not given, this process.
+    :param process_id: the process that others see as the owner; None: this process.
     :raises DataFolderError: another process has it.
     :raises OSError: the disk refuses.
     """
@@ -52,7 +53,7 @@ def lock_folder(filesystem: FileSystem, folder: Path, process_id: int | None = N
 
 
 def known_cluster_id(filesystem: FileSystem, folders: Iterable[Path]) -> str | None:
-    """Return the id of the cluster that one of some data folders belongs to; None if none of them says so."""
+    """Return the cluster id in one of the data folders; None if none of them has one."""
     for folder in folders:
         try:
             return decode_meta_properties(read_file(filesystem, folder / META_PROPERTIES)).cluster_id
@@ -121,3 +122,18 @@ def _write(filesystem: FileSystem, folder: Path, meta: MetaProperties) -> None:
         replace_file(filesystem, path, encode_meta_properties(meta), durable=True)
     except OSError as error:
         raise DataFolderError(f"{path} cannot be written: {error}") from error
+
+
+def newest_modified_ms(filesystem: FileSystem, folders: Iterable[Path]) -> int | None:
+    """Return the time of the newest file directly in the data folders, or None: when a broker wrote there last.
+
+    A running broker replaces the checkpoints there. The folders of logs are left out, since there may be thousands.
+    """
+    times = []
+    for folder in folders:
+        with suppress(OSError):
+            for name in filesystem.list_folder(folder):
+                if not (partition_of(name) or is_deleted_folder(name) or is_future_folder(name)):
+                    with suppress(OSError):
+                        times.append(filesystem.modified_ms(folder / name))
+    return max(times, default=None)

@@ -84,6 +84,8 @@ class Log:
         "_flusher",
         "_folder",
         "_health",
+        "_is_newer_than_tree",
+        "_lost_from",
         "_offsets",
         "_on_truncated",
         "_producers",
@@ -92,9 +94,7 @@ class Log:
         "_segments",
         "_state_lock",
         "config",
-        "is_newer_than_tree",
         "leader_epochs",
-        "lost_from",
         "partition",
         "read",
     )
@@ -158,12 +158,8 @@ class Log:
             health,
             on_rolled or _ignore,
         )
-        self.lost_from = loaded.lost_from
-        """The first of the offsets whose records a start found to be lost, if the log goes on behind them. Another
-        replica may have them."""
-        self.is_newer_than_tree = False
-        """Whether the metadata tree was older than the log directory when the broker started, and the log has not been
-        compared with a leader's since. The log may hold acknowledged records that the leader lacks."""
+        self._lost_from = loaded.lost_from
+        self._is_newer_than_tree = False
 
     @classmethod
     def open(
@@ -338,7 +334,36 @@ class Log:
     def log_start_offset_to_store(self) -> int:
         """The log start offset; if the log begins behind lost records, the first lost offset: nobody deleted them."""
         start = self._offsets.current.log_start_offset
-        return start if self.lost_from is None else min(self.lost_from, start)
+        return start if self._lost_from is None else min(self._lost_from, start)
+
+    # --- doubts about its records ---
+
+    @property
+    def lost_from(self) -> int | None:
+        """The first lost offset, if records were lost and the log goes on behind them. Other replicas may have them."""
+        return self._lost_from
+
+    def note_loss(self, offset: int) -> None:
+        """Note that records from an offset on are lost."""
+        self._lost_from = offset
+
+    def accept_loss(self) -> None:
+        """End the search for lost records: no other replica has them, or they are fetched again."""
+        self._lost_from = None
+
+    @property
+    def is_newer_than_tree(self) -> bool:
+        """Whether the metadata tree was older than the log directory when the broker started, and no leader's log was
+        compared with this one since. This log may have acknowledged records that the leader lacks."""
+        return self._is_newer_than_tree
+
+    def mark_newer_than_tree(self) -> None:
+        """Note that the metadata tree is older than the log."""
+        self._is_newer_than_tree = True
+
+    def mark_compared(self) -> None:
+        """Note that this broker leads, or that its leader's log does not differ from this one."""
+        self._is_newer_than_tree = False
 
     # --- reading ---
 

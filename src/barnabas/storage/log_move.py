@@ -91,6 +91,9 @@ class LogMove:
         for entry in current.leader_epochs.entries:
             if entry.epoch > log.leader_epochs.latest:
                 log.leader_epochs.assign(*entry)
-        log.lost_from = current.lost_from
-        log.is_newer_than_tree = current.is_newer_than_tree
+        log.accept_loss()
+        if current.lost_from is not None:
+            log.note_loss(current.lost_from)
+        if current.is_newer_than_tree:
+            log.mark_newer_than_tree()
         log.mark_dirty_from(self._first_dirty_offset)

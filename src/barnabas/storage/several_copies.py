@@ -40,7 +40,7 @@ class OldCopy(NamedTuple):
         )  # fmt: skip
         self.manager.load_one(partition, config)
         if (log := self.manager.get(partition)) is not None and log.lost_from is None:
-            log.lost_from = log.log_end_offset
+            log.note_loss(log.log_end_offset)
 
 
 def end_moves(contested: dict[TopicPartition, list[LogManager]]) -> None:

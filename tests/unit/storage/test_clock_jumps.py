@@ -10,7 +10,7 @@ import pytest
 from barnabas.clock import HOLD_S, GuardedClock, ManualClock
 from barnabas.model import TopicPartition
 from barnabas.storage import Log, LogConfig, OsFileSystem
-from barnabas.storage.last_life import newest_modified_ms
+from barnabas.storage.folder_identity import newest_modified_ms
 from barnabas.storage.log_config import CleanupPolicy
 from tests.compacting import Keyed, keyed_batch
 from tests.log_steps import delete_old_segments

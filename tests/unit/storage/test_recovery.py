@@ -438,9 +438,9 @@ def test_log_whose_segments_are_lost_is_known_to_each_start_until_something_was_
         assert (log.log_start_offset, log.log_end_offset, log.lost_from) == (5, 5, 0)
         manager.checkpoint_log_starts()
         manager.abandon()
-    log.lost_from = None  # as whoever leads with it says
+    log.accept_loss()
     manager, log = start()
-    log.lost_from = None
+    log.accept_loss()
     manager.checkpoint_log_starts()
     manager.abandon()
     manager, log = start()
@@ -468,6 +468,6 @@ def test_stop_with_a_hole_that_nobody_did_something_about_is_not_clean(tmp_path:
     LogManager(data, LogConfig(), clock, OsFileSystem()).close()
     assert (data / CLEAN_SHUTDOWN).exists()
     manager = LogManager(data, LogConfig(), clock, OsFileSystem())
-    manager.create(CLICKS).lost_from = 0
+    manager.create(CLICKS).note_loss(0)
     manager.close()
     assert not (data / CLEAN_SHUTDOWN).exists()
