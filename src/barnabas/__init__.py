@@ -60,6 +60,7 @@ _NAMES_IN = {
         "Node",
         "OffsetAndMetadata",
         "OffsetAndTimestamp",
+        "RecordHeader",
         "RecordMetadata",
         "TimestampType",
         "TopicPartition",

@@ -44,6 +44,7 @@ from barnabas.errors import UnsupportedVersionError as UnsupportedVersionError
 from barnabas.model import Node as Node
 from barnabas.model import OffsetAndMetadata as OffsetAndMetadata
 from barnabas.model import OffsetAndTimestamp as OffsetAndTimestamp
+from barnabas.model import RecordHeader as RecordHeader
 from barnabas.model import RecordMetadata as RecordMetadata
 from barnabas.model import TimestampType as TimestampType
 from barnabas.model import TopicPartition as TopicPartition

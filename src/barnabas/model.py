@@ -49,6 +49,14 @@ else:
 Header = tuple[str, bytes | None]
 """A record header (KIP-82): a name that may repeat within a record, and a value that may be null."""
 
+
+class RecordHeader(NamedTuple):
+    """A header of a record that was read: a pair with names, which polars takes for a struct."""
+
+    name: str
+    value: bytes | None
+
+
 Headers = Sequence[Header]
 GivenHeaders = Headers | Mapping[str, bytes | None]
 """What `send` takes: pairs, or a dict."""

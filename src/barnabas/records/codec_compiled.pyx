@@ -18,6 +18,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.dict cimport PyDict_GetItem
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject, PyObject_RichCompare
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+from cpython.type cimport PyType_GenericAlloc
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -26,7 +29,7 @@ from collections.abc import Sequence
 from types import GenericAlias
 
 from barnabas.errors import CorruptBatchError
-from barnabas.model import TimestampType
+from barnabas.model import RecordHeader, TimestampType
 from barnabas.records import codec_pure
 from barnabas.records.columns import BinaryBuffers, ColumnBuffers, HeaderBuffers
 from barnabas.records.record_protocol import ANNOTATIONS, DATA_CLASS_FIELDS, FIELDS, record_of, timestamp_of

@@ -118,4 +118,4 @@ def errors() -> None:
 def records(plain: barnabas.Record, typed: barnabas.Record[str, int]) -> None:
     topic, partition, offset, *_ = plain
     use(topic, partition, offset, len(typed), hash(plain), plain == plain._replace(key=None), plain._fields)
-    use((typed.value or 0) + 1)
+    use((typed.value or 0) + 1, [header.name.upper() for header in plain.headers])

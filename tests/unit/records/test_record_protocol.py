@@ -14,9 +14,9 @@ import pandas
 import polars
 import pytest
 
-from barnabas.model import TimestampType
+from barnabas.model import RecordHeader, TimestampType
+from barnabas.records import BATCH_HEADER_SIZE, BatchBuilder, codec_pure, read_header
 from barnabas.records import Record as ChosenRecord
-from barnabas.records import codec_pure
 
 FIELDS = ("topic", "partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
 VALUES = ("clicks", 3, 42, 1_700_000_000_123, TimestampType.CREATE_TIME, b"member", None, (("trace", b"7"),))
@@ -27,9 +27,25 @@ if importlib.util.find_spec("barnabas.records.codec_compiled"):
 
 
 @pytest.fixture(params=CODECS, ids=lambda codec: str(codec.CODEC))
-def make(request: pytest.FixtureRequest) -> Any:
+def codec(request: pytest.FixtureRequest) -> ModuleType:
+    found: ModuleType = request.param
+    return found
+
+
+@pytest.fixture
+def make(codec: ModuleType) -> Any:
     """The class of records of a codec."""
-    return request.param.Record
+    return codec.Record
+
+
+def decoded(codec: ModuleType, headers: Sequence[Any]) -> list[Any]:
+    """Return records with these headers as a codec reads them."""
+    builder = BatchBuilder()
+    for each in headers:
+        builder.append(1, None, b"value", each)
+    batch = bytes(builder.build())
+    records: list[Any] = codec.decode_records(batch[BATCH_HEADER_SIZE:], read_header(batch), "clicks", 0)
+    return records
 
 
 def test_record_has_the_protocol_of_a_named_tuple(make: Any) -> None:
@@ -117,6 +133,30 @@ def test_pandas_and_polars_name_the_columns_of_records(make: Any) -> None:
         assert list(frame["offset"]) == [42, 43]
         assert list(frame["key"]) == [b"member", b"member"]
         assert list(frame["topic"]) == ["clicks", "clicks"]
+
+
+def test_polars_makes_structs_of_the_headers_of_records_that_were_read(codec: ModuleType) -> None:
+    records = decoded(codec, [(), (("trace", b"7"), ("null", None))])
+    for rows in (records, records[::-1]):
+        frame = polars.DataFrame(rows)
+        assert frame.schema["headers"] == polars.List(polars.Struct({"name": polars.String, "value": polars.Binary}))
+        assert sorted(frame["headers"].to_list(), key=len) == [
+            [],
+            [{"name": "trace", "value": b"7"}, {"name": "null", "value": None}],
+        ]
+
+
+def test_headers_that_were_read_are_pairs_with_names(codec: ModuleType) -> None:
+    [record] = decoded(codec, [(("trace", b"7"), ("null", None))])
+    assert record.headers == (("trace", b"7"), ("null", None))
+    assert [(type(each), each.name, each.value) for each in record.headers] == [
+        (RecordHeader, "trace", b"7"),
+        (RecordHeader, "null", None),
+    ]
+    assert hash(record.headers) == hash((("trace", b"7"), ("null", None)))
+    assert pickle.loads(pickle.dumps(record)).headers[0].name == "trace"
+    name, value = record.headers[0]
+    assert (name, value) == ("trace", b"7")
 
 
 def test_pandas_keeps_headers(make: Any) -> None:

@@ -245,6 +245,16 @@ cdef inline object slice_of(bytes data, int32_t position, int32_t size):
     return PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + position, size)
 
 
+cdef inline object new_header(object name, object value):
+    """Return a `RecordHeader`; its constructor would make a plain tuple first."""
+    header = PyType_GenericAlloc(RecordHeader, 2)
+    Py_INCREF(name)
+    PyTuple_SET_ITEM(header, 0, name)
+    Py_INCREF(value)
+    PyTuple_SET_ITEM(header, 1, value)
+    return header
+
+
 cdef tuple read_headers(bytes data, int32_t position, int32_t count):
     """Return headers that `parse_rows` has checked."""
     if not count:
@@ -259,9 +269,9 @@ cdef tuple read_headers(bytes data, int32_t position, int32_t count):
         name = at[:length].decode("utf-8", "replace")
         at = read_varint(at + length, end, &length)
         if length < 0:
-            headers.append((name, None))
+            headers.append(new_header(name, None))
         else:
-            headers.append((name, PyBytes_FromStringAndSize(<const char*>at, length)))
+            headers.append(new_header(name, PyBytes_FromStringAndSize(<const char*>at, length)))
             at += length
     return tuple(headers)
 

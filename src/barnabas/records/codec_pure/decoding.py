@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import Generic, NamedTuple, cast
 
 from barnabas.errors import CorruptBatchError
-from barnabas.model import Header, K_co, TimestampType, V_co
+from barnabas.model import K_co, RecordHeader, TimestampType, V_co
 from barnabas.records.codec_pure.limits import (
     BATCH_BYTES_MAX,
     HEADERS_MAX,
@@ -44,7 +44,7 @@ class Record(NamedTuple, Generic[K_co, V_co]):
     timestamp_type: TimestampType
     key: K_co | None
     value: V_co | None
-    headers: tuple[Header, ...]
+    headers: tuple[RecordHeader, ...]
 
     @property
     def timestamp(self) -> datetime | None:
@@ -58,6 +58,7 @@ class Record(NamedTuple, Generic[K_co, V_co]):
 Record.__annotations__ = dict(ANNOTATIONS)
 Record.__dataclass_fields__ = DATA_CLASS_FIELDS  # type: ignore[attr-defined]
 
+_make_header = cast("Callable[[Iterable[object]], RecordHeader]", partial(tuple.__new__, RecordHeader))
 _make_record = cast("Callable[[Iterable[object]], Record]", partial(tuple.__new__, Record))
 
 
@@ -71,7 +72,7 @@ class Lists:
         self.timestamps_ms: list[int] = []
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
-        self.headers: list[tuple[Header, ...]] = []
+        self.headers: list[tuple[RecordHeader, ...]] = []
 
 
 def decode_records(
@@ -245,7 +246,7 @@ def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field wo
     return position
 
 
-def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[RecordHeader, ...], int]:
     """Return the headers at `position` and the position after them.
 
     Names that are not UTF-8 are decoded with replacement characters, as Java clients do: a record that another
@@ -260,7 +261,7 @@ def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header,
     # Two bytes is the least that a header takes.
     if not 0 <= count <= min((end - position) // 2, HEADERS_MAX):
         raise CorruptBatchError(f"{count} headers in {end - position} bytes (at most {HEADERS_MAX} are decoded)")
-    headers: list[Header] = []
+    headers: list[RecordHeader] = []
     for _ in range(count):
         byte = body[position]
         if byte < 0x80:
@@ -281,8 +282,8 @@ def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header,
         if size > end - position:
             raise CorruptBatchError(f"header value of {size} bytes, {end - position} are left")
         if size < 0:
-            headers.append((name, None))
+            headers.append(_make_header((name, None)))
         else:
-            headers.append((name, body[position : position + size]))
+            headers.append(_make_header((name, body[position : position + size])))
             position += size
     return tuple(headers), position
