@@ -132,7 +132,7 @@ def test_replica_with_a_new_leader_has_a_new_role_over_the_same_log(tmp_path: Pa
 
 def test_log_that_is_newer_than_the_tree_makes_life_counters_due(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
-        stage.replicas.replica("clicks", FOLLOWED).log.is_newer_than_tree = True
+        stage.replicas.replica("clicks", FOLLOWED).log.mark_newer_than_tree()
         await stage.replicas.transition("clicks", [FOLLOWED])
         assert stage.published[-1] == LifeCountersDue()
 
