@@ -22,7 +22,7 @@ from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.classic_group import GroupConfig
 from barnabas.groups.coordinator import GroupCoordinator
 from barnabas.groups.memory import GroupMemory
-from barnabas.groups.records import Change, decode_change, encode_change_at
+from barnabas.groups.records import Change, decode_change, encode_change
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from barnabas.groups.results import GroupDescription, JoinResult, LeaveResult, SyncResult
 from barnabas.state_machine import RecordCodec, Reply
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 GroupShard: TypeAlias = CoordinatorShard[GroupCoordinator, Change]
 """The groups of one partition, and their offsets."""
 
-GROUP_RECORDS: RecordCodec[Change] = RecordCodec(encode_change_at, decode_change)
+GROUP_RECORDS: RecordCodec[Change] = RecordCodec(encode_change, decode_change)
 
 GROUP_ID_BYTES_MAX = 2**15 - 1
 """The longest name of a group that fits its records."""

@@ -155,9 +155,9 @@ class GroupCoordinator:
             for each in append.records
             if isinstance(each, OffsetRecord) and each.committed and not topics.has_topic_id(each.committed.topic_id)
         ]
+        replies = () if append.waiter is None else (Reply(append.waiter, {each.where for each in gone}),)
         if not gone:
-            return Effects((Reply(append.waiter, set()),)) if append.waiter is not None else Effects()
-        replies = (Reply(append.waiter, {each.where for each in gone}),) if append.waiter is not None else ()
+            return Effects(replies)
         # A commit for a new topic of that name, applied or on its way, has replaced the one for the old topic.
         last = [each for each in gone if self.offsets.of(each.group_id).get(each.where) is each.committed]
         if last and (unsettled := self.unsettled_offsets()):
@@ -288,9 +288,13 @@ class GroupCoordinator:
     # -- time ----------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        while self._heap and self._scheduled.get(self._heap[0][1]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        heap = self._heap
+        while heap:
+            deadline, group_id = heap[0]
+            if self._scheduled.get(group_id) == deadline:
+                return deadline
+            heapq.heappop(heap)
+        return None
 
     def tick(self, now: float, events_max: int) -> Effect:
         """Expire members and end waits whose time has come, of at most so many groups."""

@@ -64,26 +64,20 @@ class GroupRecord(NamedTuple):
 Change: TypeAlias = OffsetRecord | GroupRecord
 
 
-def encode_change(change: Change) -> tuple[bytes, bytes | None]:
-    """Return the key and the value of the record that says so.
+def encode_change(change: Change, now_ms: int | None = None) -> tuple[bytes, bytes | None]:
+    """Return the key and the value of a record.
 
+    :param now_ms: since when a group is in its state; None: since it says.
     :raises MalformedMessageError: a text is too long for the record.
     """
     if isinstance(change, OffsetRecord):
         key = _offset_key(change.group_id, change.where)
         return key, None if change.committed is None else offset_value(change.committed)
     key = _VERSION.pack(GROUP_KEY_VERSION) + encode_bytes(GroupMetadataKey(group=change.group_id), GROUP_KEY_VERSION)
-    return key, None if change.stored is None else _group_value(change.stored)
-
-
-def encode_change_at(change: Change, now_ms: int) -> tuple[bytes, bytes | None]:
-    """Do as `encode_change`; the state of a group begins now.
-
-    :raises MalformedMessageError: a text is too long for the record.
-    """
-    if isinstance(change, GroupRecord) and change.stored is not None:
-        change = GroupRecord(change.group_id, replace(change.stored, since_ms=now_ms))
-    return encode_change(change)
+    stored = change.stored
+    if stored is not None and now_ms is not None:
+        stored = replace(stored, since_ms=now_ms)
+    return key, None if stored is None else _group_value(stored)
 
 
 def decode_change(key: Buffer | None, value: Buffer | None) -> Change | None:

@@ -86,7 +86,7 @@ class _Unconfirmed(NamedTuple):
 class _Entry(Generic[RecordT]):
     """An append that waits or is being written."""
 
-    __slots__ = ("append", "error", "is_answered", "queued_s", "records", "size")
+    __slots__ = ("append", "doubt", "error", "is_answered", "queued_s", "records", "size")
 
     def __init__(self, append: Append[RecordT], codec: RecordCodec[RecordT], queued_s: float, now_ms: int) -> None:
         self.append = append
@@ -95,6 +95,9 @@ class _Entry(Generic[RecordT]):
         self.queued_s = queued_s
         self.is_answered = False
         self.error: BarnabasError | None = None
+        """Why it is not in the log."""
+        self.doubt: BarnabasError | None = None
+        """Why it is in the log, and must not be acknowledged."""
 
 
 class _Batch(Generic[RecordT]):
@@ -260,7 +263,6 @@ class ShardLog(Generic[RecordT]):
         """Let what is in the log take effect, then settle the appends."""
         if self._is_closed:
             return  # all were answered, and the next coordinator loads what came into the log
-        unconfirmed: dict[_Entry[RecordT], BarnabasError] = {}
         for batch, outcome in zip(batches, outcomes, strict=True):
             if isinstance(outcome, BarnabasError):
                 for entry in batch.entries:
@@ -270,14 +272,14 @@ class ShardLog(Generic[RecordT]):
                 self._apply(record)
             if isinstance(outcome, _Unconfirmed):
                 for entry in batch.entries:
-                    unconfirmed.setdefault(entry, outcome.error)
+                    entry.doubt = entry.doubt or outcome.error
         finished, self._in_flight = self._in_flight, []
         for entry in finished:
             if entry.error is not None:
                 self._fail(entry, coordinator_error(entry.error))
                 continue
-            if entry in unconfirmed:
-                self._answer_unconfirmed(entry, coordinator_error(unconfirmed[entry]))
+            if entry.doubt is not None:
+                self._answer_unconfirmed(entry, coordinator_error(entry.doubt))
             try:
                 self._outcomes.appended(entry.append)
             except Exception:

@@ -147,12 +147,14 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
     def find(self, key: str) -> CoordinatorShard[MachineT, RecordT] | ErrorCode:
         """Return the shard of a key, or why clients must ask again or elsewhere: COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR."""
-        self.follow_topic()
+        placed = self._current()
+        if placed is not self._placed:
+            self.follow_topic()
         if self.is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if self._placed is None:
+        if placed is None:
             return ErrorCode.NOT_COORDINATOR
-        shard = self._shards.get(self._hash_key(key, len(self._placed.partitions)))
+        shard = self._shards.get(self._hash_key(key, len(placed.partitions)))
         if shard is None:
             return ErrorCode.NOT_COORDINATOR
         return shard.refusal or shard

@@ -69,14 +69,15 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
 
     def perform(self, effects: Effects[RecordT]) -> None:
         """Deliver replies, append records, and have the machine ticked at its deadline."""
-        for reply in effects.replies:
+        replies, appends = effects
+        for reply in replies:
             self._deliver(reply)
-        for number, append in enumerate(effects.appends):
+        for number, append in enumerate(appends):
             try:
                 self.log.write(append)
             except BarnabasError as error:
                 # At once, before another event builds on the append; and those behind it may build on it.
-                for each in reversed(effects.appends[number:]):
+                for each in reversed(appends[number:]):
                     self.failed(each, coordinator_error(error))
                 break
         self.arm(self.machine.next_deadline())
