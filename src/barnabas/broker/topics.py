@@ -95,7 +95,7 @@ class Topics:
         self._clock = clock
         self._work = work
         self.changing = asyncio.Lock()
-        """Held by each change of topics, and while news of the tree are applied."""
+        """Held by each change of topics, and while changes of the tree are applied."""
         self.metadata = MetadataCache(events)
         self.hosting = Hosting(logs, work.in_order)
         self.replicas = ReplicaManager(
@@ -115,15 +115,16 @@ class Topics:
         self.deletions = Deletions(config.broker_id, tree, in_tree_thread, self.hosting, events)
         self.removals = Removals(config.broker_id, tree, in_tree_thread, self.hosting)
         self._damaged: dict[str, BarnabasError] = {}
-        self._told_damaged: dict[str, str] = {}
-        """The reasons that were logged why topics cannot be understood."""
+        """The errors of the topics whose nodes are damaged, by name."""
+        self._logged_damage: dict[str, str] = {}
+        """The same errors as they were logged last, by name."""
         self._unread: set[str] = set()
-        """Topics that could not be understood when this broker began its life, and were not since."""
+        """The topics that this broker has not been able to read since it registered."""
         self._lost_memory = False
         self._may_have_missed = False
-        """Whether topics may have come and gone of which this broker never heard."""
+        """Whether topics may have been created and deleted without a note to this broker."""
         self._incomplete: set[TopicPartition] = set()
-        """Replicas that may lack records which this broker had acknowledged, and have yet to leave those in sync."""
+        """The replicas that may lack acknowledged records, until they have left the in-sync replicas."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -179,12 +180,12 @@ class Topics:
     # -- what the tree says ----------------------------------------------------------------------------------
 
     async def load(self, news: News, *, lost_memory: bool = False) -> None:
-        """Open what this broker holds of what the tree lists, and take the leadership that it is due.
+        """Open the logs of this broker's replicas, and claim the leadership of those that it has to lead.
 
-        A topic of which the tree says what cannot be understood is not served, nor are its folders touched.
+        A topic with a damaged node is not served, and its folders stay as they are.
 
-        :param news: everything.
-        :param lost_memory: whether records may be missing that this broker had acknowledged.
+        :param news: the whole tree.
+        :param lost_memory: whether acknowledged records may be missing here.
         """
         self._lost_memory = lost_memory
         self.metadata.put_brokers(news.brokers or {})
@@ -195,19 +196,19 @@ class Topics:
         await self.removals.make_room(topics, news.topics.keys() - topics.keys())
         understood: dict[bytes, tuple[TopicInfo, TopicConfig]] = {}
         for name, info in _oldest_first(news.topics):
-            if (topic := self._understood(name, info, understood)) is not None:
+            if (topic := self._usable(name, info, understood)) is not None:
                 understood[topic[0].topic_id] = topic
         self.metadata.put_topics(info for info, _ in understood.values())
         for topic in understood.values():
             await self._restore(*topic)
-        self._told_damaged = {name: str(reason) for name, reason in self._damaged.items()}
+        self._logged_damage = {name: str(reason) for name, reason in self._damaged.items()}
         for name, reason in self._damaged.items():
-            told = "topic %s is not served: %s; its folders stay as they are; mend it and start again"
-            log.error(told, name, reason, extra=about(name))
+            message = "topic %s is not served: %s; its folders stay as they are; mend it and start again"
+            log.error(message, name, reason, extra=about(name))
         self._unread.update(self._damaged)
         own = [each.topic_partition for each in self.replicas.all()]
         self._note_incomplete(self.replicas.all())
-        self._keep_what_may_be_newer(self.replicas.all())
+        self._protect_newer_logs(self.replicas.all())
         while doubted := self.claims.doubt(own):
             await self._write_states(doubted)
             if not any(self.image.has_version_of(each) for each in doubted):
@@ -216,19 +217,19 @@ class Topics:
         await self._claim(own)
         await self._in_tree_thread(self._tree.flush)
         await self.deletions.load(self._by_id.keys(), set(own), self._damaged.keys())
-        self._tell_of_folders_left()
+        self._log_logs_left()
 
-    def _tell_of_folders_left(self) -> None:
-        """Name the logs here of partitions that others hold: by a tree from a backup they may be all that there is."""
+    def _log_logs_left(self) -> None:
+        """Log each log here whose partition is on other brokers: with a tree from a backup, no other copy may exist."""
         for topic in self._by_id.values():
             for number, info in enumerate(topic.partitions):
                 where = TopicPartition(topic.name, number)
                 if self._config.broker_id not in info.replicas and self.hosting.belongs_to(where, topic.id):
-                    told = (
+                    message = (
                         "%s is on brokers %s by the tree, in epoch %d; a log of it is left here, which knows epoch %d"
                     )
                     log.error(
-                        told, where, list(info.replicas), info.state.leader_epoch, self.hosting.known_epoch(where)
+                        message, where, list(info.replicas), info.state.leader_epoch, self.hosting.known_epoch(where)
                     )
 
     def _begin_life(self, news: News) -> None:
@@ -239,8 +240,8 @@ class Topics:
     def _note_incomplete(self, opened: Iterable[Replica]) -> None:
         self._incomplete.update(each.topic_partition for each in opened if self._is_incomplete(each))
 
-    def _keep_what_may_be_newer(self, opened: Iterable[Replica]) -> None:
-        """Let no follower truncate a log that may be newer than the tree before it has been compared."""
+    def _protect_newer_logs(self, opened: Iterable[Replica]) -> None:
+        """Let no follower truncate a log that may be newer than the tree, before a leader has compared the two."""
         for replica in opened:
             if self.hosting.is_in_newer_folder(replica.topic_partition):
                 replica.log.mark_newer_than_tree()
@@ -251,21 +252,21 @@ class Topics:
 
     @property
     def has_unread(self) -> bool:
-        """Whether this broker may be in sync by name only: it could not read the nodes of some topics, or has yet to
-        leave the in-sync replicas."""
+        """Whether the ISR of a partition may name this broker wrongly: it has not read some topics, or has not left the
+        in-sync replicas of some partitions yet."""
         return bool(self._unread or self._incomplete)
 
     async def _withdraw(self) -> None:
-        """Leave the in-sync replicas with those that may lack records."""
+        """Leave the in-sync replicas of the partitions whose records may be incomplete here."""
         while wanted := self.claims.withdraw(
             sorted(self._incomplete), self.hosting.is_gone, self.hosting.is_in_old_copy
         ):
             await self._write_states(wanted)
-            # Again where somebody else was faster: it may have counted on this broker still.
+            # Another broker may have written a state first, with this broker in the ISR.
             self._incomplete = {each.where for each in wanted if self.image.has_other_than(each)}
         self._incomplete.clear()
 
-    def _understood(
+    def _usable(
         self, name: str, info: TopicInfo | NodeError | None, loading: Mapping[bytes, tuple[TopicInfo, TopicConfig]]
     ) -> tuple[TopicInfo, TopicConfig] | None:
         """Return a topic that can be served, with its settings; None if it is gone or damaged.
@@ -286,9 +287,9 @@ class Topics:
             return None
 
     def _with_usable_config(self, info: TopicInfo) -> tuple[TopicInfo, TopicConfig]:
-        """Return a topic with those of its settings that it can have.
+        """Return a topic with its valid settings.
 
-        :raises BadNodeError: another topic has its id; perhaps somebody copied the node of that one.
+        :raises BadNodeError: another topic has its id, for instance because its node is a copy.
         """
         path, known = paths.topic_config(info.name), self._by_id.get(info.topic_id)
         if known is not None and known.name != info.name:
@@ -306,7 +307,7 @@ class Topics:
         return info, self._config_of(info)
 
     def _config_of(self, info: TopicInfo) -> TopicConfig:
-        """:raises ApiError: its settings cannot be understood."""
+        """:raises ApiError: a setting is invalid."""
         known = self._by_name.get(info.name)
         if known is None or known.settings != info.config:
             internal_topics.log_ignored(self._config, info.name, info.config)
@@ -318,9 +319,9 @@ class Topics:
         self._keep(Topic(info.name, info.topic_id, info.partitions, dict(info.config)))
 
     async def take_over(self, read: Read) -> News:
-        """Take over what is read of the tree; return it.
+        """Read the tree, apply what was read, and return it.
 
-        It is read while nothing is changed here: older than an own change, it would undo that.
+        The read holds `changing`: a read from before a change of this broker would undo the change.
         """
         async with self.changing:
             news = await read()
@@ -353,21 +354,21 @@ class Topics:
         await self._claim(own)
 
     async def _take_over_topic(self, name: str, info: TopicInfo | NodeError | None) -> list[int]:
-        """Return the partitions of which something is news."""
+        """Apply a topic; return the partitions that may have changed."""
         known = self._by_name.get(name)
         if known is None or not isinstance(info, TopicInfo) or known.id != info.topic_id:
             self._may_have_missed = True
-        understood = self._understood(name, info, {})
+        understood = self._usable(name, info, {})
         if understood is None:
             if name in self._damaged:
-                if self._told_damaged.get(name) != str(self._damaged[name]):
+                if self._logged_damage.get(name) != str(self._damaged[name]):
                     log.error("topic %s stays as it was: %s", name, self._damaged[name], extra=about(name))
-                self._told_damaged[name] = str(self._damaged[name])
+                self._logged_damage[name] = str(self._damaged[name])
             elif known is not None:
                 await self._drop(known)
             return []
         info, config = understood
-        self._told_damaged.pop(name, None)
+        self._logged_damage.pop(name, None)
         if known is not None and known.id != info.topic_id:
             await self._drop(known)
         if name in self._unread:
@@ -407,7 +408,7 @@ class Topics:
         await self._restore(info, config)
         opened = self.replicas.of_topic(info.name).values()
         self._note_incomplete(opened)
-        self._keep_what_may_be_newer(opened)
+        self._protect_newer_logs(opened)
 
     async def _open_new(self, info: TopicInfo, config: TopicConfig, make: MakeLog) -> Topic:
         """Open the logs of replicas that are new here, and put the topic's settings into force.
@@ -467,8 +468,8 @@ class Topics:
         self._events.publish(LeadershipChanged())
 
     def _take_over_states(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Let clients see new states; return, by topic, the partitions of which they are news. The replicas here do not
-        have their roles yet."""
+        """Show clients new states; return the partitions that have changed, by topic. `_follow` has to give the
+        replicas here their roles."""
         changed = self.metadata.put_states(states).partitions
         for name in changed:
             if (topic := self._by_name.get(name)) is not None:
@@ -476,7 +477,7 @@ class Topics:
         return changed
 
     def _concerned(self, brokers: BrokersDelta) -> list[TopicPartition]:
-        """Return the replicas here whose leader or in-sync replicas may be others now."""
+        """Return the partitions with a replica here whose leader or ISR may change because of these brokers."""
         others = brokers.all
         found = []
         for replica in self.replicas.all():
@@ -490,13 +491,13 @@ class Topics:
     # -- leadership -----------------------------------------------------------------------------------------
 
     async def claim_due(self) -> None:
-        """Take over partitions that nobody before this broker in line has taken over."""
+        """Claim the partitions that no replica before this broker's has claimed in time."""
         async with self.changing:
             await self._claim(self.claims.due(self._clock.monotonic()))
 
     async def claim_uncleanly(self, partitions: Sequence[TopicPartition]) -> None:
-        """Lead partitions that nobody leads though no in-sync replica of theirs lives, if it is this broker's turn: an
-        administrator wants that, whatever the topics' settings say.
+        """Claim partitions without a live in-sync replica, if it is this broker's turn: an administrator asks for the
+        unclean election, whatever the topics' settings say.
 
         :raises BarnabasError: the tree cannot be reached.
         """
@@ -506,39 +507,38 @@ class Topics:
 
     async def _claim(self, partitions: Iterable[TopicPartition]) -> None:
         asked = list(partitions)
-        own = self._able(asked)
+        own = self._that_may_lead(asked)
         able = set(own)
         others = [each for each in asked if each not in able]
         self.claims.forget(others)
         await self._write_states(self.claims.give_up(others))
-        while changes := self.claims.look(await self._with_who_lives(own), self._clock.monotonic()):
+        while changes := self.claims.look(await self._with_brokers_read(own), self._clock.monotonic()):
             try:
                 await self._write_states(changes)
             except BarnabasError:
                 self.claims.look_again((change.where for change in changes), self._clock.monotonic())
                 raise
-            # Whoever was faster need not lead now: perhaps the old leader had written another ISR before it died.
-            # And where all were waited for that lost memory, this one may have been the last to tell.
+            # A state of another broker need not name a leader: the last leader may have written an ISR before it
+            # died. And this broker may have been the last to report after all replicas lost their memory.
             known = [each for each in changes if self.image.has_version_of(each)]
             own = [each.where for each in known if self.image.has_other_than(each) or each.state.leader == NO_LEADER]
             if unknown := [each.where for each in changes if not self.image.has_version_of(each)]:
-                # Nothing of these can be written any more, nor read: the topic is being deleted, which will be told.
+                # The topic is being deleted: its states are gone, and the note of the deletion follows.
                 self.claims.look_again(unknown, self._clock.monotonic())
 
-    def _able(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    def _that_may_lead(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         return [each for each in partitions if each not in self._incomplete and self._own.may_lead(each)]
 
     def _is_led_by_an_unknown(self, where: TopicPartition) -> bool:
         info = self.image.partition(where)
         return info is not None and info.state.leader not in {NO_LEADER, *self.image.brokers}
 
-    async def _with_who_lives(self, own: list[TopicPartition]) -> list[TopicPartition]:
-        """Read anew which brokers live, if one of these partitions is led by a broker that is not known to.
+    async def _with_brokers_read(self, own: list[TopicPartition]) -> list[TopicPartition]:
+        """Read the live brokers again, if the image does not have the leader of one of these partitions.
 
-        States are read on many occasions, and may be newer than what is known of who lives: the leader may have come
-        since, and lead rightly.
+        States may be newer than the list of live brokers: the leader may have registered since.
 
-        :returns: these partitions, and others here whose leader or in-sync replicas may be others now.
+        :returns: these partitions, and those whose leader or ISR may change because of the brokers that were read.
         """
         if not any(self._is_led_by_an_unknown(each) for each in own):
             return own
@@ -550,30 +550,31 @@ class Topics:
             raise
         change = self.metadata.put_brokers(brokers).brokers
         self.replicas.leaders_came(change.came)
-        return list(dict.fromkeys([*own, *self._able(self._concerned(change))]))
+        return list(dict.fromkeys([*own, *self._that_may_lead(self._concerned(change))]))
 
     async def _write_states(self, wanted: Sequence[StateChange]) -> None:
-        """Write states if nobody was faster, and let replicas have their roles."""
+        """Write states as `propose` does, and give the replicas here their roles."""
         if wanted:
             await self._follow(await self.propose(wanted))
 
     async def propose(self, wanted: Sequence[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Write states if nobody was faster; the image has what there is now.
+        """Write states by compare-and-set; put the states of the tree into the image, whoever wrote them.
 
-        Who takes in a replica that was not in sync has to know that it is one: then the topic must be as it is known.
+        A state that adds a broker to the ISR is written only if the topic is unchanged too: the broker might hold no
+        replica any longer.
 
-        :returns: the partitions, by topic, of which that is news: their replicas do not have their roles yet.
+        :returns: the partitions that have changed, by topic. `follow` has to give the replicas here their roles.
         """
         versions = {
             each.where.topic: self.image.topics[each.where.topic].version
             for each in wanted
-            if self._adds(each) or self._names_strangers(each) or each.where in self.metadata.disbelieved
+            if self._adds(each) or self._names_other_brokers(each) or each.where in self.metadata.disbelieved
         }
         written = await self._in_tree_thread(registry.write_partition_states, self._tree, wanted, versions)
         if any(each.state.leader == self._config.broker_id for each in written):
             self._events.publish(LifeCountersDue())
         changed = set(written)
-        # In the order in which they were wanted: replicas get their roles in it, the same in each run.
+        # In the order of `wanted`, so that each run of a simulation gives the roles in the same order.
         others = [each for each in wanted if each not in changed]
         if others:
             written += await self._in_tree_thread(registry.read_partition_states, self._tree, others)
@@ -583,13 +584,13 @@ class Topics:
         info = self.image.partition(change.where)
         return info is not None and not {*change.state.isr, change.state.leader} <= {*info.state.isr, NO_LEADER}
 
-    def _names_strangers(self, change: StateChange) -> bool:
-        """Whether the state that is known names brokers that are no replicas; or the replicas are others meanwhile."""
+    def _names_other_brokers(self, change: StateChange) -> bool:
+        """Whether the known state names brokers that hold no replica by the image."""
         info = self.image.partition(change.where)
         return info is not None and not {*info.state.isr, info.state.leader} <= {*info.replicas, NO_LEADER}
 
     async def read_broker_epochs(self, broker_ids: Iterable[int]) -> dict[int, int]:
-        """Return the epochs that brokers have in the tree now, of those that live there.
+        """Return the broker epochs in the tree, of the brokers that are registered.
 
         :raises CoordinationError: the tree cannot be reached.
         """
@@ -597,13 +598,13 @@ class Topics:
         return epochs
 
     async def reread(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Read states anew; return, by topic, the partitions of which that brings news."""
+        """Read states again; return the partitions that have changed, by topic."""
         return self._take_over_states(
             await self._in_tree_thread(registry.read_partition_states, self._tree, list(states))
         )
 
     async def reread_topics(self, names: Iterable[str]) -> None:
-        """Read topics anew, and take over what they are now.
+        """Read topics from the tree and apply what was read.
 
         :raises CoordinationError: the tree cannot be reached.
         """
@@ -618,24 +619,26 @@ class Topics:
         changed: dict[str, Sequence[int]] = {}
         for name in names:
             info = await self._in_tree_thread(registry.read_topic, self._tree, name)
-            if info is not None:  # that it is gone is told, and its deletion with it
+            if info is not None:  # the note of a deletion comes with the changes of the tree
                 changed[name] = await self._take_over_topic(name, info)
-        await self._follow_and_look(changed)
+        await self._follow_and_claim_soon(changed)
 
     async def follow(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Let replicas have the roles that the image gives them now."""
+        """Give the replicas here the roles of the image."""
         async with self.changing:
-            await self._follow_and_look(changed)
+            await self._follow_and_claim_soon(changed)
 
-    async def _follow_and_look(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Follow states that were read on other business than to claim: for the watch, which tells of them later, they
-        are no news, so that nobody would see that it is this broker's turn."""
+    async def _follow_and_claim_soon(self, changed: Mapping[str, Sequence[int]]) -> None:
+        """Give replicas their roles, and let the claims look at their partitions soon.
+
+        The watch of the tree finds these states unchanged later, so it would not start the claims.
+        """
         await self._follow(changed)
         places = (TopicPartition(name, number) for name, numbers in changed.items() for number in numbers)
         self.claims.look_again(places, self._clock.monotonic())
 
     def preferred_replica(self, where: TopicPartition) -> int:
-        """Return the broker that is meant to lead a partition, or -1 if there is no such partition."""
+        """Return the preferred replica of a partition, or -1 if there is no such partition."""
         info = self.image.partition(where)
         return NO_LEADER if info is None else info.replicas[0]
 
@@ -650,7 +653,7 @@ class Topics:
     # -- topics that go; old records ------------------------------------------------------------------------
 
     async def _drop(self, topic: Topic) -> None:
-        """Let go of a topic that has left the tree; set its folders aside if it was deleted."""
+        """Drop a topic that has left the tree; rename its folders if the tree notes its deletion."""
         if await self.deletions.is_noted(topic.id):
             refused = await self.set_aside(topic)
             if refused:
@@ -659,9 +662,9 @@ class Topics:
             self.deletions.begin(topic.id, topic.name, has_folders=refused is not None)
             return
         if self.replicas.of_topic(topic.name):
-            told = "topic %s has left the tree, and nobody deleted it; its folders stay as they are"
-            log.error(told, topic.name, extra=about(topic.name))
-        else:  # as one does whose maker had no room for its logs
+            message = "topic %s has left the tree, and nobody deleted it; its folders stay as they are"
+            log.error(message, topic.name, extra=about(topic.name))
+        else:  # its creator may have had no room for its logs
             log.info("topic %s has left the tree; this broker had nothing of it", topic.name, extra=about(topic.name))
         for replica in self._let_go(topic):
             await self.replicas.resign(replica, "the topic has left the tree")
@@ -683,8 +686,7 @@ class Topics:
         return taken
 
     async def end_deletions(self) -> None:
-        """End the deletions that could not be: in the last run, while groups were loaded, or made by other brokers; and
-        delete replicas that have moved to others."""
+        """Complete deletions of topics and of replicas that have moved, where they had to wait or failed before."""
         async with self.changing:
             await self.removals.go_on(self._is_held, self._work)
         if self._may_have_missed:
@@ -699,5 +701,5 @@ def _same_id(info: TopicInfo, other: str) -> BadNodeError:
 
 
 def _oldest_first(topics: Mapping[str, TopicInfo | NodeError | None]) -> list[tuple[str, TopicInfo | NodeError | None]]:
-    """Return topics in the order of their creation: a node that somebody copied comes after the topic itself."""
+    """Return topics in the order of their creation, so that a copy of a node comes after the original."""
     return sorted(topics.items(), key=lambda each: each[1].created_at if isinstance(each[1], TopicInfo) else 0)
