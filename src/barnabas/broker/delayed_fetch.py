@@ -82,18 +82,19 @@ class DelayedFetch:
         elif not self._completion.done():
             self._completion.set_result(None)
 
-    def begin(self, check: Callable[[], Steps[None]]) -> Steps[None]:
+    def begin(self, check: Callable[[], Steps[None] | None]) -> Steps[None]:
         """Register with the sources, with pauses; `wait` must follow.
 
         :param check: called when all sources are watched. Other requests may have had their turn since the read, so it
-            compares the sources with the read, and calls `complete` or `expect`.
+            compares the sources with the read, and calls `complete` or `expect`, or returns steps that do.
         """
         try:
             for number, source in enumerate(self._sources, start=1):
                 source.watch(self)
                 if not number % SOURCES_PER_PAUSE:
                     yield
-            yield from check()
+            if (steps := check()) is not None:
+                yield from steps
         except BaseException:
             self._leave_sources()
             raise

@@ -53,7 +53,7 @@ Key = tuple[bytes, int]
 """Topic id and partition."""
 
 LeaderOf = Callable[[bytes, int], "LeaderReplica"]
-"""Returns the leader of a partition, by topic id and number; raises a ApiError where this broker does not lead."""
+"""Returns the leader of a partition, by topic id and number; raises an ApiError where this broker does not lead."""
 
 
 class Position:

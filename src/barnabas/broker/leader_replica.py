@@ -275,10 +275,11 @@ class LeaderReplica:
         if followers is None:
             message = f"{self.topic_partition} has no follower on broker {follower}"
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, message)
-        followers.on_fetch(follower, fetch_offset, self.log.log_end_offset, now_s, broker_epoch)
+        log_of_partition = self.storage.log
+        followers.on_fetch(follower, fetch_offset, log_of_partition.log_end_offset, now_s, broker_epoch)
         followers.on_log_start(follower, log_start_offset)
         self._advance()
-        if fetch_offset >= self.log.high_watermark and not followers.is_in_sync(follower):
+        if fetch_offset >= log_of_partition.high_watermark and not followers.is_in_sync(follower):
             self._on_isr_change_due(self)
 
     def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> ReadResult:

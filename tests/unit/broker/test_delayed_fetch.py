@@ -41,15 +41,15 @@ class Source:
             each.on_reads_changed()
 
 
-def nothing_new() -> Steps[None]:
-    yield from ()
+def nothing_new() -> None:
+    """Find the sources as they were read."""
 
 
 def delayed(sources: Sequence[Source], min_bytes: int = 1, max_wait_ms: int = MINUTES_MS) -> DelayedFetch:
     return DelayedFetch(Turns(asyncio.get_running_loop().time), sources, min_bytes, max_wait_ms)
 
 
-async def begin(fetch: DelayedFetch, check: Callable[[], Steps[None]] = nothing_new) -> asyncio.Task[None]:
+async def begin(fetch: DelayedFetch, check: Callable[[], Steps[None] | None] = nothing_new) -> asyncio.Task[None]:
     """Let a fetch wait; return its wait, which has begun."""
     at_once(fetch.begin(check))
     waiting = asyncio.create_task(fetch.wait())

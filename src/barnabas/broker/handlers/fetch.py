@@ -93,10 +93,12 @@ def fetch(
     return LaterReply(_read_later(delayed, read, plan), kept_bytes=kept_bytes, end=delayed.complete)
 
 
-def _check(delayed: DelayedFetch, read: _Read) -> Steps[None]:
-    """Read again if other requests have appended between the read and the wait."""
-    if not read.is_outdated:
-        return
+def _check(delayed: DelayedFetch, read: _Read) -> Steps[None] | None:
+    return _read_again(delayed, read) if read.is_outdated else None
+
+
+def _read_again(delayed: DelayedFetch, read: _Read) -> Steps[None]:
+    """Count what other requests have appended between the read and the wait."""
     delayed.expect(read.min_bytes)
     again = read.anew()
     yield from again.all()

@@ -40,7 +40,7 @@ RESPONSE_BYTES_MAX = 57_671_680
 """The bytes of one response, whatever the request allows: the default of Kafka's `fetch.max.bytes`."""
 
 CheckBroker = Callable[[int, int], None]
-"""Raises a ApiError, STALE_BROKER_EPOCH, unless a broker with this id and broker epoch is registered."""
+"""Raises an ApiError, STALE_BROKER_EPOCH, unless a broker with this id and broker epoch is registered."""
 
 
 @serves(FetchRequest, ends_with_client=True)
@@ -75,10 +75,9 @@ def replica_fetch(
     if missing <= 0 or is_urgent or read.must_answer or request.max_wait_ms <= 0 or not len(session):
         return (yield from _respond(session, read))
 
-    def check() -> Steps[None]:
+    def check() -> None:
         if session.change_count != change_count:
             delayed.complete()  # other requests have appended since the read
-        yield from ()
 
     delayed = DelayedFetch(turns, [session], missing, request.max_wait_ms, is_urgent=True)
     yield from delayed.begin(check)
