@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from barnabas.broker import fetch_loop
-from barnabas.broker.chance import Chance
 from barnabas.broker.claims import Claims
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.random_source import RandomSource
 from barnabas.clock import GuardedClock
 from barnabas.coordination import registry
 from barnabas.coordination.changes import StateChange
@@ -76,7 +76,7 @@ def claim_without_comparing(patch: pytest.MonkeyPatch) -> None:
     """Whoever claims a partition overwrites what others have decided."""
     _without_comparing(patch, Claims, "_take")
     # Else the claims have different epochs, and the check of one leader per epoch finds nothing.
-    patch.setattr(Chance, "later_epoch", lambda self, epoch: epoch)
+    patch.setattr(RandomSource, "later_epoch", lambda self, epoch: epoch)
 
 
 def _without_comparing(patch: pytest.MonkeyPatch, owner: type, name: str) -> None:

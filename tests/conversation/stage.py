@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from barnabas.broker.broker import Broker
-from barnabas.broker.chance import Chance
+from barnabas.broker.environment import Environment
 from barnabas.broker.handlers import SERVED
+from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.surroundings import Surroundings
 from barnabas.coordination import registry
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.protocol.declare import message_of
@@ -153,7 +153,7 @@ class Stage:
             **settings,
         }
         served = {key: SERVED[key] for key in api_keys}
-        self.broker = Broker(BrokerConfig(**config), self._surroundings(host), served)
+        self.broker = Broker(BrokerConfig(**config), self._environment(host), served)
         with self.loop.found_quickly():
             start = host.task(self.broker.start())
             self.loop.run_until_complete(start)
@@ -167,10 +167,10 @@ class Stage:
     def _host(self, name: str) -> Host:
         return Host(self.world, name, HostClock(self.loop, 1.0, 0))
 
-    def _surroundings(self, host: Host) -> Surroundings:
+    def _environment(self, host: Host) -> Environment:
         drawn = random.Random(20_261_127)
         filesystem = SimulatedFileSystem(Disk(self.world), host)
-        return Surroundings(
+        return Environment(
             clock=host.clock,
             filesystem=filesystem,
             threads=lambda: SteadyThreads(host, self.ensemble),
@@ -179,7 +179,7 @@ class Stage:
             listen=self.network.listener_of(host),
             dial=self.network.dial,
             open_tree=lambda config, path, clock: self.ensemble.connect(host),
-            chance=Chance(drawn.randrange, lambda: uuid.UUID(int=drawn.getrandbits(128), version=4)),
+            random_source=RandomSource(drawn.randrange, lambda: uuid.UUID(int=drawn.getrandbits(128), version=4)),
             boot_id=lambda: "boot of the conversation",
             process_id=lambda: 1,
             watches_loop=False,

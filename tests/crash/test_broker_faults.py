@@ -24,8 +24,8 @@ import pytest
 
 from barnabas.broker.broker import Broker
 from barnabas.broker.disk_work import BrokerThreads, DiskWork
+from barnabas.broker.environment import Environment
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.surroundings import Surroundings
 from barnabas.clock import Clock
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.errors import BarnabasError, ErrorCode, StorageError
@@ -154,7 +154,7 @@ class Life:
 
     def _broker(self) -> Broker:
         config = BrokerConfig(port=0, data=str(self.folder), log_cleaner_enable=False, offsets_topic_num_partitions=1)
-        around = Surroundings(
+        environment = Environment(
             clock=self._clock,
             filesystem=self.filesystem,
             threads=Threads,
@@ -164,7 +164,7 @@ class Life:
             boot_id=lambda: self._boot,
             watches_loop=False,
         )
-        return Broker(config, around)
+        return Broker(config, environment)
 
     async def _work(self, broker: Broker) -> None:
         await self._look(broker)

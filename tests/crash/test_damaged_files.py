@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker_events import Events
-from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import News
 from barnabas.broker.open_files import OpenFiles
+from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topic_admin import TopicAdmin
@@ -60,7 +60,9 @@ def started(folder: Path) -> Iterator[tuple[Topics, TopicAdmin, LogManager]]:
 
             run: Any = in_tree_thread
             topics, files = Topics(CONFIG, tree, logs, run, Events()), OpenFiles(10_000, 100, logs.count)
-            admin = TopicAdmin(CONFIG.broker_id, topics, tree, run, Events(), files, Chance(), lambda _count: None)
+            admin = TopicAdmin(
+                CONFIG.broker_id, topics, tree, run, Events(), files, RandomSource(), lambda _count: None
+            )
             me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
             news = News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(tree)))
             asyncio.run(topics.load(news))

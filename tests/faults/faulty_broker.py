@@ -3,7 +3,7 @@
     python -m tests.faults.faulty_broker CONTROL up --port 9092 --data data
 
 CONTROL is a file of `Faults` (`tests.faults.control`). The rest is for `barnabas`, which runs as it is: its broker
-takes time and files from its `Surroundings`, and here these are the machine's with faults in between. A library
+takes time and files from its `Environment`, and here these are the machine's with faults in between. A library
 that stands between a process and the system (libfaketime) could shift the clock from outside; this needs none, leaves
 the interpreter's own timers alone, and fails at the very operation that a test has named.
 
@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from barnabas.broker.surroundings import Surroundings
+from barnabas.broker.environment import Environment
 from barnabas.cli.commands import run
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.storage import OsFileSystem
@@ -186,7 +186,7 @@ def main(arguments: Sequence[str]) -> int:
     if bug := os.environ.get(PLANTED_BUG):
         plant(bug)
     told = Told(Path(arguments[0]))
-    return run(list(arguments[1:]), Surroundings(clock=ToldClock(told), filesystem=ToldFileSystem(told)))
+    return run(list(arguments[1:]), Environment(clock=ToldClock(told), filesystem=ToldFileSystem(told)))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from barnabas.broker.surroundings import Surroundings
+from barnabas.broker.environment import Environment
 from barnabas.cli.commands import run
 from tests.faults.control import Faults
 from tests.faults.faulty_broker import Told, ToldClock, ToldFileSystem
@@ -120,10 +120,10 @@ def test_wall_clock_jumps_both_ways_and_monotonic_time_goes_on(faults: Faults) -
     assert 0 <= clock.monotonic() - monotonic < DAY_MS / 1000
 
 
-def test_command_hands_on_the_surroundings_that_it_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    given = Surroundings()
+def test_command_passes_on_its_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given = Environment()
     seen: list[object] = []
-    monkeypatch.setattr("barnabas.broker.main.run", lambda _config, around: seen.append(around))
+    monkeypatch.setattr("barnabas.broker.main.run", lambda _config, environment: seen.append(environment))
     assert run(["up", "--data", str(tmp_path)], given) == 0
     assert run(["up", "--data", str(tmp_path)]) == 0
     assert seen == [given, None]

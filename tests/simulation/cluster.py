@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.broker import Broker
-from barnabas.broker.chance import Chance
 from barnabas.broker.disk_work import BrokerThreads, DiskWork
+from barnabas.broker.environment import Environment
+from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.surroundings import Surroundings
 from barnabas.coordination import paths, values
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
@@ -186,7 +186,7 @@ class Machine:
 
     async def _live(self, host: Host) -> None:
         while True:
-            broker = Broker(self._cluster.config_of(self), self._surroundings(host))
+            broker = Broker(self._cluster.config_of(self), self._environment(host))
             self.broker = broker
             try:
                 await broker.start()
@@ -240,10 +240,10 @@ class Machine:
         """Put an older copy of the disk in its place; the broker must be down."""
         self.disk.restore(copy)
 
-    def _surroundings(self, host: Host) -> Surroundings:
+    def _environment(self, host: Host) -> Environment:
         world, cluster = self._cluster.world, self._cluster
         filesystem = SimulatedFileSystem(self.disk, host)
-        return Surroundings(
+        return Environment(
             clock=host.clock,
             filesystem=filesystem,
             threads=lambda: SimulatedThreads(host, cluster.ensemble),
@@ -252,7 +252,9 @@ class Machine:
             listen=cluster.network.listener_of(host),
             dial=cluster.network.dial,
             open_tree=lambda config, path, clock: cluster.ensemble.connect(host),
-            chance=Chance(world.random.randrange, lambda: uuid.UUID(int=world.random.getrandbits(128), version=4)),
+            random_source=RandomSource(
+                world.random.randrange, lambda: uuid.UUID(int=world.random.getrandbits(128), version=4)
+            ),
             boot_id=lambda: f"boot {self.boots} of {self.name}",
             process_id=lambda: self.number,
             watches_loop=False,

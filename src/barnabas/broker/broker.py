@@ -26,6 +26,7 @@ from barnabas.broker.broker_events import (
 from barnabas.broker.cluster_watch import ClusterWatch, News, Read
 from barnabas.broker.commit_templates import CommitTemplates
 from barnabas.broker.disk_work import DiskWork
+from barnabas.broker.environment import Environment
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.handing_over import HandingOver
@@ -51,7 +52,6 @@ from barnabas.broker.replication import Replication
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
-from barnabas.broker.surroundings import Surroundings
 from barnabas.broker.throttles import Throttles
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
@@ -110,24 +110,24 @@ class Broker:
     def __init__(
         self,
         config: BrokerConfig,
-        surroundings: Surroundings | None = None,
+        environment: Environment | None = None,
         served: ServedApis = SERVED,
         on_failed: Callable[[str], object] = lambda _reason: None,
     ) -> None:
         self.config = config
         self._served = served
         self._on_failed = on_failed
-        around = self._around = surroundings or Surroundings()
-        self.clock = GuardedClock(around.clock)
+        environment = self._environment = environment or Environment()
+        self.clock = GuardedClock(environment.clock)
         self.port = 0
         self.turns = Turns(self.clock.monotonic)
         self.fetch_sessions = FetchSessions(
-            config.max_incremental_fetch_session_cache_slots, around.chance.random_below
+            config.max_incremental_fetch_session_cache_slots, environment.random_source.random_below
         )
         self._events = Events()
         self._zookeeper: ZooKeeperListener | None = None
         self._stopping = contextlib.ExitStack()
-        self._threads = around.threads()
+        self._threads = environment.threads()
         self._tasks: list[asyncio.Task[None]] = []
         self._inter_broker_port = 0
         self._is_started = False
@@ -190,12 +190,12 @@ class Broker:
 
     def _listen_to_clients(self) -> None:
         self._limits = self._new_limits()
-        self._listener = self._around.listen(self._limits)
+        self._listener = self._environment.listen(self._limits)
         self._stopping.callback(self._listener.close)
         self.port = self._listen(self._listener, self.config.host, self.config.port, "--port")
 
     def _listen_to_brokers(self) -> None:
-        self._inter_broker = self._around.listen(self._limits)
+        self._inter_broker = self._environment.listen(self._limits)
         self._stopping.callback(self._inter_broker.close)
         if self.config.zookeeper_connect:
             host = self.config.inter_broker_host or self.config.host
@@ -211,7 +211,7 @@ class Broker:
 
         zookeeper = self._zookeeper = ZooKeeperListener(
             self.config.zookeeper_listener,
-            self._around.listen,
+            self._environment.listen,
             self.clock,
             self.config.zookeeper_listener_max_client_cnxns,
         )
@@ -220,7 +220,7 @@ class Broker:
             zookeeper.listen()
 
     async def _open_tree(self) -> None:
-        self._reserve = Reserve(self._around.filesystem, self.config.folders[0])
+        self._reserve = Reserve(self._environment.filesystem, self.config.folders[0])
         tree = self._tree = self._new_tree(self.config.folders[0])
         self._stopping.callback(tree.close)
         self._stopping.callback(self._threads.close_tree)
@@ -229,8 +229,8 @@ class Broker:
             await self._in_tree_thread(
                 registry.prepare,
                 tree,
-                _cluster_id_of(self._around.chance.new_id()),
-                known_cluster_id(self._around.filesystem, self.config.folders),
+                _cluster_id_of(self._environment.random_source.new_id()),
+                known_cluster_id(self._environment.filesystem, self.config.folders),
             ),
             self.config.advertised_host or self.config.host,
             self.config.advertised_port or self.port,
@@ -257,16 +257,16 @@ class Broker:
             self._threads.beside_tree,
             self.clock,
             self._registration,
-            self._around.chance.new_broker_epoch,
+            self._environment.random_source.new_broker_epoch,
         )
         await self.membership.register()
 
     async def _load_topics(self) -> None:
         tree, logs, events, broker_id = self._tree, self._logs, self._events, self.identity.node_id
-        chance, run = self._around.chance, self._in_tree_thread
-        topics = self.topics = Topics(self.config, tree, logs, run, events, self._work, self.clock, chance)
+        random_source, run = self._environment.random_source, self._in_tree_thread
+        topics = self.topics = Topics(self.config, tree, logs, run, events, self._work, self.clock, random_source)
         self.topic_admin = TopicAdmin(
-            broker_id, topics, tree, run, events, self._open_files, chance, self._reserve.check_room
+            broker_id, topics, tree, run, events, self._open_files, random_source, self._reserve.check_room
         )
         self._moves = LogMoves(topics, logs, self._work, self._throttles.log_dirs)
         isr_updates = self.isr_updates = IsrUpdates(topics, self.clock, self.config.replica_lag_time_max_ms / 1000)
@@ -296,7 +296,7 @@ class Broker:
             self._events,
             self.turns,
             lambda: self.membership.epoch,
-            self._around,
+            self._environment,
             self._throttles,
         )
         self._stopping.callback(self._replication.close)
@@ -305,7 +305,7 @@ class Broker:
 
     async def _make_coordinators(self) -> None:
         groups = self.groups = GroupService(
-            self.config, self.clock, self.topics, self.topic_admin, self.turns, self._around.chance.new_id
+            self.config, self.clock, self.topics, self.topic_admin, self.turns, self._environment.random_source.new_id
         )
         self._stopping.callback(groups.close)
         self._events.subscribe(LeadershipChanged, lambda _event: groups.follow_topic())
@@ -343,18 +343,18 @@ class Broker:
         if logs.are_several:
             self._begin(background.watch_folders(logs), self._moves.run())
         if self.config.log_cleaner_enable:
-            around = self._around
+            environment = self._environment
             cleaner = LogCleaner(
                 self.topics.replicas,
                 logs,
                 self.clock,
                 lambda: self.config,
-                lambda: around.new_cleaner(self.clock.monotonic),
+                lambda: environment.new_cleaner(self.clock.monotonic),
                 self._work,
-                around.new_threads,
+                environment.new_threads,
             )
             self._begin(cleaner.run())
-        if self._around.watches_loop:
+        if self._environment.watches_loop:
             loop_watch = LoopWatch(self.clock.monotonic)
             loop_watch.start()
             self._stopping.callback(loop_watch.stop)
@@ -465,7 +465,7 @@ class Broker:
         )
 
     def _new_tree(self, folder: Path) -> RenewableTree:
-        filesystem = self._around.filesystem
+        filesystem = self._environment.filesystem
         last_ms = newest_modified_ms(filesystem, self.config.folders)
         if last_ms is not None:
             self.clock.compare_with_last_life(last_ms)
@@ -479,13 +479,15 @@ class Broker:
             if not self.config.zookeeper_connect or len(self.config.folders) == 1:
                 raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
         self._reserve.give_up_if_short()
-        return RenewableTree(functools.partial(self._around.open_tree, self.config, folder / TREE_FILE, self.clock))
+        return RenewableTree(
+            functools.partial(self._environment.open_tree, self.config, folder / TREE_FILE, self.clock)
+        )
 
     def _new_logs(self) -> DataFolders:
-        tree, config, filesystem = self._tree, default_log_config(self.config), self._around.filesystem
-        open_segments, boot_id = OpenSegments(self._open_files.segments_max), self._around.boot_id()
+        tree, config, filesystem = self._tree, default_log_config(self.config), self._environment.filesystem
+        open_segments, boot_id = OpenSegments(self._open_files.segments_max), self._environment.boot_id()
         on_flush_due = setter_for_threads(self._flush_due)
-        process_id = self._around.process_id()
+        process_id = self._environment.process_id()
 
         def open_folder(folder: Path) -> LogManager:
             return LogManager(
@@ -497,11 +499,11 @@ class Broker:
                 cluster_id=self.identity.cluster_id,
                 boot_id=boot_id,
                 process_id=process_id,
-                new_id=self._around.chance.new_id,
+                new_id=self._environment.random_source.new_id,
                 file_delete_delay_ms=self.config.file_delete_delay_ms,
                 open_segments=open_segments,
                 on_flush_due=on_flush_due,
-                new_threads=self._around.new_threads,
+                new_threads=self._environment.new_threads,
                 loads=False,
             )
 

@@ -61,7 +61,7 @@ class Claims:
         the log, from a backup, or its last changes lost with the power.
     :param end_of: of which epoch the last record is of this broker's log of a partition, and where that ends.
     :param is_ahead: returns whether this broker's log of a partition is in a directory that is newer than the tree.
-    :param later_epoch: returns the leader epoch to claim, given the lowest that is possible; see `Chance.later_epoch`.
+    :param later_epoch: returns the leader epoch to claim for the lowest possible one; see `RandomSource.later_epoch`.
     :param on_postponed: called when `due` will have something later.
     """
 

@@ -10,8 +10,8 @@ import sys
 
 from barnabas.addresses import host_port
 from barnabas.broker.broker import Broker
+from barnabas.broker.environment import Environment
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.surroundings import Surroundings
 from barnabas.stop_signals import stop_on_signals
 
 SWITCH_INTERVAL_S = 0.0005
@@ -24,10 +24,10 @@ GARBAGE_THRESHOLDS = (5_000, 5, 2_000)
 takes 0.1 s with 10,000 partitions, so it is made rare; one of young objects takes a few milliseconds."""
 
 
-def run(config: BrokerConfig, surroundings: Surroundings | None = None) -> int:
+def run(config: BrokerConfig, environment: Environment | None = None) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; prints `ready HOST:PORT` when it serves. Return the exit code.
 
-    :param surroundings: what it is to take for the world around it; None: the machine's.
+    :param environment: what it is to take for the world around it; None: the machine's.
     :raises UnavailableError: the address cannot be listened on.
     :raises DataFolderError: the data folder cannot be used.
     :raises StorageError: the stop was not a clean one; or all data folders have failed.
@@ -35,16 +35,16 @@ def run(config: BrokerConfig, surroundings: Surroundings | None = None) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _raise_open_files_limit()
     with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-        runner.run(_serve(config, surroundings))
+        runner.run(_serve(config, environment))
     return 0
 
 
-async def _serve(config: BrokerConfig, surroundings: Surroundings | None) -> None:
+async def _serve(config: BrokerConfig, environment: Environment | None) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     stop_on_signals(loop, stop.set)
     # The stop is not clean then, and the command reports the reason.
-    broker = Broker(config, surroundings, on_failed=lambda _reason: loop.call_soon_threadsafe(stop.set))
+    broker = Broker(config, environment, on_failed=lambda _reason: loop.call_soon_threadsafe(stop.set))
     # Nearly all objects that a start makes are kept: collecting garbage meanwhile would take a quarter of its time.
     gc.disable()
     await broker.start()

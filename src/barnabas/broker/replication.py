@@ -11,6 +11,7 @@ from collections.abc import Callable
 from barnabas import __version__
 from barnabas.broker.broker_events import Events, RoleBegan, RoleEnded
 from barnabas.broker.elections import Elections
+from barnabas.broker.environment import Environment
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
@@ -18,7 +19,6 @@ from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.replica import Replica
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.surroundings import Surroundings
 from barnabas.broker.throttles import FollowerThrottle, LeaderThrottle, Throttles
 from barnabas.broker.topics import Topics
 from barnabas.broker.turns import Turns
@@ -43,29 +43,29 @@ class Replication:
         events: Events,
         turns: Turns,
         own_epoch: Callable[[], int],
-        around: Surroundings,
+        environment: Environment,
         throttles: Throttles,
     ) -> None:
         self._topics = topics
         self._events = events
         self._own_epoch = own_epoch
         self._broker_id = config.broker_id
-        self._dial_broker = around.dial
+        self._dial_broker = environment.dial
         self._client_id = f"broker-{config.broker_id}"
         self._manager = FollowerManager(
             config,
-            around.clock,
+            environment.clock,
             self._dial,
             self._own_identity,
             topics.replicas.store_log_starts,
             FollowerThrottle(throttles.follower, config.broker_id, self._is_in_sync),
         )
         throttle = LeaderThrottle(throttles.leader, config.broker_id)
-        sessions = FollowerSessions(around.chance.random_below, throttle)
+        sessions = FollowerSessions(environment.random_source.random_below, throttle)
         self.elections = Elections(topics, config.broker_id, self._connect, turns)
         self.propagation = Propagation(topics, config.broker_id, self._connect)
         self.requests = inter_broker_requests(
-            topics, topics.replicas, sessions, self._check_broker, self.elections, turns, around.clock
+            topics, topics.replicas, sessions, self._check_broker, self.elections, turns, environment.clock
         )
         """Serves the other brokers."""
 

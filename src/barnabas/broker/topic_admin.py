@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from barnabas.broker import internal_topics
 from barnabas.broker.broker_events import Events, LeadershipChanged
-from barnabas.broker.chance import Chance
 from barnabas.broker.hosting import make_all
 from barnabas.broker.internal_topics import config_in_force, replication_factor_of
 from barnabas.broker.open_files import OpenFiles
@@ -27,6 +26,7 @@ from barnabas.broker.placement import (
     reassigned_partitions,
     unknown_partition,
 )
+from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.topic_config import usable_settings
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.topics import Topic, Topics
@@ -65,7 +65,7 @@ class TopicAdmin:
         in_tree_thread: InTreeThread,
         events: Events,
         open_files: OpenFiles,
-        chance: Chance,
+        random_source: RandomSource,
         check_disk: Callable[[int], None],
     ) -> None:
         self._broker_id = broker_id
@@ -74,7 +74,7 @@ class TopicAdmin:
         self._in_tree_thread = in_tree_thread
         self._events = events
         self._open_files = open_files
-        self._chance = chance
+        self._random_source = random_source
         self._check_disk = check_disk
 
     # -- create ----------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class TopicAdmin:
         check_partition_count(partition_count)
         config, image = self._topics.config, self._topics.image
         config_in_force(config, name, settings, replication_factor)
-        placed = new_replicas(image, partition_count, replication_factor, assignment, self._chance.random_below)
+        placed = new_replicas(image, partition_count, replication_factor, assignment, self._random_source.random_below)
         factor = min(map(len, placed))
         internal_topics.check_creation(name, config, factor, len(image.brokers))
         internal_topics.check_settings(name, config, {}, settings, factor)
@@ -137,7 +137,7 @@ class TopicAdmin:
         topics = self._topics
         async with topics.changing:
             placed = self.check_new(name, partition_count, settings, replication_factor, assignment)
-            topic_id = self._chance.new_id().bytes
+            topic_id = self._random_source.new_id().bytes
             given = {key: value for key, value in settings.items() if value is not None}
             kept = internal_topics.settings_to_keep(name, given)
             live = set(topics.image.brokers)

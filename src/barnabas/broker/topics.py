@@ -21,7 +21,6 @@ from barnabas.broker.broker_events import (
     LeadershipChanged,
     LifeCountersDue,
 )
-from barnabas.broker.chance import Chance
 from barnabas.broker.claims import Claims
 from barnabas.broker.cluster_watch import News, Read
 from barnabas.broker.deletions import Deletions
@@ -31,6 +30,7 @@ from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metadata_image import BrokersDelta, MetadataImage
 from barnabas.broker.own_replicas import OwnReplicas
+from barnabas.broker.random_source import RandomSource
 from barnabas.broker.removals import Removals
 from barnabas.broker.replica import Replica
 from barnabas.broker.replica_manager import ReplicaManager
@@ -84,7 +84,7 @@ class Topics:
         events: Events,
         work: DiskWork = ON_ANY_THREAD,
         clock: Clock = SYSTEM_CLOCK,
-        chance: Chance = Chance(),  # noqa: B008 - immutable
+        random_source: RandomSource = RandomSource(),  # noqa: B008 - immutable
     ) -> None:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
@@ -109,7 +109,7 @@ class Topics:
             own.known_epoch,
             own.end_of,
             own.is_ahead_of_tree,
-            chance.later_epoch,
+            random_source.later_epoch,
             lambda: events.publish(ClaimsPostponed()),
         )
         self.deletions = Deletions(config.broker_id, tree, in_tree_thread, self.hosting, events)

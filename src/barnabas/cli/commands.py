@@ -35,7 +35,7 @@ from barnabas.exit_codes import EXIT_FAILED
 from barnabas.extras import missing_extra
 
 if TYPE_CHECKING:
-    from barnabas.broker.surroundings import Surroundings
+    from barnabas.broker.environment import Environment
 
 COMMANDS = {
     "up": "Start a broker in the foreground.",
@@ -138,14 +138,14 @@ def command() -> None:
     """Barnabas: a distributed log that speaks Kafka's protocol, and its pipeline on Spark."""
 
 
-def run(arguments: list[str] | None = None, surroundings: Surroundings | None = None) -> int:
+def run(arguments: list[str] | None = None, environment: Environment | None = None) -> int:
     """Run the command and return its exit code.
 
     :param arguments: the command line without the program's name; None: that of the process.
-    :param surroundings: what a broker is to take for the world around it; None: the machine's.
+    :param environment: what a broker is to take for the world around it; None: the machine's.
     """
     try:
-        outcome = command.main(arguments, prog_name="barnabas", standalone_mode=False, obj=surroundings)
+        outcome = command.main(arguments, prog_name="barnabas", standalone_mode=False, obj=environment)
     except click.Abort:
         return EXIT_INTERRUPTED
     except ReaderGoneError:

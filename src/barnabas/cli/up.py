@@ -11,7 +11,7 @@ from barnabas.cli.broker_log import log_format_option, telling_errors
 from barnabas.cli.options import broker_properties_option
 
 if TYPE_CHECKING:
-    from barnabas.broker.surroundings import Surroundings
+    from barnabas.broker.environment import Environment
     from barnabas.log_lines import LogFormat
 
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @log_format_option
 @click.pass_obj
 def up(
-    surroundings: Surroundings | None,
+    environment: Environment | None,
     broker_id: int | None,
     zookeeper: str | None,
     zookeeper_listener: str | None,
@@ -75,7 +75,7 @@ def up(
     with telling_errors(log_format) as lines:
         settings = load_config(config, flags, os.environ)
         lines.broker = settings.broker_id
-        return run(settings, surroundings)
+        return run(settings, environment)
 
 
 def _data_flags(folders: tuple[str, ...]) -> dict[str, str]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker import Broker
+from barnabas.broker.environment import Environment
 from barnabas.broker.log_cleaner import LogCleaner
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.surroundings import Surroundings
 from barnabas.clock import HOLD_S, ManualClock
 from barnabas.groups.records import OffsetRecord
 from barnabas.groups.stored import Committed
@@ -32,7 +32,7 @@ PLACE = TopicPartition("clicks", 0)
 def run(folder: Path, clock: ManualClock, scenario: Callable[[Broker], Coroutine[Any, Any, None]]) -> None:
     async def with_broker() -> None:
         config = BrokerConfig(port=0, data=str(folder), offsets_topic_num_partitions=1, log_cleaner_enable=False)
-        broker = Broker(config, Surroundings(clock=clock))
+        broker = Broker(config, Environment(clock=clock))
         await broker.start()
         try:
             if broker.topics.get("clicks") is None:

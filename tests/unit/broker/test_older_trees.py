@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from barnabas.broker.chance import Chance
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.metadata_image import next_state
+from barnabas.broker.random_source import RandomSource
 from barnabas.broker.restored_tree import distrust
 from barnabas.coordination import paths
 from barnabas.coordination.embedded import EmbeddedTree
@@ -45,8 +45,8 @@ class History:
         self.cluster = cluster
         self.acknowledged: set[bytes] = set()
         self.value = 0
-        if isinstance(cluster.chance, NextEpochs):
-            cluster.chance = Chance()
+        if isinstance(cluster.random_source, NextEpochs):
+            cluster.random_source = RandomSource()
         self.refusals: list[str] = []
         """Why replicas did not truncate their logs."""
 
@@ -203,12 +203,12 @@ def test_replica_that_missed_the_step_and_starts_first_begins_no_epoch_again(run
 @pytest.mark.parametrize("leader", [1, 2])
 def test_log_that_was_not_truncated_stays_so_until_its_folder_is_moved(run: Run, leader: int) -> None:
     async def scenario(cluster: Cluster) -> None:
-        cluster.chance = Chance(lambda _: 2 - leader)
+        cluster.random_source = RandomSource(lambda _: 2 - leader)
         history = await both_in_sync(cluster)
         history.save()
         await broker_1_goes_on_alone(history, 1)
         history.restore()
-        cluster.chance = Chance(lambda _: leader - 1)
+        cluster.random_source = RandomSource(lambda _: leader - 1)
         await history.begin(2)
         history.produce(1)
         await history.begin(1)
@@ -243,7 +243,7 @@ def test_records_that_were_kept_lead_once_an_operator_decides_so(run: Run) -> No
         await broker_1_goes_on_alone(history, 1)
         kept = history.acknowledged
         history.restore()
-        cluster.chance = Chance(lambda count: count - 1)
+        cluster.random_source = RandomSource(lambda count: count - 1)
         await history.begin(2)
         history.acknowledged = set()
         history.produce(1)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.broker_events import Events, TopicsDeleted
-from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import News
 from barnabas.broker.open_files import OpenFiles
+from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topic_admin import TopicAdmin
@@ -101,7 +101,14 @@ class Bench:
         self.events.subscribe(TopicsDeleted, self._forget)
         self.topics = Topics(CONFIG, self.tree, self.logs, run, self.events)
         self.topic_admin = TopicAdmin(
-            CONFIG.broker_id, self.topics, self.tree, run, self.events, self.open_files, Chance(), self._check_disk
+            CONFIG.broker_id,
+            self.topics,
+            self.tree,
+            run,
+            self.events,
+            self.open_files,
+            RandomSource(),
+            self._check_disk,
         )
         me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
         await self.topics.load(News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(self.tree))))

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.broker_events import Events
-from barnabas.broker.chance import Chance
 from barnabas.broker.cluster_watch import ClusterWatch, News
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.open_files import OpenFiles
+from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topic_admin import TopicAdmin
@@ -35,7 +35,7 @@ async def in_tree_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
-class NextEpochs(Chance):
+class NextEpochs(RandomSource):
     """Elections skip no epochs, so that tests can name them."""
 
     def later_epoch(self, epoch: int) -> int:
@@ -72,12 +72,18 @@ class Node:
         self.logs.life.compare(read_lives(self.tree, [self.logs.folder_id]).get(self.logs.folder_id))
         self.logs.report_age()
         registry.register_broker(self.tree, BrokerRegistration(self.id, "here", 9000 + self.id))
-        clock, chance, files = self.cluster.clock, self.cluster.chance, OpenFiles(10_000, 100, self.logs.count)
+        clock, random_source, files = (
+            self.cluster.clock,
+            self.cluster.random_source,
+            OpenFiles(10_000, 100, self.logs.count),
+        )
         run: Any = in_tree_thread
         self.events = Events()
-        self.topics = Topics(self.config, self.tree, self.logs, run, self.events, clock=clock, chance=chance)
+        self.topics = Topics(
+            self.config, self.tree, self.logs, run, self.events, clock=clock, random_source=random_source
+        )
         self.topic_admin = TopicAdmin(
-            self.id, self.topics, self.tree, run, self.events, files, chance, lambda _count: None
+            self.id, self.topics, self.tree, run, self.events, files, random_source, lambda _count: None
         )
         self.watch = ClusterWatch(self.tree, in_tree_thread, self._take_over)  # type: ignore[arg-type]
         news = self.watch.read_everything()
@@ -133,7 +139,7 @@ class Cluster:
         self.tree = EmbeddedTree(folder / "tree.sqlite", self.clock)
         registry.prepare(self.tree, "castle")
         self.nodes: list[Node] = []
-        self.chance: Chance = NextEpochs()
+        self.random_source: RandomSource = NextEpochs()
 
     async def start(self, *broker_ids: int) -> list[Node]:
         started = [await Node(self, each).start() for each in broker_ids]

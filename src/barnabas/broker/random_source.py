@@ -1,4 +1,4 @@
-"""Random numbers and ids, as an argument."""
+"""Random numbers and ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAPING_EPOCH_MAX = 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class Chance:
+class RandomSource:
     """The operating system's, unless another one is given.
 
     :param random_below: returns a random number from 0 to its argument, exclusive.
@@ -37,7 +37,7 @@ class Chance:
         of the epochs that follow the tree's, and two histories with one leader epoch could not be told apart. A history
         with more elections has the later epoch, so that `barnabas.replication.lost_memory.doubt` recognises it.
 
-        >>> Chance(lambda _: 7).later_epoch(5), Chance(lambda _: 0).later_epoch(4103)
+        >>> RandomSource(lambda _: 7).later_epoch(5), RandomSource(lambda _: 0).later_epoch(4103)
         (4103, 8192)
         """
         if epoch >= LEAPING_EPOCH_MAX:

@@ -1,7 +1,7 @@
-"""All that a broker has of the world around it: time, files, network, threads, chance. A simulation gives it others.
+"""The environment of a broker: time, files, network, threads and random numbers. A simulation passes its own.
 
-Whatever the broker's parts need of these they are given; none of them asks the operating system. (The watch on the
-event loop is a process's own, and a simulation leaves it out.)
+No part of a broker asks the operating system for these; each gets what it needs as an argument. The watch on the event
+loop is the exception, and a simulation leaves it out.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from barnabas.broker.boot_id import read_boot_id
-from barnabas.broker.chance import Chance
 from barnabas.broker.cleaner_process import AnyCleaner, CleanerProcess
 from barnabas.broker.disk_work import BrokerThreads
+from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.tree_opening import open_tree
 from barnabas.clock import SYSTEM_CLOCK, Clock
@@ -27,19 +27,19 @@ from barnabas.storage.filesystem import FileSystem, OsFileSystem
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Environment:
     """The machine's, unless others are given.
 
-    :param threads: makes what runs work that may wait.
-    :param new_threads: makes so many threads, of this name: for logs that are loaded or closed side by side, and to
-        wait for cleaners.
-    :param new_cleaner: makes what compacts logs; it is given what tells monotonic seconds.
+    :param threads: makes the threads that run work which may wait.
+    :param new_threads: makes a pool of so many threads with a name: for logs that are loaded or closed in parallel, and
+        to wait for cleaners.
+    :param new_cleaner: makes the object that compacts logs; its argument returns monotonic seconds.
     :param listen: makes a listener, with limits for clients.
     :param dial: connects to a host and port, as `barnabas.net.dialer.dial` does.
-    :param open_tree: opens a session with the tree that the settings name.
+    :param open_tree: opens a session with the metadata tree that the settings name.
     :param boot_id: names the present boot of the machine.
-    :param process_id: what the lock of the data folder says of who has it.
-    :param watches_loop: whether a thread looks how long the event loop stands still.
+    :param process_id: identifies the process in the lock of the data folder.
+    :param watches_loop: whether a thread measures how long the event loop stands still.
     """
 
     clock: Clock = SYSTEM_CLOCK
@@ -50,7 +50,7 @@ class Surroundings:
     listen: Callable[[Limits], Listener] = Listener
     dial: Callable[..., Awaitable[Connection]] = dial
     open_tree: Callable[[BrokerConfig, Path, Clock], Tree] = open_tree
-    chance: Chance = field(default_factory=Chance)
+    random_source: RandomSource = field(default_factory=RandomSource)
     boot_id: Callable[[], str] = read_boot_id
     process_id: Callable[[], int] = os.getpid
     watches_loop: bool = True

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker import Broker
-from barnabas.broker.chance import Chance
 from barnabas.broker.disk_work import BrokerThreads, DiskWork
+from barnabas.broker.environment import Environment
+from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.surroundings import Surroundings
 from barnabas.clock import SYSTEM_CLOCK, Clock, ManualClock
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Tree
@@ -26,15 +26,15 @@ from barnabas.storage.filesystem import DataFile
 
 
 def test_broker_epochs_are_positive_numbers_of_63_bits_that_nobody_can_guess() -> None:
-    assert Chance().random_below is secrets.randbelow
+    assert RandomSource().random_below is secrets.randbelow
     asked: list[int] = []
 
     def greatest(below: int) -> int:
         asked.append(below)
         return below - 1
 
-    assert Chance(random_below=greatest).new_broker_epoch() == 2**63 - 1
-    assert Chance(random_below=lambda _below: 0).new_broker_epoch() == 1
+    assert RandomSource(random_below=greatest).new_broker_epoch() == 2**63 - 1
+    assert RandomSource(random_below=lambda _below: 0).new_broker_epoch() == 1
     assert asked == [2**63 - 1]
 
 
@@ -117,14 +117,14 @@ class World:
         self.ids += 1
         return uuid.UUID(int=self.ids)
 
-    def surroundings(self) -> Surroundings:
-        return Surroundings(
+    def environment(self) -> Environment:
+        return Environment(
             clock=self.clock,
             filesystem=self.disk,
             threads=lambda: self.loop,  # type: ignore[arg-type,return-value]
             listen=self.network.make,
             open_tree=self.open_tree,
-            chance=Chance(random_below=lambda _: 0, new_id=self.new_id),
+            random_source=RandomSource(random_below=lambda _: 0, new_id=self.new_id),
             boot_id=lambda: "this boot",
             watches_loop=False,
         )
@@ -132,7 +132,7 @@ class World:
     async def run(self, scenario: Callable[[Broker], Any]) -> None:
         """Run a scenario with a broker that is started here."""
         config = BrokerConfig(port=0, data=str(self.folder), log_cleaner_enable=False)
-        broker = Broker(config, self.surroundings())
+        broker = Broker(config, self.environment())
         await broker.start()
         try:
             async with asyncio.timeout(60):
@@ -141,7 +141,7 @@ class World:
             await broker.stop()
 
 
-def test_broker_has_time_files_chance_and_network_from_its_surroundings_alone(
+def test_broker_takes_time_files_random_numbers_and_network_from_its_environment_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path / "data")
@@ -172,7 +172,7 @@ def test_broker_has_time_files_chance_and_network_from_its_surroundings_alone(
     assert world.loop.closed == ["disk", "tree"]
 
 
-def test_two_brokers_with_the_same_surroundings_do_the_same(tmp_path: Path) -> None:
+def test_two_brokers_with_the_same_environment_do_the_same(tmp_path: Path) -> None:
     found = []
     for name in ("one", "two"):
         world = World(tmp_path / name)
@@ -184,12 +184,12 @@ def test_two_brokers_with_the_same_surroundings_do_the_same(tmp_path: Path) -> N
     assert found[0] == found[1]
 
 
-def test_surroundings_are_the_machines_unless_others_are_given() -> None:
-    own = Surroundings()
+def test_environment_is_the_machines_unless_another_is_given() -> None:
+    own = Environment()
     assert own.clock is SYSTEM_CLOCK
     assert isinstance(own.filesystem, OsFileSystem)
     assert own.threads is BrokerThreads
-    assert own.chance == Chance()
+    assert own.random_source == RandomSource()
     assert own.watches_loop
     given = replace(own, boot_id=lambda: "another")
     assert given.boot_id() == "another"
