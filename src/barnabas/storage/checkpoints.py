@@ -25,7 +25,7 @@ _METADATA_VERSION = "version: 0"
 _TOPIC_ID = "topic_id: "
 
 _REMEMBERED = 1_000
-"""As many different contents of small files are decoded once only; the logs of a topic have the same, as a rule."""
+"""The number of different contents that are decoded once only; the logs of a topic usually have the same ones."""
 
 
 class EpochStart(NamedTuple):
@@ -53,18 +53,18 @@ def _number(text: str, greatest: int) -> int:
 
 
 class StoredOffsets(NamedTuple):
-    """What the three checkpoints of the data folder say of one log; 0 where they say nothing."""
+    """The offsets of one log in the three checkpoints of the data folder; 0 where they have none."""
 
     recovery_point: int = 0
-    """All below was fsynced."""
+    """All records below were fsynced."""
     log_start_offset: int = 0
-    """What is below was deleted."""
+    """All records below were deleted."""
     high_watermark: int = 0
-    """What is below was readable."""
+    """All records below were readable."""
 
     @property
-    def told_twice(self) -> int:
-        """The greatest offset that at least two of the checkpoints say the log has reached."""
+    def reached_by_two(self) -> int:
+        """The greatest offset that the log has reached by at least two of the checkpoints."""
         return sorted(self)[1]
 
 
@@ -82,7 +82,7 @@ def decode_offsets(
 ) -> dict[TopicPartition, int]:
     """Read what `encode_offsets` wrote.
 
-    :param known: partitions that others have too; they are not kept twice.
+    :param known: objects to use for equal partitions, so that memory holds each once.
     :raises ValueError: the content is damaged.
     """
     offsets = {}

@@ -16,7 +16,7 @@ from barnabas.storage.filesystem import FileSystem
 
 
 class DeletedFiles:
-    """What is to be removed from the disk, and when. Safe to use from several threads."""
+    """The deleted files and folders, and when each is removed from the disk."""
 
     def __init__(self, filesystem: FileSystem, clock: Clock, delay_s: float) -> None:
         self._filesystem = filesystem
@@ -26,13 +26,13 @@ class DeletedFiles:
         self._lock = threading.Lock()
 
     def set_delay(self, delay_s: float) -> None:
-        """Use another delay for what is added from now on."""
+        """Use another delay for files that are added from now on."""
         self._delay_s = delay_s
 
     def add(self, paths: Sequence[Path], *, at_once: bool = False) -> None:
-        """Remove these when the delay is over.
+        """Remove files or folders when the delay is over.
 
-        :param at_once: they were deleted long ago; the next purge removes them.
+        :param at_once: the next purge removes them, since they were deleted long ago.
         """
         due = self._clock.monotonic() + (0 if at_once else self._delay_s)
         with self._lock:
@@ -46,10 +46,9 @@ class DeletedFiles:
             return any(time <= now and path.name.endswith(DELETED_FOLDER_SUFFIX) for time, path in self._waiting)
 
     def purge(self) -> None:
-        """Remove what is due. If something cannot be removed, the rest is still removed, and it is tried again after
-        the delay.
+        """Remove all files and folders that are due. One that cannot be removed is tried again after the delay.
 
-        :raises OSError: something cannot be removed.
+        :raises OSError: one of them cannot be removed; the others are.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -60,8 +59,7 @@ class DeletedFiles:
             try:
                 self._remove(path)
             except FileNotFoundError:
-                # Its log's folder was deleted meanwhile.
-                continue
+                continue  # the folder of its log was removed before
             except OSError as error:
                 failure = failure or error
                 self.add([path])

@@ -15,7 +15,7 @@ _NONE = -1
 
 
 def fill_gap(segment: ActiveSegment, end_offset: int, leader_epoch: int) -> None:
-    """Append an empty batch, so that a segment ends at `end_offset`, which its indexes must be able to express.
+    """Append an empty batch, so that a segment ends at `end_offset`, which must fit its indexes.
 
     :raises OSError: the disk refuses.
     """
@@ -25,8 +25,7 @@ def fill_gap(segment: ActiveSegment, end_offset: int, leader_epoch: int) -> None
 
 
 def gap_at_end(segment: ActiveSegment) -> int | None:
-    """Return the offset with which the gap begins that a segment ends with, as `fill_gap` makes it; None if it ends
-    with something else.
+    """Return the first offset of the gap at the end of a segment, as `fill_gap` makes it; None if there is no gap.
 
     :raises CorruptBatchError: the batches are damaged.
     """
@@ -47,7 +46,7 @@ def _is_gap(segment: ActiveSegment, found: PlacedBatch) -> bool:
 
 
 def empty_batch(base_offset: int, last_offset: int, leader_epoch: int) -> bytearray:
-    """Return a batch without records that takes up the offsets from the first to the last."""
+    """Return a batch without records that covers the offsets from the first to the last."""
     batch = bytearray(BATCH_HEADER_SIZE)
     header = BatchHeader(
         base_offset=base_offset,

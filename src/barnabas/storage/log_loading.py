@@ -39,14 +39,14 @@ _AT_ONCE = 16
 """Many logs are loaded on a thread in groups of this size."""
 
 _LOADING_THREADS = 4
-"""A start that finds nothing in the page cache waits for the disk most of the time, once for every file. More threads
-only wait for the interpreter."""
+"""With an empty page cache, a start waits for the disk most of the time, once for every file. More threads would only
+wait for the interpreter."""
 _ONE_BY_ONE_MAX = 1_000
-"""So many logs are loaded one by one, since some may have much to check; if they are more, in groups."""
+"""Up to this number, logs are loaded one by one, since some may have much to check; more are loaded in groups."""
 
 
 class Found(NamedTuple):
-    """A log folder as it was loaded."""
+    """A loaded log and its topic id."""
 
     log: Log
     topic_id: uuid.UUID | None
@@ -56,9 +56,9 @@ class LogLoader:
     """Opens the logs of one data folder.
 
     :param config: of logs whose topic has no settings of its own.
-    :param open_segments: the sealed segments, of all logs, that are kept open after they were read.
-    :param on_truncated: called when a log was cut, with nothing.
-    :param on_rolled: called when a log began a new segment, with nothing.
+    :param open_segments: the sealed segments, of all logs, that keep their files open after a read.
+    :param on_truncated: see `Log`.
+    :param on_rolled: see `Log`.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class LogLoader:
     def load_all(
         self, partitions: list[TopicPartition], *, clean: bool, lost_memory: bool, configs: Mapping[str, LogConfig]
     ) -> list[Found | None]:
-        """Load logs side by side: neither to wait for the disk nor to check batches needs the interpreter.
+        """Load logs on several threads: waiting for the disk and checking batches do not need the interpreter.
 
-        :param clean: they were closed cleanly.
-        :param lost_memory: the machine has crashed since they were written to.
+        :param clean: the logs were closed cleanly.
+        :param lost_memory: the machine has crashed since the logs were written to.
         :raises DataFolderError: files or memory are short: no log is to blame.
         """
         thread_count = max(_LOADING_THREADS, os.cpu_count() or 1)
@@ -115,7 +115,7 @@ class LogLoader:
             log = self.open(partition, config or self._config, stored, clean=clean, lost_memory=lost_memory)
             return Found(log, self._folders.topic_id_of(partition))
         except Exception as error:
-            # An error in one log must not keep the others from being used.
+            # An error in one log must not stop the others.
             cause = error.__cause__ or error
             if isinstance(cause, OSError) and is_shortage(cause) and cause.errno not in NO_ROOM:
                 raise DataFolderError(f"{self._data_dir / str(partition)}: cannot be loaded: {error}") from error
@@ -125,13 +125,13 @@ class LogLoader:
             reason = f"cannot be loaded: {error or error!r}; mend its folder or move it away, and start again"
             return Found(self.unusable(partition, reason), self._topic_id_of_unusable(partition))
 
-    def unusable(self, partition: TopicPartition, reason: str, *, is_told: bool = False) -> Log:
+    def unusable(self, partition: TopicPartition, reason: str, *, is_logged: bool = False) -> Log:
         """Return a log that is offline; its folder, if there is one, is not touched.
 
-        :param is_told: whether the reason is in the broker's log already.
+        :param is_logged: whether the reason is in the broker's log already.
         """
         folder = self._data_dir / str(partition)
-        if not is_told:
+        if not is_logged:
             logger.error("%s: %s; the partition is offline, and nothing in the folder is changed", folder, reason)
         stored = self._checkpoints.of(partition)
         first_dirty = self._checkpoints.first_dirty_offset(partition)
@@ -155,10 +155,10 @@ class LogLoader:
     ) -> Log:
         """Open a log, or begin one.
 
-        :param stored: its offsets by the checkpoints.
-        :param clean: it was closed cleanly.
-        :param lost_memory: the machine has crashed since it was written to.
-        :param folder: where it is, if it has another name than the partition's.
+        :param stored: its offsets in the checkpoints.
+        :param clean: the log was closed cleanly.
+        :param lost_memory: the machine has crashed since the log was written to.
+        :param folder: of a copy, whose name is not the partition's.
         :raises StorageError: the disk refuses.
         """
         return Log.open(

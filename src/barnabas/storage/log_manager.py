@@ -607,7 +607,7 @@ class LogManager:
 
     def unusable(self, partition: TopicPartition, reason: str) -> Log:
         """Return a log that is offline, for a reason that was told already, and that is none of this folder's."""
-        return self._loader.unusable(partition, reason, is_told=True)
+        return self._loader.unusable(partition, reason, is_logged=True)
 
 
 def _succeeds(action: Callable[[], None]) -> bool:

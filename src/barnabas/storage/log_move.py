@@ -22,10 +22,8 @@ from barnabas.storage.log import Log
 class LogMove:
     """A log and its copy.
 
-    Used by one thread at a time, but for `missing` and `is_cut`.
-
-    :param current: the log that is moved.
-    :param future: its copy, with nothing in it yet.
+    :param current: the log that moves.
+    :param future: its copy, still empty.
     :param target: the data folder of the copy.
     """
 
@@ -38,16 +36,16 @@ class LogMove:
 
     @property
     def missing(self) -> int:
-        """How many offsets the copy has yet to get."""
+        """The number of offsets that the copy lacks."""
         return max(0, self.current.log_end_offset - self.future.log_end_offset)
 
     @property
     def is_cut(self) -> bool:
-        """Whether the log was cut since `prepare`: the copy may hold what the log has no longer, and lack nothing."""
+        """Whether the log was truncated since `prepare`: the copy may have removed records."""
         return self.current.truncation_count != self._truncations
 
     def prepare(self) -> None:
-        """Let the copy begin anew where it cannot go on: the log was cut, or begins later now.
+        """Empty the copy if the log was truncated, or begins behind the end of the copy now.
 
         :raises StorageError: the disk refuses.
         """
@@ -57,9 +55,9 @@ class LogMove:
             self.future.start_over_at(self.current.log_start_offset)
 
     def append(self, batches: bytes, leader_epoch: int) -> None:
-        """Give the copy what comes next.
+        """Append the next batches to the copy.
 
-        :raises BarnabasError: it is damaged, or the disk refuses.
+        :raises BarnabasError: a batch is damaged, or the disk refuses.
         """
         first, future = read_header(batches), self.future
         if future.log_start_offset == future.log_end_offset and first.base_offset < future.log_end_offset:
@@ -68,9 +66,9 @@ class LogMove:
         future.append_as_follower(batches, leader_epoch)
 
     def seal(self) -> None:
-        """Let the copy, which lacks nothing, begin where the log does, and make it durable; it is closed then.
+        """Let the complete copy begin where the log does, make it durable, and close it.
 
-        :raises StorageError: the disk refuses; or the log was cut, and nothing has changed.
+        :raises StorageError: the disk refuses; or the log was truncated, and the copy is as it was.
         """
         if self.is_cut:
             raise StorageError(f"{self.current.partition} was cut while it was moved")
@@ -83,9 +81,9 @@ class LogMove:
         future.close()
 
     def hand_on(self, log: Log) -> None:
-        """Let the log that took the place know what no file says.
+        """Pass on to the log in the new place what its files do not hold.
 
-        :param log: as `DataFolders.swap` returned it.
+        :param log: the result of `DataFolders.swap`.
         """
         current = self.current
         for entry in current.leader_epochs.entries:

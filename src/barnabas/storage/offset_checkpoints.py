@@ -32,7 +32,7 @@ _ALL_NAMES = (*_NAMES, CLEANER_CHECKPOINT)
 
 
 class OffsetCheckpoints:
-    """What is stored of where logs begin and end."""
+    """The stored offsets of the logs of a data folder."""
 
     def __init__(self, filesystem: FileSystem, folder: Path) -> None:
         self._filesystem = filesystem
@@ -43,7 +43,7 @@ class OffsetCheckpoints:
     def read(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Read the files.
 
-        :param partitions: whose logs there are.
+        :param partitions: the logs in the folder.
         :raises OSError: the disk refuses.
         """
         known = {each: each for each in partitions}
@@ -58,12 +58,12 @@ class OffsetCheckpoints:
                 logger.warning("%s is damaged, renamed to %s, and not believed: %s", path, renamed.name, error)
 
     def of(self, partition: TopicPartition) -> StoredOffsets:
-        """Return what is stored of one log."""
+        """Return the stored offsets of one log."""
         with self._lock:
             return StoredOffsets(*(self._stored[name].get(partition, 0) for name in _NAMES))
 
     def first_dirty_offset(self, partition: TopicPartition) -> int:
-        """Return up to where a log is compacted; 0 where nothing is stored."""
+        """Return the offset up to which a log is compacted; 0 if none is stored."""
         with self._lock:
             return self._stored[CLEANER_CHECKPOINT].get(partition, 0)
 
@@ -71,16 +71,15 @@ class OffsetCheckpoints:
         """Store an offset of each log, durably; an offset of 0 may be left out.
 
         :param offsets: returns them; called under the lock, so that older offsets never replace newer ones.
-        :raises StorageError: the disk refuses; it is as it was.
+        :raises StorageError: the disk refuses; the file is the old one.
         """
         with self._lock:
-            told = {partition: offset for partition, offset in offsets().items() if offset}
-            if self._stored[name] == told:
-                return
-            self._replace(name, told)
+            current = {partition: offset for partition, offset in offsets().items() if offset}
+            if self._stored[name] != current:
+                self._replace(name, current)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Store what is stored without some logs.
+        """Remove some logs from the files.
 
         :raises StorageError: the disk refuses.
         """
@@ -90,9 +89,9 @@ class OffsetCheckpoints:
                 if len(others) < len(stored):
                     self._replace(name, others)
 
-    def _replace(self, name: str, told: dict[TopicPartition, int]) -> None:
+    def _replace(self, name: str, offsets: dict[TopicPartition, int]) -> None:
         try:
-            replace_file(self._filesystem, self._folder / name, encode_offsets(told), durable=True)
+            replace_file(self._filesystem, self._folder / name, encode_offsets(offsets), durable=True)
         except OSError as error:
             raise StorageError(f"{self._folder / name} cannot be stored: {error}") from error
-        self._stored[name] = told
+        self._stored[name] = offsets

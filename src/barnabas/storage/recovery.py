@@ -68,37 +68,37 @@ TRUST_ALL = 2**63 - 1
 
 
 class GapsAllowed(NamedTuple):
-    """Up to which offset it is no damage that one batch, or segment, does not begin where the one before ended."""
+    """The offsets up to which a gap is no damage."""
 
     within: int
-    """In a segment."""
+    """Between two batches of a segment."""
     between: int
     """Between two segments."""
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A log as it was found, mended."""
+    """A log as recovery leaves it."""
 
     sealed: list[SealedSegment]
     active: ActiveSegment
     epochs: LeaderEpochs
     epochs_changed: bool
-    """The checkpoint of the epochs does not say what `epochs` says."""
+    """The checkpoint of the epochs differs from `epochs`."""
     log_start_offset: int
     damage: str | None = None
-    """Why the log was cut, if it was."""
+    """The reason for a cut; None: the log was not cut."""
     lost_from: int | None = None
-    """The offset from which records are lost, if the log goes on behind them."""
+    """The first lost offset, if records are lost and the log goes on behind them."""
     snapshots: list[int] = field(default_factory=list)
     """The offsets of the producer snapshots."""
     stored_epochs: tuple[EpochStart, ...] | None = None
-    """What the checkpoint of the epochs says, if it is believed."""
+    """The checkpoint of the epochs; None: it is missing or damaged."""
     producers: ProducerStates = field(default_factory=ProducerStates)
 
     @property
     def is_changed(self) -> bool:
-        """Whether it is not what its files say."""
+        """Whether the log differs from its files."""
         return self.damage is not None or self.epochs_changed
 
     @property
@@ -118,12 +118,13 @@ def load_log(
 ) -> LoadedLog:
     """Load a log, or begin one.
 
-    A log without segments begins where the greatest of all that is stored says that it was: no offset is used twice.
+    A log without segments begins at the greatest stored offset, so that no offset is used twice.
 
-    :param stored: what the checkpoints of the data folder say.
-    :param clean: it was closed cleanly: all of it was fsynced.
-    :param lost_memory: the machine has crashed since it was written to: what was not fsynced may be gone, file by file.
-    :raises OSError: the disk refuses; nothing that is sound was changed.
+    :param stored: the offsets of the log in the checkpoints of the data folder.
+    :param clean: the log was closed cleanly, so all of it was fsynced.
+    :param lost_memory: the machine has crashed since the log was written to. What was not fsynced may be missing, file
+        by file.
+    :raises OSError: the disk refuses; no sound file was changed.
     """
     try:
         names = filesystem.list_folder(folder)
@@ -145,7 +146,7 @@ def load_log(
         loaded = _load_from(filesystem, folder, config, bases, stored, trust_below, gaps)
         _check_end(loaded, folder, stored, config)
         if not clean and (gap := gap_at_end(loaded.active)) is not None:
-            # Also that of an earlier start, which ended before anybody did something about it.
+            # Or the gap of an earlier start, if no replica has filled it since.
             loaded.lost_from = gap
         if not clean and _begins_behind_a_loss(loaded, stored):
             loaded.lost_from = 0
@@ -169,8 +170,8 @@ def _begin(filesystem: FileSystem, folder: Path, config: LogConfig, offset: int)
 
 
 def _begins_behind_a_loss(loaded: LoadedLog, stored: StoredOffsets) -> bool:
-    """Whether a log is as `_begin` of an earlier start has left it: it begins behind an offset before which nothing was
-    deleted, and has nothing. Where a log begins is stored before anything that lies before it goes."""
+    """Whether a log is as `_begin` of an earlier start has left it: empty, with a log start above the stored one. A
+    deletion would have stored the log start first."""
     return not loaded.sealed and not loaded.active.size and loaded.log_start_offset > stored.log_start_offset
 
 
@@ -183,13 +184,13 @@ def _load_from(
     trust_below: int,
     gaps: GapsAllowed,
 ) -> LoadedLog:
-    """Load the segments from the start of the log on; set those before it aside."""
+    """Load the segments from the log start on; rename those before it."""
     start = stored.log_start_offset
     first = max(0, bisect_right(bases, start) - 1)
     loaded = _load_segments(filesystem, folder, config, bases[first:], trust_below, gaps)
     if start > loaded.active.next_offset:
-        # The log was flushed up to there before this was written down, so the one of the two is damaged that has
-        # no CRC. To believe it would be to give up everything.
+        # The log was flushed up to its start before the checkpoint was written. So the checkpoint, which has no CRC, is
+        # damaged. Trusting it would remove all records.
         logger.error(
             "%s: said to begin with offset %d, but it ends with %d; what is there is kept",
             folder, start, loaded.active.next_offset,
@@ -209,7 +210,7 @@ def _load_from(
 
 
 def _check_end(loaded: LoadedLog, folder: Path, stored: StoredOffsets, config: LogConfig) -> None:
-    """See that no offset is used twice, if the log ends before what is said of it."""
+    """If the log ends before the offsets of the checkpoints, let no offset be used twice."""
     end, reached = loaded.active.next_offset, max(stored)
     if end >= reached:
         return
@@ -218,15 +219,15 @@ def _check_end(loaded: LoadedLog, folder: Path, stored: StoredOffsets, config: L
         " unless a checkpoint is damaged",
         folder, end, stored.recovery_point, stored.high_watermark,
     )  # fmt: skip
-    if end < stored.told_twice:
-        logger.error("%s: the log goes on with offset %d, so that none is used twice", folder, stored.told_twice)
+    if end < stored.reached_by_two:
+        logger.error("%s: the log goes on with offset %d, so that none is used twice", folder, stored.reached_by_two)
         loaded.lost_from = end
-        _go_on_at(loaded, stored.told_twice, config.index_interval_bytes)
+        _go_on_at(loaded, stored.reached_by_two, config.index_interval_bytes)
         loaded.damage = loaded.damage or "records are lost at its end"
 
 
 def _go_on_at(loaded: LoadedLog, offset: int, index_interval_bytes: int) -> None:
-    """Let a log end at `offset`, with an empty batch up to there, or with a new segment where none can reach so far."""
+    """Let a log end at `offset`, with an empty batch, or with a new segment where no batch reaches so far."""
     active = loaded.active
     if offset - 1 - active.base_offset <= RELATIVE_OFFSET_MAX:
         fill_gap(active, offset, loaded.epochs.latest)
@@ -282,11 +283,10 @@ def load_producers(
 ) -> ProducerStates:
     """Return the producers as they were when the log ended at `end_offset`.
 
-    Begins with the latest sound snapshot, and replays the headers of the batches after it. Damaged snapshots are set
-    aside.
+    This reads the latest sound snapshot, and replays the headers of the batches after it. It renames damaged snapshots.
 
-    :param snapshots: the offsets of the snapshots that a start found; those that are taken away are removed from it,
-        and those of a later end set aside: the log has lost its end. None: it was cut on purpose, and they are deleted.
+    :param snapshots: the offsets of the snapshots that a start found; renamed ones are removed from the list. Snapshots
+        of a later end are renamed, since the log has lost its end. None: the log was truncated, and they are deleted.
     """
     states, offset = ProducerStates(), segments[0].base_offset
     found = snapshot_offsets(filesystem, folder) if snapshots is None else snapshots
@@ -309,7 +309,7 @@ def load_producers(
     for scan in _scans_from(segments, offset):
         for producer_id, (epoch, batches) in scan.producers.items():
             states.take_over(producer_id, epoch, batches, now_ms)
-    # Those that are about to be forgotten count for the highest id, too.
+    # Producers that expire now count for the highest id, too.
     states = ProducerStates(states.entries())
     if expiry_ms is not None:
         states.expire(expiry_ms)
@@ -322,7 +322,7 @@ def snapshot_offsets(filesystem: FileSystem, folder: FilePath) -> list[int]:
 
 
 def _tidy_folder(filesystem: FileSystem, folder: Path, names: list[str], found: dict[str, list[int]]) -> None:
-    """Take away what an interrupted operation left."""
+    """Remove the files of an interrupted operation; rename indexes without batches."""
     for name in names:
         if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)) and (is_deleted_file(name) or is_temporary_file(name)):
             filesystem.unlink(folder / name)
@@ -343,7 +343,7 @@ def _check_segments(
     epoch_check: EpochCheck,
     gaps: GapsAllowed,
 ) -> tuple[ActiveSegment, str | None]:
-    """Check segments in order; add them to `sealed`, and return the one where the log ends, and why there."""
+    """Check segments in order and add them to `sealed`; return the segment that ends the log, and the damage there."""
     for number, base in enumerate(bases):
         later = bases[number + 1 :]
         segment, damage = load_segment(
@@ -362,14 +362,14 @@ def _check_segments(
 
 
 def _cut(segment: ActiveSegment, damage: str, later: list[int], index_interval_bytes: int) -> ActiveSegment:
-    """End the log with a segment's last sound batch; set aside what may be worth saving of the rest."""
+    """End the log with the last sound batch of a segment; save the rest if it may be of use."""
     filesystem, path = segment.filesystem, segment.paths.log
     size = filesystem.size(path)
     logger.warning(
         "%s: log cut at offset %d, position %d of %s: %s; %d bytes after it, and %d later segments",
         segment.folder, segment.next_offset, segment.size, path.name, damage, size - segment.size, len(later),
     )  # fmt: skip
-    # Before anything is changed: it may not fit, and then everything stays as it is.
+    # First of all: if the copy does not fit, no file is changed.
     whole = size > segment.size and holds_sound_batch(filesystem, segment.file, segment.size, size)
     if whole and segment.size:
         copy = copy_tail_aside(filesystem, segment.file, segment.size, size)
@@ -386,7 +386,7 @@ def _cut(segment: ActiveSegment, damage: str, later: list[int], index_interval_b
 
 
 def _store_indexes(segment: ActiveSegment) -> None:
-    """Store the indexes of a segment to be sealed; if the disk is full, they are made again when they are needed."""
+    """Store the indexes of a segment to be sealed; if the disk is full, a later read rebuilds them."""
     try:
         segment.write_indexes(*segment.encode_indexes(closing=True))
     except OSError as error:
@@ -417,10 +417,10 @@ def _epochs_of_batches(segments: list[Segment]) -> LeaderEpochs:
 
 
 def _scans_from(segments: list[Segment], offset: int) -> list[SegmentScan]:
-    """Scan the headers of all batches from an offset on; leave out what cannot be read below the recovery point.
+    """Scan the headers of all batches from an offset on; skip unreadable segments below the recovery point.
 
-    Such damage came after the batches were flushed. The rest of the log can still be used, and reading the
-    damaged place fails with CorruptBatchError.
+    Such damage came after the batches were flushed. The rest of the log can be used, and a read of the damaged part
+    raises CorruptBatchError.
     """
     scans = []
     for segment in segments:

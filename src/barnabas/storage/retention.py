@@ -27,11 +27,11 @@ from barnabas.storage.segment import SealedSegment
 from barnabas.storage.segment_list import SegmentList
 
 UNLIMITED = -1
-"""What `retention.ms` and `retention.bytes` are where nothing is to go."""
+"""The value of `retention.ms` and `retention.bytes` that keeps all segments."""
 
 
 class SegmentExtent(Protocol):
-    """What retention wants to know of a segment."""
+    """What retention needs of a segment."""
 
     size: int
     next_offset: int
@@ -43,11 +43,10 @@ S = TypeVar("S", bound=SegmentExtent)
 def count_deletable(
     segments: Sequence[S], config: LogConfig, now_ms: int, high_watermark: int, newest_ms: Callable[[S], int]
 ) -> int:
-    """Return how many of the segments, from the first on, are to go.
+    """Return how many segments, from the first on, the settings no longer keep.
 
-    :param segments: all of the log's, oldest first.
-    :param newest_ms: returns the time of a segment's newest record. Only asked where it matters, since it may have
-        to open a file.
+    :param segments: all segments of the log, oldest first.
+    :param newest_ms: returns the time of a segment's newest record; called where it matters, since it may open a file.
     """
     if not config.deletes_old:
         return 0
@@ -69,10 +68,10 @@ def _is_expired(retention_ms: int, now_ms: int, segment: S, newest_ms: Callable[
 
 
 class OldSegments:
-    """A search for the segments of a log that are to go, as of one moment; call `find` on any thread.
+    """A search for the segments of a log that are to be deleted, as of one moment; any thread calls `find`.
 
-    :param segments: snapshots of all that hold something, oldest first.
-    :param must_roll: the active segment has been active for `segment.ms`; it is to be closed whatever the answer.
+    :param segments: snapshots of all segments with batches, oldest first.
+    :param must_roll: the active segment has been active for `segment.ms`; it is sealed whatever `find` returns.
     """
 
     def __init__(
@@ -88,30 +87,30 @@ class OldSegments:
     def of(
         cls, segments: SegmentList, config: LogConfig, now_ms: int, high_watermark: int, active_since_ms: int
     ) -> OldSegments | None:
-        """Return the search for a log's segments as they are now; None where it is clear that all are kept."""
+        """Return a search in the segments as they are now; None where it is clear that all are kept."""
         active = segments.active
         must_roll = now_ms - active_since_ms > config.roll_ms and active.size > 0
         if not config.deletes_old and not must_roll:
             return None
         is_young = config.retention_ms == UNLIMITED or now_ms - active.max_timestamp_ms <= config.retention_ms
         is_small = config.retention_bytes == UNLIMITED or active.size <= config.retention_bytes
-        # Most logs have one segment that has just been written to: nothing has to be read to know that it stays.
+        # Most logs have one segment with a recent append, which stays: no file needs to be read.
         if not segments.sealed and not must_roll and (not active.size or (is_young and is_small)):
             return None
         filled = [segment.snapshot() for segment in segments.all if segment.size]
         return cls(filled, config, now_ms, high_watermark, must_roll=must_roll) if filled else None
 
     def find(self) -> int | None:
-        """Return the offset before which everything is to go, or None.
+        """Return the offset before which all segments are to be deleted, or None.
 
-        :raises CorruptBatchError: a segment that would go cannot be understood.
+        :raises CorruptBatchError: a segment to delete has damaged batches.
         :raises OSError: the files cannot be read.
         """
         count = count_deletable(self._segments, self._config, self._now_ms, self._high_watermark, self._newest_ms)
         return self._segments[count - 1].next_offset if count else None
 
     def _newest_ms(self, segment: SealedSegment) -> int:
-        """Return the time of the newest record; if records have none, that of the last write."""
+        """Return the time of the newest record; of records without timestamps, the time of the last write."""
         newest_ms = _claimed_ms(segment)
         if newest_ms is None or self._now_ms - newest_ms > self._config.retention_ms:
             newest_ms = segment.confirm_timestamp()
@@ -119,7 +118,7 @@ class OldSegments:
 
 
 def _claimed_ms(segment: SealedSegment) -> int | None:
-    """Return the greatest timestamp that the index tells; None if it tells none."""
+    """Return the greatest timestamp in the index; None if the index is damaged."""
     try:
         return segment.max_timestamp_ms
     except CorruptBatchError:

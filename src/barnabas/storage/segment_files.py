@@ -12,12 +12,12 @@ from pathlib import Path
 from barnabas.storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_name
 from barnabas.storage.filesystem import FilePath, FileSystem
 
-# The batches last: if this is interrupted, what is left is a segment whose indexes can be made anew.
+# The batches last: an interruption leaves a segment whose indexes can be rebuilt.
 _SUFFIXES = (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)
 
 
 class SegmentPaths:
-    """Where the files of a segment are."""
+    """The paths of the files of a segment."""
 
     __slots__ = ("_base_offset", "_folder")
 
@@ -42,18 +42,18 @@ class SegmentPaths:
 
 
 def delete_segment_files(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> None:
-    """Delete the files of some segments, in the order given.
+    """Delete the files of segments, in the given order.
 
-    :raises OSError: some of them may be left.
+    :raises OSError: the disk refuses; some files may be left.
     """
     for path in _files_there(filesystem, folder, base_offsets):
         filesystem.unlink(path)
 
 
 def set_segment_files_aside(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> list[Path]:
-    """Rename the files of some segments so that nothing finds them any more; return their new names.
+    """Rename the files of segments, so that no start finds them; return their new names.
 
-    :raises OSError: some of them may have the old name.
+    :raises OSError: the disk refuses; some files may have their old names.
     """
     renamed = []
     for path in _files_there(filesystem, folder, base_offsets):

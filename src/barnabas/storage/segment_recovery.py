@@ -26,36 +26,36 @@ from barnabas.storage.time_index import TimeIndex
 logger = logging.getLogger(__name__)
 
 EPOCH_JUMP_MAX = 2**20
-"""An epoch so much later than the one before counts as damage; the CRC does not cover epochs."""
+"""The greatest step from one epoch to the next; a greater one counts as damage, since the CRC does not cover epochs."""
 
 
 class EpochCheck:
-    """Compares the epochs of batches with the checkpoint, and learns those that are later than all in it.
+    """Compares the epochs of batches with the checkpoint, and learns later ones from the batches.
 
-    The checkpoint may be behind: an epoch's first batch may be written before it.
+    The checkpoint may lag behind: the first batch of an epoch may be written before it.
 
-    :param stored: what the checkpoint says; None: nothing that is believed.
-    :param may_have_gaps: whether the first batches of an epoch, or all of them, may be gone by compaction. What the
-        checkpoint says of them is right then, unless a batch contradicts it.
+    :param stored: the checkpoint; None: it is missing or damaged.
+    :param may_have_gaps: whether compaction may have removed the first batches of an epoch, or all of them. Then the
+        checkpoint counts, unless a batch contradicts it.
     """
 
     def __init__(self, stored: LeaderEpochs | None, *, may_have_gaps: bool = False) -> None:
         self.last_epoch = NO_LEADER_EPOCH
-        """Of the last batch seen, or -1."""
+        """The epoch of the last batch, or -1."""
         self.seen: list[EpochStart] = []
-        """The epochs of the batches seen; the first one may have begun before them."""
+        """The epochs of the scanned batches; the first epoch may have begun before them."""
         self._stored = stored.entries if stored else ()
         self._may_have_gaps = may_have_gaps
 
     def see(self, scan: SegmentScan) -> None:
-        """Take note of the batches that a scan found to be sound; scans must come in order."""
+        """Note the sound batches of a scan; scans must come in order."""
         self.seen += [EpochStart(*each) for each in scan.epochs if each[0] >= 0]
         self.last_epoch = scan.epoch
 
     def unbelievable(self, scan: SegmentScan, following: BatchHeader | None) -> EpochStart | None:
-        """Return the first epoch of a scan that seems to be damage, or None.
+        """Return the first implausible epoch of a scan, or None.
 
-        :param following: the batch that ended the scan, if its header can be understood.
+        :param following: the header of the batch that ended the scan, if it is readable.
         """
         latest = self.latest
         for epoch, start_offset in scan.epochs:
@@ -64,15 +64,15 @@ class EpochCheck:
             latest = max(latest, epoch)
         if scan.epochs and following is not None and following.leader_epoch < scan.epoch:
             last = EpochStart(*scan.epochs[-1])
-            # One of the two is wrong; an epoch that the checkpoint has is right.
+            # One of the two epochs is wrong; the checkpoint decides.
             if following.base_offset >= scan.next_offset and last.epoch > self._latest_stored:
                 return last
         return None
 
     def learned(self, log_start_offset: int, end_offset: int) -> LeaderEpochs | None:
-        """Return the epochs of a log between two offsets: the stored ones and those seen, where they agree.
+        """Return the epochs of a log between two offsets, from the checkpoint and the batches.
 
-        :returns: None if they contradict each other, or leave open where an epoch begins.
+        :returns: None if they contradict each other, or the start of an epoch is unknown.
         """
         stored, seen = LeaderEpochs(self._stored), self.seen
         if not seen:
@@ -94,7 +94,7 @@ class EpochCheck:
 
     @property
     def latest(self) -> int:
-        """The latest epoch that is known before the batches of the next scan, or -1."""
+        """The latest known epoch before the next scan, or -1."""
         return max(self._latest_stored, self.last_epoch)
 
     @property
@@ -111,16 +111,15 @@ def load_segment(
     epoch_check: EpochCheck,
     gaps_up_to: int,
 ) -> tuple[ActiveSegment, str | None]:
-    """Load one segment to append to it; check what comes after the last index entry below `trust_below`.
+    """Load one segment to append to it; check all batches from the last index entry below `trust_below` on.
 
-    :param gaps_up_to: a batch that begins at or below this offset may begin later than where the one before ended.
-    :returns: the segment, up to the last sound batch, and what is wrong with the bytes after it, if any.
-        The file is not cut yet.
+    :param gaps_up_to: up to this offset, a batch may begin later than the end of the one before.
+    :returns: the segment, up to the last sound batch, and the damage after it, or None. The file is not cut yet.
     """
     file = filesystem.open(f"{folder}/{offset_name(base_offset, LOG_SUFFIX)}")
     size = filesystem.size_of(file)
     segment = ActiveSegment(filesystem, folder, base_offset, file, size=size, index_interval_bytes=index_interval_bytes)
-    # The first entry comes after so many bytes.
+    # Before this size there is no entry.
     entry = _load_indexes(segment, trust_below) if size > index_interval_bytes else None
     scan = _scan(segment, entry, size, epoch_check.last_epoch, gaps_up_to)
     if scan is None or (entry and not 0 <= scan.first_last_offset <= base_offset + entry.relative_offset):
@@ -142,7 +141,7 @@ def load_segment(
 
 
 def _load_indexes(segment: ActiveSegment, trust_below: int) -> OffsetPosition | None:
-    """Give a segment the stored entries below an offset; return the last one, for a batch that is to be scanned."""
+    """Give a segment the stored entries below an offset; return the last one, whose batch must be scanned."""
     indexes = _read_indexes(segment.filesystem, segment.paths)
     return segment.load_indexes(*indexes, trust_below) if indexes else None
 
@@ -150,7 +149,7 @@ def _load_indexes(segment: ActiveSegment, trust_below: int) -> OffsetPosition | 
 def _scan(
     segment: ActiveSegment, entry: OffsetPosition | None, end: int, epoch: int, gaps_up_to: int
 ) -> SegmentScan | None:
-    """Scan the batches from an index entry on, or all; None: the entry, or one by time, cannot be."""
+    """Scan the batches from an index entry on, or all; None: the entry, or one of the time index, is impossible."""
     try:
         scan = segment.begin_scan(entry, end, epoch, gaps_up_to)
     except (ValueError, OverflowError):
@@ -164,14 +163,14 @@ def _scan(
 def _find_unbelievable(
     segment: ActiveSegment, entry: OffsetPosition | None, scan: SegmentScan, epoch_check: EpochCheck
 ) -> tuple[int, int, int] | None:
-    """Return the first epoch that a scan should not have taken in, with the offset and position of its first batch."""
+    """Return the first implausible epoch of a scan, with the offset and position of its first batch."""
     wrong = epoch_check.unbelievable(scan, _header_behind(segment, scan))
     if wrong is None:
         return None
     start = entry.position if entry else 0
     for batch in scan_headers(segment.filesystem, segment.file, start, scan.size):
         if batch.header.base_offset == wrong.start_offset:
-            # Of two that contradict each other, the later one is the damaged one, unless one batch stands alone.
+            # Of two contradicting epochs the later one is damaged, unless one batch stands alone.
             if wrong.epoch > epoch_check.latest + EPOCH_JUMP_MAX or batch.end == scan.size:
                 return wrong.epoch, wrong.start_offset, batch.position
             break
@@ -179,7 +178,7 @@ def _find_unbelievable(
 
 
 def _header_behind(segment: ActiveSegment, scan: SegmentScan) -> BatchHeader | None:
-    """Return the header of the batch that ended a scan, if there was one."""
+    """Return the header of the batch that ended a scan, or None."""
     if scan.damage is None:
         return None
     data = segment.filesystem.pread(segment.file, BATCH_HEADER_SIZE, scan.size)
@@ -189,7 +188,7 @@ def _header_behind(segment: ActiveSegment, scan: SegmentScan) -> BatchHeader | N
 def _without_entry(
     segment: ActiveSegment, entry: OffsetPosition | None, position: int, index_interval_bytes: int
 ) -> tuple[ActiveSegment, OffsetPosition | None]:
-    """Return the segment as it was before the scan that went beyond `position`; empty if that is its entry's batch."""
+    """Return the segment without the batches from `position` on; an empty one if the entry's batch is among them."""
     if entry is not None and entry.position < position:
         return segment, entry
     file = segment.file
@@ -208,5 +207,5 @@ def _read_indexes(filesystem: FileSystem, paths: SegmentPaths) -> tuple[OffsetIn
     except ValueError as error:
         logger.warning("the indexes of %s are damaged and made anew: %s", paths.log, error)
         return None
-    # The first offset entry never comes without a time entry.
+    # There is no offset entry without a time entry.
     return None if len(offset_index) and not len(time_index) else (offset_index, time_index)

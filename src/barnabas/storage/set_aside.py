@@ -31,9 +31,9 @@ def free_name(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX) 
 
 
 def set_aside(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX) -> Path:
-    """Rename a file so that nothing finds it any more; return its new name.
+    """Rename a file, so that no start finds it; return its new name.
 
-    :raises OSError: it has its old name.
+    :raises OSError: the disk refuses; the file has its old name.
     """
     target = free_name(filesystem, path, suffix)
     filesystem.replace(path, target)
@@ -41,9 +41,9 @@ def set_aside(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX) 
 
 
 def set_segment_aside(filesystem: FileSystem, folder: Path, base_offset: int, suffix: str = DAMAGED_SUFFIX) -> None:
-    """Rename the files of a segment, the batches last: what is left in between is a segment without indexes.
+    """Rename the files of a segment, the batches last: an interruption leaves a segment without indexes.
 
-    :raises OSError: some of them may have their old names.
+    :raises OSError: the disk refuses; some files may have their old names.
     """
     names = set(filesystem.list_folder(folder))
     for name in (offset_name(base_offset, each) for each in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)):
@@ -52,9 +52,9 @@ def set_segment_aside(filesystem: FileSystem, folder: Path, base_offset: int, su
 
 
 def copy_tail_aside(filesystem: FileSystem, file: DataFile, position: int, size: int) -> Path:
-    """Copy what a file holds from `position` on into another one, which is durable when this returns.
+    """Copy the bytes of a file from `position` on into another file, durably.
 
-    :raises OSError: it does not fit; nothing is left of the copy.
+    :raises OSError: the disk refuses; there is no copy.
     """
     target = free_name(filesystem, file.path)
     copy = filesystem.open(target, create=True)
@@ -75,10 +75,10 @@ def copy_tail_aside(filesystem: FileSystem, file: DataFile, position: int, size:
 
 
 def holds_sound_batch(filesystem: FileSystem, file: DataFile, position: int, size: int) -> bool:
-    """Whether a whole batch with the right CRC begins at `position` or behind it, not far away.
+    """Whether a whole batch with a correct CRC begins at `position` or near behind it.
 
-    A write that was interrupted by a crash leaves none. If there is one, the damage has another cause, and the bytes
-    behind it may be worth saving.
+    A write that a crash interrupted leaves none. If there is one, the damage has another cause, and the bytes may be
+    worth saving.
     """
     searched = filesystem.pread(file, min(SEARCHED_BYTES_MAX, size - position), position)
     at = searched.find(_MAGIC, _MAGIC_POSITION)

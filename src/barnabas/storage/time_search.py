@@ -23,18 +23,18 @@ from barnabas.storage.segment import SealedSegment
 
 SEARCHED_BYTES_MAX = 16 * 1024 * 1024
 SEARCHED_RECORDS_MAX = 100_000
-"""A batch that is larger than this when decompressed is not searched."""
+"""Limits of a batch, decompressed; larger batches are not searched."""
 
 SEARCHED_BATCHES_MAX = 64
 SEARCHED_RECORDS_IN_ALL_MAX = 1_000_000
-"""How much one search decompresses at most."""
+"""Limits of one search."""
 
 
 class TimeSearch:
-    """A search over some segments; used once, from one thread.
+    """A search over the segments of a log.
 
     :param segments: snapshots, oldest first.
-    :param min_offset: records before it are not there any more.
+    :param min_offset: the log start offset; records before it are deleted.
     """
 
     def __init__(self, segments: Sequence[SealedSegment], min_offset: int) -> None:
@@ -62,8 +62,8 @@ class TimeSearch:
         :raises CorruptBatchError: the batches are damaged.
         :raises OSError: the files cannot be read.
         """
-        # A segment's own greatest timestamp may be that of a record before the start of the log, or of one that
-        # compaction took away: then the next segment has to be looked at.
+        # The greatest timestamp of a segment may be that of a deleted record, or of one that compaction removed. Then
+        # the search goes on in the next segment.
         latest = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
         for claimed_ms, _, segment in sorted(
             (-_latest_ms(segment), number, segment) for number, segment in enumerate(self._segments)
@@ -104,7 +104,7 @@ class TimeSearch:
         if self._batches_left and header.record_count <= min(SEARCHED_RECORDS_MAX, self._records_left):
             self._batches_left -= 1
             self._records_left -= header.record_count
-            with suppress(CorruptBatchError):  # then the header is used
+            with suppress(CorruptBatchError):  # the header counts then
                 data = segment.read_batch(batch)
                 return read_records(data, "", 0, self._min_offset, max_batch_bytes=SEARCHED_BYTES_MAX)
         return [OffsetAndTimestamp(max(header.base_offset, self._min_offset), header.max_timestamp_ms)]
