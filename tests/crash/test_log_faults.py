@@ -273,7 +273,7 @@ def test_error_that_nobody_foresaw_takes_the_log_offline(
     def fail(*_: object) -> None:
         raise OverflowError("unsigned int is greater than maximum")
 
-    monkeypatch.setattr("barnabas.storage.active_segment.ActiveSegment.note_all", fail)
+    monkeypatch.setattr("barnabas.storage.segment.ActiveSegment.note_all", fail)
     with pytest.raises(StorageError, match="unsigned int is greater"):
         log.append(make_batch([b"second"]), 0)
     monkeypatch.undo()

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from barnabas.records import codec_pure, scan_pure
 from barnabas.records.header import BatchHeader, iter_headers
-from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.producer_state import ProducerStates
+from barnabas.storage.segment import ActiveSegment
 from tests.searches import examples
 
 scan_compiled = pytest.importorskip("barnabas.records.scan_compiled", reason="the compiled scan was not built")

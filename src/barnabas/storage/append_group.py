@@ -31,7 +31,6 @@ from barnabas.records.scan import (
     plain_replicas,
     stamp_plain_batches,
 )
-from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.append import (
     OFFSET_MAX,
     AppendInfo,
@@ -44,6 +43,7 @@ from barnabas.storage.append import (
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import PendingProducers, ProducerBatch, ProducerStates
+from barnabas.storage.segment import ActiveSegment
 
 Outcome = AppendInfo | BarnabasError
 """The offsets of a request's batches, or the error that kept them out of the log."""

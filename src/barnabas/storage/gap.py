@@ -8,8 +8,8 @@ from __future__ import annotations
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.records import BATCH_HEADER_SIZE, BatchHeader
 from barnabas.records.header import LENGTH_OVERHEAD, MAGIC, pack_header, write_crc
-from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.batch_scan import PlacedBatch
+from barnabas.storage.segment import ActiveSegment
 
 _NONE = -1
 

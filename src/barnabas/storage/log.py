@@ -39,7 +39,6 @@ from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records.header import Buffer
-from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.append import AppendInfo
 from barnabas.storage.append_group import AppendGroup, Outcome
 from barnabas.storage.checkpoints import StoredOffsets
@@ -58,7 +57,7 @@ from barnabas.storage.log_reader import Batches, LogReader, ReadResult
 from barnabas.storage.producer_state import ProducerEntry
 from barnabas.storage.recovery import TRUST_ALL, LoadedLog, load_log, load_producers
 from barnabas.storage.retention import UNLIMITED, OldSegments
-from barnabas.storage.segment import SealedSegment, SegmentReplacedError
+from barnabas.storage.segment import ActiveSegment, SealedSegment, SegmentReplacedError
 from barnabas.storage.segment_files import set_segment_files_aside
 from barnabas.storage.segment_list import OpenSegments, SegmentList
 from barnabas.storage.time_search import TimeSearch

@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.checkpoints import EpochStart, encode_leader_epochs
 from barnabas.storage.file_names import LEADER_EPOCH_CHECKPOINT, SNAPSHOT_SUFFIX, offset_name
 from barnabas.storage.filesystem import (
@@ -42,7 +41,7 @@ from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_offsets import OffsetTracker
 from barnabas.storage.producer_state import ProducerEntry, ProducerStates, encode_snapshot
 from barnabas.storage.recovery import snapshot_offsets
-from barnabas.storage.segment import SealedSegment
+from barnabas.storage.segment import ActiveSegment, SealedSegment
 from barnabas.storage.segment_list import SegmentList
 
 CHECKPOINT_BYTES = 16 * 1024 * 1024

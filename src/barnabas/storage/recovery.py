@@ -31,7 +31,6 @@ from typing import NamedTuple
 from barnabas.clock import Clock
 from barnabas.errors import CorruptBatchError
 from barnabas.records.scan import ANY_GAPS, RELATIVE_OFFSET_MAX, SegmentScan
-from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.batch_scan import scan_segment
 from barnabas.storage.checkpoints import EpochStart, StoredOffsets, decode_leader_epochs
 from barnabas.storage.cleaner.swap import finish_swaps
@@ -55,7 +54,7 @@ from barnabas.storage.gap import fill_gap, gap_at_end
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import ProducerStates, decode_snapshot
-from barnabas.storage.segment import SealedSegment, Segment
+from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
 from barnabas.storage.segment_recovery import EpochCheck, load_segment
 from barnabas.storage.set_aside import copy_tail_aside, holds_sound_batch, set_aside, set_segment_aside
 

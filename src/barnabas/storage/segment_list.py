@@ -18,10 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from barnabas.records.scan import ANY_GAPS
-from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.filesystem import FilePath, FileSystem, is_shortage, remove_if_there
 from barnabas.storage.recovery import TRUST_ALL
-from barnabas.storage.segment import SealedSegment, Segment
+from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
 from barnabas.storage.segment_files import delete_segment_files
 from barnabas.storage.segment_recovery import EpochCheck, load_segment
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from barnabas.model import NO_LEADER_EPOCH
 from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, read_header
 from barnabas.records.scan import SegmentScan
-from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.batch_scan import scan_headers, scan_segment
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.file_names import LOG_SUFFIX, offset_name
 from barnabas.storage.filesystem import FileSystem, read_file
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.offset_index import OffsetIndex, OffsetPosition
+from barnabas.storage.segment import ActiveSegment
 from barnabas.storage.segment_files import SegmentPaths
 from barnabas.storage.time_index import TimeIndex
 

@@ -19,8 +19,8 @@ from barnabas.errors import CorruptBatchError, DataFolderError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 from barnabas.storage import FileSystem, Log, LogConfig, LogManager, OsFileSystem, recovery
-from barnabas.storage.active_segment import ActiveSegment
 from barnabas.storage.filesystem import DataFile
+from barnabas.storage.segment import ActiveSegment
 
 CLICKS = TopicPartition("clicks", 0)
 OTHER = TopicPartition("page-views.v2", 11)
