@@ -290,6 +290,10 @@ class ClassicGroup:
     def was_stored(self) -> bool:
         return self.generation > 0
 
+    @property
+    def has_waiters(self) -> bool:
+        return self.state not in {GroupState.EMPTY, GroupState.STABLE} or bool(self._unstored)
+
     def kill(self, error: ErrorCode) -> list[Reply]:
         for member in self.roster:
             self._answer_join(member, JoinResult(error, member.member_id))

@@ -352,10 +352,11 @@ class GroupCoordinator:
     def close(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Reply]:
         """Stop coordinating: all waiting members are answered with `error`, and so are all later ones."""
         self._is_closed = True
-        replies = [reply for group in self._groups.values() for reply in group.kill(error)]
+        # Most of many groups have nobody who waits: they are let go as they are.
+        replies = [reply for group in self._groups.values() if group.has_waiters for reply in group.kill(error)]
         self._writes.clear()
-        for group_id in list(self._held_bytes):
-            self._count(group_id, 0)
+        self._memory.change(-sum(self._held_bytes.values()))
+        self._held_bytes.clear()
         self._groups.clear()
         self._empty_since.clear()
         self._scheduled.clear()

@@ -41,6 +41,10 @@ class Group(Protocol):
     def was_stored(self) -> bool:
         """Whether the log may have a record of the group, so that its end needs a tombstone."""
 
+    @property
+    def has_waiters(self) -> bool:
+        """Whether a request may be waiting for the group."""
+
     def take_writes(self) -> Sequence[GroupWrite]:
         """Return the records to append, in this order; `stored` follows for each."""
 

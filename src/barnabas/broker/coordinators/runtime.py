@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -96,6 +97,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self._loop = asyncio.get_running_loop()
         self._placed: PlacedTopic | None = None
         self._shards: dict[int, CoordinatorShard[MachineT, RecordT]] = {}
+        self._leaving: deque[CoordinatorShard[MachineT, RecordT]] = deque()
         self._creating: asyncio.Task[None] | None = None
         self._logged_reason = ""
         """Why the topic could not be made, as it was logged last."""
@@ -240,6 +242,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
             if replica is not shard.replica or replica.leader_epoch != shard.leader_epoch:
                 del self._shards[number]
                 shard.resign(ErrorCode.NOT_COORDINATOR)
+                self._let_go(shard)
         added = []
         for number, replica in led.items():
             if number not in self._shards:
@@ -255,6 +258,17 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
                 )
                 added.append(shard)
         self._load_all(added)
+
+    def _let_go(self, shard: CoordinatorShard[MachineT, RecordT]) -> None:
+        """Free a shard in a turn of the event loop of its own: many may go together, each with thousands of objects."""
+        if not self._leaving:
+            self._loop.call_soon(self._free_one)
+        self._leaving.append(shard)
+
+    def _free_one(self) -> None:
+        self._leaving.popleft()
+        if self._leaving:
+            self._loop.call_soon(self._free_one)
 
     # -- loading -------------------------------------------------------------------------------------------
 
