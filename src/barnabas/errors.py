@@ -180,16 +180,16 @@ class BarnabasError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether doing the same again may succeed without anybody changing anything."""
+        """Whether the same call may succeed later, without a change of anything."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something failed, as a value to be kept; whoever learns of it gets an exception of their own.
+    """The cause of a failure as a value; `error` returns a new exception with each call.
 
-    An exception that is kept and raised again grows by a traceback entry with each raise, and each entry keeps alive
-    what the functions on the way held.
+    An exception that is raised again and again grows by a traceback entry each time, and each entry keeps the local
+    variables of its function alive.
 
     >>> failure = Failure.of(ClosedError("this client is closed"))
     >>> failure.error() is failure.error(), str(failure.error())
@@ -201,20 +201,20 @@ class Failure:
 
     @classmethod
     def of(cls, error: BarnabasError) -> Self:
-        """Return what `error` says, without its traceback, its cause and its context."""
+        """Return type and arguments of `error`, without its traceback, its cause and its context."""
         made_by = error.__reduce__()
         assert isinstance(made_by, tuple)
         return cls(made_by[0], made_by[1])
 
     def error(self) -> BarnabasError:
-        """Return a new exception that says it."""
+        """Return a new exception."""
         return self.kind(*self.arguments)
 
 
 class RetriableError(BarnabasError):
-    """Something that passes: a connection lost, an answer that did not come in time.
+    """A temporary failure, such as a lost connection or a late answer.
 
-    :param reason: what the operating system says is the cause, where it does; it stands in the message too.
+    :param reason: the operating system's reason, if there is one; the message contains it too.
     """
 
     def __init__(self, message: str = "", reason: str = "") -> None:
@@ -232,9 +232,8 @@ class RetriableError(BarnabasError):
 class ApiError(BarnabasError):
     """An error code of the protocol: a client raises the code that a broker returned, a broker the code to return.
 
-    :param code: what is wrong, as the protocol says it.
-    :param reason: what is wrong, in words; empty where the code alone says it.
-    :param subject: what it is about; empty where the reason says it.
+    :param reason: the cause in words; empty if the code says enough.
+    :param subject: the topic, group or other thing that the error is about; empty if the reason names it.
 
     `message` is subject and reason.
 
@@ -254,7 +253,7 @@ class ApiError(BarnabasError):
 
     @classmethod
     def about(cls, code: ErrorCode | int, subject: str, advice: str = "") -> Self:
-        """Return the error for a subject; advice goes on with its sentence, and says what is wrong.
+        """Return the error for a subject. The advice continues the sentence that begins with the subject.
 
         >>> ApiError.about(ErrorCode.NON_EMPTY_GROUP, "group 'ctr'", " has members; stop them first").reason
         "group 'ctr' has members; stop them first"
@@ -270,28 +269,28 @@ class ApiError(BarnabasError):
 
 
 class MalformedMessageError(BarnabasError):
-    """Bytes that are not a message of the protocol: a length beyond the frame, a count that cannot be."""
+    """Bytes that are no message of the protocol, such as a length beyond the end of the frame."""
 
 
 class UnsupportedVersionError(BarnabasError):
-    """A version, or a field in a version, that this side or the other does not have."""
+    """A version, or a field of a version, that client or broker does not support."""
 
 
 class CorruptBatchError(BarnabasError):
     """A record batch whose length, CRC or structure is wrong; it must not be stored, served or trusted.
 
-    :ivar next_offset: where consumers can go on, behind that batch; None where that is not known.
+    :ivar next_offset: the offset behind the batch, where a consumer can continue; None if it is not known.
     """
 
     next_offset: int | None = None
 
 
 class ConfigurationError(BarnabasError):
-    """A setting that does not exist or cannot have the value given."""
+    """A setting that does not exist or cannot have the given value."""
 
 
 class MissingExtraError(ConfigurationError):
-    """A package is missing that an extra brings; the message has the command that installs it."""
+    """A package of an extra is missing; the message has the command that installs it."""
 
 
 class UnavailableError(ConfigurationError):
@@ -307,7 +306,7 @@ class DisconnectedError(RetriableError, ConnectionError):
 
 
 class TimedOutError(RetriableError, TimeoutError):
-    """Something did not happen within the time allowed for it."""
+    """An operation took longer than its time limit."""
 
 
 class BufferFullError(TimedOutError):
@@ -315,15 +314,15 @@ class BufferFullError(TimedOutError):
 
 
 class ClosedError(BarnabasError):
-    """The client, log or connection was closed, and cannot be used any more."""
+    """The client, log or connection is closed."""
 
 
 class StorageError(BarnabasError):
-    """The disk refused: full, failing, read-only. The log that met it is offline."""
+    """A disk is full, failing or read-only. The log that wrote to it is offline."""
 
 
 class DataFolderError(BarnabasError):
-    """A data folder that this broker must not use: locked by another one, of a newer format, not writable."""
+    """A data folder that another broker has locked, that has a newer format, or that is read-only."""
 
 
 class CoordinationError(BarnabasError):
@@ -331,17 +330,17 @@ class CoordinationError(BarnabasError):
 
 
 class FencedError(BarnabasError):
-    """Another producer or group member has taken this one's place; it must not go on."""
+    """Another producer or group member has taken the place of this one, which must stop."""
 
 
 class SerializationError(BarnabasError):
-    """A value that does not fit its schema, or bytes that are no record with a schema."""
+    """A value does not fit its schema, or bytes are no record with a schema."""
 
 
 class SchemaRegistryError(BarnabasError):
-    """A schema registry refused.
+    """A schema registry returned an error.
 
-    :param code: Confluent's error code, for example 40403 where there is no such schema; 0: none was given.
+    :param code: Confluent's error code, for example 40403 for a schema that does not exist; 0 if there was none.
     """
 
     def __init__(self, code: int, message: str) -> None:
@@ -361,7 +360,9 @@ class SchemaRegistryError(BarnabasError):
 
 
 class DeserializationError(BarnabasError):
-    """A consumer's deserializer refused a key or a value. The position stays before that record: seek past it to go on.
+    """A consumer's deserializer raised for a key or a value.
+
+    The consumer's position stays before that record; `seek` skips it.
 
     >>> error = DeserializationError("clicks", 0, 42, "value_deserializer: ValueError('no JSON')")
     >>> str(error), error.offset
@@ -394,9 +395,9 @@ def __getattr__(name: str) -> object:
 
 
 def reason_of(error: BaseException, otherwise: str = "") -> str:
-    """Return what an error says, for a log line. A timeout and a reset connection often say nothing.
+    """Return the message of an error for a log line. Timeouts and reset connections often have none.
 
-    :param otherwise: the reason where the error has no words of its own; by default the name of its type.
+    :param otherwise: the text for an error without a message; by default the name of its type.
 
     >>> reason_of(TimeoutError()), reason_of(TimeoutError(), "no answer within 5 s"), reason_of(OSError("disk full"))
     ('TimeoutError', 'no answer within 5 s', 'disk full')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -160,6 +161,32 @@ def test_commit_in_the_loop_includes_the_record_in_hand_and_keeps_metadata(broke
         assert consumer.committed(tp)[:2] == (7, "by hand")
         several = [TopicPartition(filled, partition) for partition in range(4)]
         assert consumer.committed(several) == {each: consumer.committed(each) for each in several}
+
+
+def test_closing_while_the_broker_is_away_ends_in_time(broker, filled):
+    """Without a limit, the last commit would be tried again for longer than a test may take."""
+    settings = {"auto_offset_reset": "earliest", "default_api_timeout_ms": 10_000_000}
+    consumer = barnabas.Consumer(broker.bootstrap, group="blocking", **settings)
+    consumer.subscribe(filled)
+    wait_for(lambda: consumer.poll(timeout_s=0.1))
+
+    async def main():
+        on_a_loop = barnabas.AsyncConsumer(broker.bootstrap, group="awaiting", **settings)
+        on_a_loop.subscribe(filled)
+        while not await on_a_loop.poll(timeout_s=0.1):
+            pass
+        broker.kill()
+        with pytest.raises(barnabas.TimedOutError, match="closed before it could commit its last offsets"):
+            await on_a_loop.close(timeout_s=0.1)
+        with pytest.raises(barnabas.ClosedError):
+            await on_a_loop.poll()
+
+    asyncio.run(main())
+    with pytest.raises(barnabas.TimedOutError, match="closed before it could commit its last offsets"):
+        consumer.close(timeout_s=0.1)
+    with pytest.raises(barnabas.ClosedError):
+        consumer.poll()
+    consumer.close()
 
 
 def test_seek_rewinds_and_skips(broker, filled):

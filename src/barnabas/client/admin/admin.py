@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class Admin:
-    """Looks at topics, settings, offsets, groups and brokers, and changes them. Safe to use from several threads.
+    """Describes and changes topics, settings, offsets, groups and brokers. Safe to use from several threads.
 
-    Iterables are read on the calling thread: one that calls the client itself does no harm.
+    `Admin` reads iterables on the calling thread, so that they may call it themselves.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
     :param settings: see `barnabas.client.config.AdminConfig`.
     :raises ConfigurationError: a setting that does not exist or cannot be.
 
-    Every call raises ApiError where a broker refuses, and TimedOutError where none answers within
+    Every call raises ApiError if a broker returns an error code, and TimedOutError if no broker answers within
     `default_api_timeout_ms`.
 
         with barnabas.Admin("localhost:9092") as admin:
@@ -59,8 +59,8 @@ class Admin:
     ) -> None:
         """Create a topic; `config` has Kafka's names, for example `{"retention.ms": "86400000"}`.
 
-        :param replication_factor: how many brokers keep each partition; None: as many as the brokers' setting
-            default.replication.factor says (brokers older than Kafka 2.4 want a number).
+        :param replication_factor: number of replicas of each partition; None takes the brokers' setting
+            default.replication.factor (brokers older than Kafka 2.4 need a number).
         :raises ApiError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG ...
         """
         self._thread.call(self._operations.create_topic(name, partitions, replication_factor, config))
@@ -75,7 +75,7 @@ class Admin:
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted.
 
-        :param include_internal: whether the brokers' own topics are among them, as `__consumer_offsets`.
+        :param include_internal: include internal topics, such as `__consumer_offsets`.
         """
         return self._thread.call(self._operations.list_topics(include_internal=include_internal))
 
@@ -84,29 +84,29 @@ class Admin:
     ) -> list[TopicDescription]:
         """Return the partitions of topics, or of all topics if no names are given.
 
-        Of all topics, one that the brokers cannot describe now has its `error` and no partitions: it says nothing of
-        the others.
+        Without names, a topic that the brokers cannot describe now has an `error` and no partitions.
 
-        :param include_internal: whether the brokers' own topics are among all topics, as `__consumer_offsets`.
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist; it says which names failed.
+        :param include_internal: include internal topics, such as `__consumer_offsets`, if no names are given.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist; the message has all such names.
         """
         wanted = None if names is None else list(names)
         return self._thread.call(self._operations.describe_topics(wanted, include_internal=include_internal))
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Let a topic grow to `total` partitions. Records stay where they are; keys may go elsewhere from then on.
+        """Increase the number of partitions of a topic to `total`.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: it has as many already, or more.
+        Stored records stay in their partitions; new records with the same keys may go to others.
+
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: the topic has as many already, or more.
         """
         self._thread.call(self._operations.add_partitions(name, total))
 
     def alter_partition_reassignments(self, targets: Mapping[tuple[str, int], Sequence[int] | None]) -> None:
-        """Have partitions move to other brokers (KIP-455). They do so while they serve; this returns when it has begun.
+        """Begin to move partitions to other brokers (KIP-455); they serve meanwhile.
 
-        :param targets: for each partition the ids of the brokers that are to hold it, the preferred leader first; None
-            takes a move back that is under way.
-        :raises ApiError: INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS: why the
-            first of those does not move that do not; others may.
+        :param targets: for each partition the ids of its new brokers, the preferred leader first; None cancels a move.
+        :raises ApiError: INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS: the error
+            of the first partition that does not move; others may move.
 
             admin.alter_partition_reassignments({("clicks", 0): [2, 3]})
         """
@@ -115,7 +115,7 @@ class Admin:
     def list_partition_reassignments(
         self, tps: Iterable[tuple[str, int]] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Return those of the partitions, or of all, that are on their way to other brokers."""
+        """Return the partitions that are moving to other brokers, among the given ones or among all."""
         wanted = None if tps is None else list(tps)
         return self._thread.call(self._operations.list_partition_reassignments(wanted))
 
@@ -129,13 +129,13 @@ class Admin:
         group: str | None = None,
         all_brokers: bool = False,
     ) -> dict[str, ConfigSetting]:
-        """Return all settings of a topic, of a broker by its id, or of a group (whether there is one or not).
+        """Return all settings of a topic, of a broker by its id, or of a group (which need not exist).
 
-        Each has its value, its default, where the value comes from, and documentation. With `all_brokers`: what was
-        changed of all of them while they run, which holds for a broker of which nothing else was said.
+        Each setting has its value, its default, the source of the value, and documentation. `all_brokers` returns the
+        cluster-wide dynamic settings, which a setting of a single broker overrides.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST: a broker that knows no settings of groups.
-        :raises ConfigurationError: none of these is given, or several.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST: the broker has no settings of groups.
+        :raises ConfigurationError: none of topic, broker, group and all_brokers is given, or several.
         """
         return self._thread.call(
             self._operations.describe_config(topic, broker=broker, group=group, all_brokers=all_brokers)
@@ -144,7 +144,7 @@ class Admin:
     def describe_topic_configs(
         self, topics: Iterable[str], settings: Iterable[str]
     ) -> dict[str, dict[str, ConfigSetting]]:
-        """Return some settings of many topics, by topic and name; topics that do not exist are left out."""
+        """Return some settings of many topics, by topic and name, without the topics that do not exist."""
         return self._thread.call(self._operations.describe_topic_configs(list(topics), list(settings)))
 
     def alter_config(
@@ -157,10 +157,10 @@ class Admin:
         to_set: Mapping[str, str] | None = None,
         to_unset: Iterable[str] = (),
     ) -> None:
-        """Set single settings, and unset others so that their defaults hold again: all of them, or none.
+        """Set some settings, and reset others to their defaults: all of these changes, or none.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG: a setting that does not exist or cannot have
-            the value; INVALID_REQUEST: a broker's setting that cannot be changed while it runs.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG: a setting does not exist or cannot have the
+            value; INVALID_REQUEST: the broker cannot change the setting while it runs.
         :raises ConfigurationError: none of topic, broker, group and all_brokers is given, or several.
 
             admin.alter_config("clicks", to_set={"retention.ms": "86400000"}, to_unset=["retention.bytes"])
@@ -185,21 +185,21 @@ class Admin:
         return self._thread.call(self._operations.describe_cluster())
 
     def log_dirs(self, broker: int | None = None, *, with_sizes: bool = True) -> list[LogDir]:
-        """Return the folders of one broker or all live ones: where they are, how full, how large each log is.
+        """Return path, free space and logs of the log directories of one broker, or of all live brokers.
 
-        :param with_sizes: whether to ask for the logs in them.
+        :param with_sizes: include the logs in the directories, with their sizes.
         """
         return self._thread.call(self._operations.log_dirs(broker, with_sizes=with_sizes))
 
     def alter_replica_log_dirs(
         self, broker: int, folders: Mapping[tuple[str, int], str]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Ask a broker to move logs to other data folders of its own; `log_dirs` tells how far that is.
+        """Begin to move logs to other log directories of the same broker; `log_dirs` shows the progress.
 
-        :param folders: of each partition, by the names that `log_dirs` gives.
-        :returns: what the broker says of each: NONE where it is moved; REPLICA_NOT_AVAILABLE where it has none yet, and
-            the choice is remembered until it is made; LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR where it is offline.
-        :raises UnsupportedVersionError: the broker does not know it.
+        :param folders: the new directory of each partition, by the names that `log_dirs` returns.
+        :returns: an error code for each partition. NONE: the move has begun. REPLICA_NOT_AVAILABLE: the broker has no
+            such replica, and will create it there. LOG_DIR_NOT_FOUND. KAFKA_STORAGE_ERROR: the directory is offline.
+        :raises UnsupportedVersionError: the broker does not support this request.
         """
         return self._thread.call(self._operations.alter_replica_log_dirs(broker, folders))
 
@@ -216,14 +216,15 @@ class Admin:
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return for each partition the first offset with a timestamp of at least the one given, or None."""
+        """Return for each partition the first offset whose timestamp is at least the given one, or None."""
         return self._thread.call(self._operations.offsets_for_times(timestamps_ms))
 
     def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
-        """Forget the records before an offset in each partition; -1: all of them. Return where each begins now.
+        """Delete the records before an offset in each partition, and return the new log start offsets.
 
-        :raises ApiError: OFFSET_OUT_OF_RANGE: the partition ends before; UNKNOWN_TOPIC_OR_PARTITION. Other
-            partitions may be done.
+        :param offsets: -1 deletes all records of a partition.
+        :raises ApiError: OFFSET_OUT_OF_RANGE: the offset is behind the end; UNKNOWN_TOPIC_OR_PARTITION. The records of
+            other partitions may be deleted.
         """
         return self._thread.call(self._operations.delete_records(offsets))
 
@@ -234,17 +235,17 @@ class Admin:
     ) -> list[GroupListing]:
         """Return all groups that have members or committed offsets, by name.
 
-        :param states: only groups in one of these, for example `["Empty", "Stable"]`; case does not matter.
-        :param types: only groups of one of these, for example `["classic"]`.
-        :param broker: only those that the broker with this id coordinates.
-        :raises UnsupportedVersionError: a broker is too old to choose by state (Kafka 2.6) or type (3.8).
+        :param states: only groups in one of these states, for example `["Empty", "Stable"]`; case does not matter.
+        :param types: only groups of one of these types, for example `["classic"]`.
+        :param broker: only groups whose coordinator is the broker with this id.
+        :raises UnsupportedVersionError: a broker is too old to select by state (Kafka 2.6) or type (3.8).
         """
         return self._thread.call(self._operations.list_groups(states=states, types=types, broker=broker))
 
     def describe_group(self, group: str) -> GroupDescription:
         """Return a group's state, and its members with their partitions.
 
-        A group that does not exist is no error: its `exists` is False.
+        A group that does not exist raises no error; its `exists` is False.
 
         :raises ApiError: INVALID_GROUP_ID.
         """
@@ -255,9 +256,9 @@ class Admin:
         return self._thread.call(self._operations.describe_groups(list(groups)))
 
     def delete_group(self, group: str) -> None:
-        """Forget a group and its offsets.
+        """Delete a group with its offsets.
 
-        :raises ApiError: NON_EMPTY_GROUP: it has members, stop them first; GROUP_ID_NOT_FOUND.
+        :raises ApiError: NON_EMPTY_GROUP: the group has members, stop them first; GROUP_ID_NOT_FOUND.
         """
         self._thread.call(self._operations.delete_group(group))
 
@@ -273,10 +274,10 @@ class Admin:
         self._thread.call(self._operations.set_group_offsets(group, offsets))
 
     def delete_group_offsets(self, group: str, tps: Iterable[tuple[str, int]]) -> None:
-        """Forget the offsets that a group has committed in some partitions.
+        """Delete the committed offsets of a group in some partitions.
 
         :raises ApiError: GROUP_SUBSCRIBED_TO_TOPIC: members read the topic, stop them first; GROUP_ID_NOT_FOUND;
-            UNKNOWN_TOPIC_OR_PARTITION. The offsets of the other partitions are forgotten.
+            UNKNOWN_TOPIC_OR_PARTITION. The offsets of the other partitions are deleted.
         """
         self._thread.call(self._operations.delete_group_offsets(group, list(tps)))
 

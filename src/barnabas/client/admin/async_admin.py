@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class AsyncAdmin(AdminOperations):
-    """Looks at topics, settings, offsets, groups and brokers, and changes them, from an event loop.
+    """Describes and changes topics, settings, offsets, groups and brokers from an event loop.
 
     All calls are made on that loop, from any number of tasks. Methods, arguments, results and errors are those of
     `Admin`; each call is awaited.
