@@ -62,25 +62,25 @@ _AT_ONCE = 16
 """Many logs are closed on a thread in groups of this size."""
 
 SEALED_UNFLUSHED_MAX = 16
-"""Segments sealed since the last flush, over all logs, that are worth a flush soon: each holds a file open."""
+"""After this many sealed segments, over all logs, a flush is due: each unflushed segment holds a file open."""
 
 
 class LogManager:
     """The logs in a data folder. Opening one locks the folder and loads, and recovers, every log in it.
 
     :param config: of logs whose topic has no settings of its own.
-    :param topic_configs: returns those of the others, by topic; asked after a stop that was not clean, since what is
-        damage in a log depends on its settings.
-    :param file_delete_delay_ms: how long the files of what was deleted stay.
-    :param segments_open_max: how many sealed segments, of all logs, are kept open after they were read.
-    :param open_segments: those that logs in other folders keep open too, in place of `segments_open_max`.
-    :param cluster_id: of the cluster that the broker belongs to; written into a new folder, compared with what
-        an old one says. None: whatever the folder says.
-    :param boot_id: names the present boot of the machine: after another one, and a stop that was not clean,
-        `lost_memory` says that what was not fsynced is lost, until `note_boot`.
+    :param topic_configs: returns the settings of the other logs, by topic. Called after an unclean stop, since a log's
+        settings decide what counts as damage.
+    :param file_delete_delay_ms: the time from the deletion of a file to its removal.
+    :param segments_open_max: the number of sealed segments, of all logs, that keep their files open after a read.
+    :param open_segments: shared with the logs in other folders, in place of `segments_open_max`.
+    :param cluster_id: of the broker's cluster; stored in a new folder, and compared with that of an old one. None:
+        the folder decides.
+    :param boot_id: of the present boot of the machine. After another boot and an unclean stop, `lost_memory` is set
+        until `note_boot`: what was not fsynced is lost.
     :param on_flush_due: called on the thread that rolls a segment, when `flush_sealed` should run soon.
-    :param loads: whether to load the logs; where not, `load` is to be called before all else.
-    :param process_id: what the folder's lock says of who has it; if it is not given, this process.
+    :param loads: whether to load the logs; if not, the caller calls `load` first.
+    :param process_id: the owner in the folder's lock; None: this process.
     :raises DataFolderError: the folder is used by another broker, belongs to another one, or cannot be read or
         written; the message names the file or folder.
     """
@@ -108,11 +108,11 @@ class LogManager:
         self.data_dir = data_dir
         self.config = config
         self.topic_ids: dict[TopicPartition, uuid.UUID] = {}
-        """What `partition.metadata` says, where there is one."""
+        """The topic ids in `partition.metadata`, where the file exists."""
         self.missing: set[TopicPartition] = set()
-        """Those that `restore` had to make anew."""
+        """The logs that were not there, which `restore` made."""
         self.gone: set[TopicPartition] = set()
-        """Of those, all that may have been made before, and had records: they can be put back."""
+        """Those of `missing` that may have existed with records; an administrator can put them back."""
         self._on_flush_due = on_flush_due
         self._rolled = 0
         self._boot_id = boot_id
@@ -120,7 +120,7 @@ class LogManager:
         self._new_threads = new_threads
         self._logs: dict[TopicPartition, Log] = {}
         self._foreign: set[TopicPartition] = set()
-        """Their folders belong to other topics."""
+        """Partitions whose folders belong to other topics."""
         self._deleted = DeletedFiles(filesystem, clock, file_delete_delay_ms / 1000)
         self._folders = LogFolders(filesystem, data_dir, self._deleted, new_id)
         self._checkpoints = OffsetCheckpoints(filesystem, data_dir)
@@ -137,16 +137,16 @@ class LogManager:
             self._note_roll,
         )
         self.moved = MovedLogs(self._logs, self._folders, self._loader, self._checkpoint)
-        """What concerns logs that come from other folders, or go there."""
+        """The logs that move from other folders or to them."""
         self._closed = False
         self.failure: str | None = None
-        """Why the whole folder is offline, if it is."""
+        """The reason that the whole folder is offline; None: it is not."""
         self._lock_file = self._lock(process_id)
         try:
             self.meta = identify(filesystem, data_dir, broker_id, cluster_id, new_id)
             self.life = LifeCounter(filesystem, data_dir)
             self.was_clean = self.lost_memory = False
-            # A new one may stand for another that was there before, and may come back.
+            # A new folder may be in the place of an older one that is not mounted.
             self.is_old = bool(self.meta and self.meta.boot_id)
             if loads:
                 self.load(topic_configs)
@@ -170,18 +170,18 @@ class LogManager:
     ) -> None:
         """Load, and recover, every log.
 
-        :param contested: logs that are in other folders of the broker too; they are left alone.
+        :param contested: logs that other folders of the broker have too; they are not loaded.
         :raises DataFolderError: the folder cannot be read or written.
         """
         self._load_logs(topic_configs, contested)
 
     def note_boot(self, folder_ids: Collection[str] = ()) -> None:
-        """Count nothing as lost any longer, and the folder as no new one.
+        """Store the boot of the machine: no memory is lost any more, and the folder is not new.
 
-        Until then each start finds `lost_memory`, or that it is new, however this one ends.
+        Without this call, each start sets `lost_memory` again, or finds a new folder.
 
-        :param folder_ids: all folders of the broker, if there are others.
-        :raises DataFolderError: it cannot be written.
+        :param folder_ids: of all folders of the broker, if there are several.
+        :raises DataFolderError: the folder cannot be written.
         """
         if self.meta is not None:
             self.meta = note_boot(self._filesystem, self.data_dir, self.meta, self._boot_id, folder_ids)
@@ -207,7 +207,7 @@ class LogManager:
         return any(log.is_newer_than_tree for log in self.all().values())
 
     def report_age(self) -> None:
-        """Log it if this directory is an older copy of itself."""
+        """Log whether this directory is an older copy of itself."""
         self.life.report(self._record_count())
 
     def _record_count(self) -> int:
@@ -215,17 +215,16 @@ class LogManager:
 
     @property
     def folder_id(self) -> str:
-        """The id of the folder; empty where it has none."""
+        """The id of the folder, or an empty string."""
         return self.meta.directory_id if self.meta else ""
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster that the folder belongs to, if it is known."""
+        """The id of the cluster that the folder belongs to, or None."""
         return self.meta.cluster_id if self.meta else None
 
     def fail(self, reason: str) -> None:
-        """Put the whole folder offline, with all its logs; it is not written to any more. May be called from any
-        thread."""
+        """Take the folder offline with all its logs; nothing is written there any more. Any thread may call it."""
         self.failure = reason
         for log in self.all().values():
             log.put_offline(reason)
@@ -237,7 +236,7 @@ class LogManager:
         return self._logs.get(partition)
 
     def count(self) -> int:
-        """Return how many logs there are."""
+        """Return the number of logs."""
         return len(self._logs)
 
     def all(self) -> dict[TopicPartition, Log]:
@@ -248,16 +247,15 @@ class LogManager:
     def create(
         self, partition: TopicPartition, config: LogConfig | None = None, topic_id: uuid.UUID | None = None
     ) -> Log:
-        """Begin a log; return the one that is here already if there is one. Several threads may do this at once, each
-        with partitions of its own.
+        """Create a log, or return the one that exists. Several threads may call this, each with partitions of its own.
 
-        :raises StorageError: the disk refuses, or a folder with something in it has the name.
+        :raises StorageError: the disk refuses, or a folder with files has the name.
         """
         log = self._logs.get(partition)
         if log is not None:
             return log
         if any(self._checkpoints.of(partition)) or self._checkpoints.first_dirty_offset(partition):
-            # They are of a log that was deleted, and must not be taken for those of this one.
+            # These are the offsets of a deleted log; the new log must not get them.
             self._checkpoint()
         folders, folder = self._folders, self._folders.path_of(partition)
         if partition in folders.half_deleted:
@@ -275,35 +273,34 @@ class LogManager:
         return self._keep(log, topic_id)
 
     def is_half_deleted(self, partition: TopicPartition) -> bool:
-        """Whether the log of a partition was deleted, and its folder has its name still."""
+        """Whether the log of a partition was deleted, and its folder still has its name."""
         return partition in self._folders.half_deleted
 
     def is_checkpointed(self, partition: TopicPartition) -> bool:
-        """Whether the checkpoints say that there was a log of this partition, with records."""
+        """Whether the checkpoints have offsets of this partition, so that its log had records."""
         return any(self._checkpoints.of(partition))
 
     def topic_id_of(self, partition: TopicPartition) -> uuid.UUID | None:
-        """Return the id of the topic that a folder belongs to; None if it does not say.
+        """Return the topic id in the folder of a partition, or None.
 
         :raises OSError: the disk refuses.
         """
         return self._folders.topic_id_of(partition)
 
     def holds_nothing(self, partition: TopicPartition) -> bool:
-        """Whether the log of a partition never had a record, as far as its folder and the checkpoints say."""
+        """Whether the log of a partition never had a record, by its folder and the checkpoints."""
         return not any(self._checkpoints.of(partition)) and self._folders.holds_nothing(partition)
 
     @lines_about_partition
     def restore(
         self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID, *, in_doubt: bool = False
     ) -> Log:
-        """Return the log of a partition that there should be; begin it where the checkpoints say if it is gone.
+        """Return the log of a partition that should exist; create a missing one at the offsets of the checkpoints.
 
-        Where that is not possible, or another topic's folder has its name, the log that is returned is offline. Such
-        a folder is set aside where it holds nothing. Several threads may do this at once, each with partitions of its
-        own.
+        If that fails, or another topic's folder has the name, the returned log is offline. A folder of another topic
+        is renamed if it holds nothing. Several threads may call this, each with partitions of its own.
 
-        :param in_doubt: whether a folder that does not say whose it is may be of a topic that had this name before.
+        :param in_doubt: whether a folder without a topic id may belong to an earlier topic of this name.
         """
         if self.is_known(partition, topic_id):
             return self._logs[partition]
@@ -321,16 +318,16 @@ class LogManager:
         return self.life.is_ahead
 
     def may_have_more(self, _topic: str) -> bool:
-        """Whether there may be logs of a topic that cannot be seen now; see `DataFolders.may_have_more`."""
+        """Whether a topic may have logs that are not visible now; see `DataFolders.may_have_more`."""
         return False
 
     def is_known(self, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
-        """Whether there is a log of this topic, so that `restore` has nothing to do."""
+        """Whether the log of this topic exists, so that `restore` returns it unchanged."""
         log, known_id = self._logs.get(partition), self.topic_ids.get(partition)
         return log is not None and (known_id == topic_id or (log.is_offline and known_id is None))
 
     def _what_is_in_the_way(self, partition: TopicPartition, topic_id: uuid.UUID, in_doubt: bool) -> str | None:
-        """Return why a log cannot have its folder, if there is a reason; set one that holds nothing aside."""
+        """Return the reason that a log cannot have its folder, or None; rename a folder that holds nothing."""
         known_id = self.topic_ids.get(partition)
         is_other = known_id not in {None, topic_id}
         if is_other or (in_doubt and known_id is None and partition in self._logs):
@@ -350,12 +347,12 @@ class LogManager:
         return None
 
     def _begin_again(self, partition: TopicPartition, config: LogConfig, topic_id: uuid.UUID) -> Log:
-        """Let a log belong to a topic; make it if it is not there."""
+        """Give a log its topic id; create the log if it is missing."""
         folder, log = self._folders.path_of(partition), self._logs.get(partition)
         if log is None:
             self._forget_checkpoints_of_deleted(partition)
             self.missing.add(partition)
-            # The name of a folder is durable with the first flush of its log: of what is not here, nothing was.
+            # The first flush of a log makes the name of its folder durable. So a missing log was never flushed.
             if not self.is_old or any(self._checkpoints.of(partition)):
                 self.gone.add(partition)
         try:
@@ -371,10 +368,9 @@ class LogManager:
         return self._keep(log, topic_id)
 
     def _forget_checkpoints_of_deleted(self, partition: TopicPartition) -> None:
-        """Leave out of the checkpoints what may be of logs that were deleted: of a topic that had this name before, and
-        not of the one that is to be here, of which nothing says that it was ever made.
+        """Remove the offsets of deleted logs from the checkpoints: they belong to an earlier topic of this name.
 
-        Of other logs all is kept: that they are not here yet may be a loss, of which nothing else tells.
+        The offsets of other missing logs stay. They may be the only sign of a loss.
         """
         if partition in self._folders.deleted_logs and any(self._checkpoints.of(partition)):
             deleted = self._folders.deleted_logs - self._logs.keys()
@@ -388,7 +384,7 @@ class LogManager:
 
     @lines_about_partition
     def delete(self, partition: TopicPartition) -> None:
-        """Take a log out of use; its folder is renamed now and removed by `purge_deleted`.
+        """Delete a log: its folder is renamed now, and `purge_deleted` removes it.
 
         :raises StorageError: the disk refuses.
         """
@@ -404,16 +400,16 @@ class LogManager:
         self._folders.set_aside(partition)
 
     def remove_deleted_records(self) -> None:
-        """Store durably where the logs begin, and set aside the files of segments whose records are all deleted.
+        """Store the log start offsets durably, and rename the files of segments whose records are all deleted.
 
-        To be called off the event loop after `Log.delete_records_before`, whose effect survives everything from then
-        on, and after `Log.delete_old_segments`. A log whose disk refuses goes offline.
+        A thread calls this after `Log.delete_records_before`; from then on no crash brings the records back. A log
+        whose disk refuses goes offline.
 
-        :raises StorageError: it could not be stored where the logs begin; no file was touched.
+        :raises StorageError: the log start offsets could not be stored; no file was changed.
         """
         logs = [log for log in self.all().values() if not log.is_offline]
         for log in logs:
-            # Or else a power loss could leave a log that ends before it begins.
+            # Otherwise a loss of power could leave a log that ends before it begins.
             if log.recovery_point < log.log_start_offset:
                 _succeeds(log.flush)
         self.checkpoint_log_starts()
@@ -424,20 +420,20 @@ class LogManager:
         self._deleted.add(log.remove_old_files())
 
     def set_file_delete_delay(self, delay_ms: int) -> None:
-        """Use another `file_delete_delay_ms` for the files that are set aside from now on."""
+        """Use another `file_delete_delay_ms` for files that are deleted from now on."""
         self._deleted.set_delay(delay_ms / 1000)
 
     def delete_later(self, paths: list[Path]) -> None:
-        """Remove files that a log set aside, after the delay."""
+        """Remove files that a log has renamed, after the delay."""
         self._deleted.add(paths)
 
     def purge_deleted(self) -> None:
-        """Remove the files that were set aside `file_delete_delay_ms` ago. Regions that were handed out stay readable.
+        """Remove the files that were deleted `file_delete_delay_ms` ago. Regions in use stay readable.
 
         :raises StorageError: the disk refuses.
         """
         if self._deleted.has_due_folders:
-            # While the folders are there a start knows that what the checkpoints say may be of these.
+            # As long as the folders exist, a start knows that offsets in the checkpoints may be theirs.
             self._checkpoint()
         try:
             self._deleted.purge()
@@ -447,11 +443,10 @@ class LogManager:
     # --- durability ---
 
     def flush_sealed(self) -> None:
-        """Flush the logs that began a new segment since they were flushed, or have much that is not, and store the
-        recovery points and high watermarks.
+        """Flush the logs with sealed or many unflushed batches; store the recovery points and high watermarks.
 
-        To be called now and then, off the event loop. It bounds what a recovery has to check. A log whose disk
-        refuses goes offline, and the others are flushed.
+        A thread calls this periodically. It bounds the batches that a recovery checks. A log whose disk refuses goes
+        offline, and the others are flushed.
 
         :raises StorageError: the recovery points could not be stored.
         """
@@ -470,28 +465,28 @@ class LogManager:
             self._on_flush_due()
 
     def checkpoint_recovery_points(self) -> None:
-        """Store up to which offset each log is durable.
+        """Store the recovery point of each log.
 
         :raises StorageError: the disk refuses.
         """
         self._store(RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point)
 
     def checkpoint_log_starts(self) -> None:
-        """Store where each log begins.
+        """Store the log start offset of each log.
 
         :raises StorageError: the disk refuses.
         """
         self._store(LOG_START_CHECKPOINT, lambda log: log.log_start_offset_to_store)
 
     def checkpoint_high_watermarks(self) -> None:
-        """Store up to where each log could be read.
+        """Store the high watermark of each log.
 
         :raises StorageError: the disk refuses.
         """
         self._store(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark_to_store)
 
     def checkpoint_first_dirty_offsets(self) -> None:
-        """Store up to where each log is compacted.
+        """Store the offset up to which each log is compacted.
 
         :raises StorageError: the disk refuses.
         """
@@ -509,11 +504,11 @@ class LogManager:
         self._checkpoints.store(name, lambda: {partition: offset_of(log) for partition, log in self.all().items()})
 
     def close(self) -> None:
-        """Make all logs durable, and say so for the next start. Does nothing the second time.
+        """Make all logs durable, and mark the stop as clean. Does nothing the second time.
 
-        A log that is offline, or whose disk refuses now, is left for the next start to recover.
+        The next start recovers a log that is offline, or whose disk refuses now.
 
-        :raises StorageError: this stop was not a clean one; says which logs are the reason.
+        :raises StorageError: the stop is not clean; the message names the logs.
         """
         if self._closed:
             return
@@ -532,7 +527,7 @@ class LogManager:
             self.abandon()
 
     def _close_logs(self) -> list[str]:
-        """Close all logs, side by side if they are many; return the names of those that were not closed cleanly."""
+        """Close all logs, on threads if they are many; return the names of those that were not closed cleanly."""
         logs = list(self._logs.values())
         if len(logs) <= _SERIAL_MAX:
             closed = [_succeeds(log.close) for log in logs]
@@ -542,14 +537,14 @@ class LogManager:
         return [str(log.partition) for log, is_closed in zip(logs, closed, strict=True) if not is_closed]
 
     def _sync_folder(self) -> None:
-        """Make the names of the logs' folders durable, once for all."""
+        """Make the names of all log folders durable with one fsync."""
         try:
             self._filesystem.fsync_folder(self.data_dir)
         except OSError as error:
             raise StorageError(f"{self.data_dir}: not closed cleanly: {error}") from error
 
     def abandon(self) -> None:
-        """Let go of everything, as a crash would."""
+        """Close all files without flushing, as a crash would."""
         self._closed = True
         for log in self._logs.values():
             log.abandon()
@@ -567,7 +562,7 @@ class LogManager:
     def _load_logs(
         self, topic_configs: Callable[[], Mapping[str, LogConfig]], contested: Collection[TopicPartition]
     ) -> None:
-        """Load every log, and find out how the last broker here ended."""
+        """Load every log; set `was_clean` and `lost_memory` by the last stop."""
         try:
             names = self._filesystem.list_folder(self.data_dir)
             clean = CLEAN_SHUTDOWN in names
@@ -589,7 +584,7 @@ class LogManager:
                 self._keep(*loaded)
 
     def load_one(self, partition: TopicPartition, config: LogConfig | None = None) -> None:
-        """Load a log that was left alone, as one that was not closed cleanly.
+        """Load a contested log, as one that was not closed cleanly.
 
         :raises DataFolderError: files or memory are short.
         """
@@ -599,19 +594,19 @@ class LogManager:
 
     @lines_about_partition
     def put_offline(self, partition: TopicPartition, reason: str) -> Log:
-        """Let a partition have a log that is offline; its folder, if there is one, is not touched."""
+        """Give a partition an offline log; its folder, if there is one, is not touched."""
         if (log := self._logs.get(partition)) is not None:
             log.abandon()
         self.topic_ids.pop(partition, None)
         return self._keep(self._loader.unusable(partition, reason), None)
 
     def unusable(self, partition: TopicPartition, reason: str) -> Log:
-        """Return a log that is offline, for a reason that was told already, and that is none of this folder's."""
+        """Return an offline log that this folder does not own; its reason was logged before."""
         return self._loader.unusable(partition, reason, is_logged=True)
 
 
 def _succeeds(action: Callable[[], None]) -> bool:
-    """Do something to one log; its error is logged, so that the other logs have their turn."""
+    """Run an action of one log; log its error, so that the other logs have their turn."""
     try:
         action()
     except BarnabasError as error:
