@@ -36,16 +36,16 @@ from barnabas.storage.wanted_moves import WantedMoves
 logger = logging.getLogger(__name__)
 
 KnownLives = Callable[[Collection[str]], Mapping[str, LifeMark]]
-"""Returns the life counters that the metadata tree has of log directories with some ids."""
+"""Returns the life counters in the metadata tree, by the ids of log directories."""
 
 OpenFolder = Callable[[Path], LogManager]
-"""Opens a data folder, and does not load its logs yet."""
+"""Opens a data folder without loading its logs."""
 
 _PROBE = ".probe"
 
 
 class FolderState(NamedTuple):
-    """A data folder, and why it is offline, if it is."""
+    """A data folder, and the reason that it is offline, or None."""
 
     path: Path
     failure: str | None
@@ -91,11 +91,11 @@ class _LogsInCreation:
 class DataFolders:
     """The logs in all data folders.
 
-    :param paths: the folders; where there are several, those that fail are left out.
+    :param paths: the folders; of several, failing ones are left out.
     :param topic_configs: see `LogManager`.
-    :param known_lives: a folder whose life counter is below the one that this returns is an older copy of itself.
-    :param on_all_failed: called with the reason, on any thread, when no folder is left.
-    :raises DataFolderError: a folder is another broker's, or used by one; or none of them can be used.
+    :param known_lives: a folder with a life counter below the returned one is an older copy of itself.
+    :param on_all_failed: called with the reason, on any thread, when all folders have failed.
+    :raises DataFolderError: a folder belongs to another broker, or another process uses it; or all folders fail.
     """
 
     def __init__(
@@ -110,34 +110,34 @@ class DataFolders:
         self._paths = tuple(paths)
         self._filesystem = filesystem
         self.topic_ids: dict[TopicPartition, uuid.UUID] = {}
-        """What `partition.metadata` says, where there is one."""
+        """The topic ids in `partition.metadata`, where the file exists."""
         self.missing: set[TopicPartition] = set()
-        """Those that `restore` had to make anew."""
+        """The logs that were not there, which `restore` made."""
         self.gone: set[TopicPartition] = set()
-        """Of those, all that may have been made before, and had records: they can be put back."""
+        """Those of `missing` that may have existed with records; an administrator can put them back."""
         self._on_all_failed = on_all_failed
         self._managers: dict[Path, LogManager] = {}
         self._failures: dict[Path, str] = {}
         self._elsewhere: dict[TopicPartition, Log] = {}
-        """Those that are offline since they may be in a folder that is; no manager has them."""
+        """Offline logs that no manager has, since they may be in an offline folder."""
         self._contested: dict[TopicPartition, list[LogManager]] = {}
-        """Logs that several folders have; none of them is loaded."""
+        """Logs that several folders have; they are not loaded."""
         self._old_copies: dict[TopicPartition, OldCopy] = {}
-        """Logs that may have been continued in a folder that is not here; none of them is loaded."""
+        """Logs that may have a newer copy in a folder that is not here; they are not loaded."""
         self._lost_ids: set[str] = set()
-        """The ids of folders that were there before, and are not now."""
+        """The ids of folders that the broker had before, and has no longer."""
         self._in_creation = _LogsInCreation()
         self._choosing = threading.Lock()
         self._failing = threading.Lock()
         self._swapping = threading.Lock()
-        """Held while a log of one folder takes the place of another's, and while one is deleted."""
+        """Held while a log moves to another folder, and while a log is deleted."""
         self._chosen: dict[TopicPartition, Path] = {}
         self.wanted_moves = WantedMoves(
             filesystem, lambda: [manager.data_dir for manager in self._healthy()], self.topic_ids
         )
-        """What is to be moved, over restarts."""
+        """The logs that are to move, over restarts."""
         self.moves: dict[TopicPartition, LogMove] = {}
-        """Logs that are being moved."""
+        """The moves under way."""
         self._looked_at: set[TopicPartition] = set()
         self._lives_refused = False
         try:
@@ -182,9 +182,9 @@ class DataFolders:
             raise DataFolderError(f"no data folder can be used: {'; '.join(self._failures.values())}")
 
     def _begin(self, path: Path, step: Callable[[], None]) -> None:
-        """Do something at the start; leave the folder out if its disk refuses, and there are others.
+        """Run a step of the start; leave the folder out if its disk refuses and there are others.
 
-        :raises DataFolderError: it is not the disk's fault, or there are no other folders.
+        :raises DataFolderError: the disk is not the cause, or there are no other folders.
         """
         try:
             step()
@@ -227,7 +227,7 @@ class DataFolders:
             manager.report_age()
         meta = managers[0].meta
         self.folder_id = meta.directory_id if meta else ""
-        """The id of the first folder that was not offline at the start; empty where it has none."""
+        """The id of the first folder that was not offline at the start, or an empty string."""
         ids = {manager.meta.directory_id for manager in managers if manager.meta}
         known = {each for manager in managers if manager.meta for each in manager.meta.folder_ids}
         lost = sorted(known - ids)
@@ -242,9 +242,9 @@ class DataFolders:
             self.note_boot()
 
     def note_boot(self) -> None:
-        """See `LogManager.note_boot`. Which folders there are is not noted while one is offline.
+        """See `LogManager.note_boot`. While a folder is offline, the list of folders keeps it.
 
-        :raises DataFolderError: it cannot be written.
+        :raises DataFolderError: a folder cannot be written.
         """
         ids = {manager.meta.directory_id for manager in self._managers.values() if manager.meta}
         known = {each for manager in self._managers.values() if manager.meta for each in manager.meta.folder_ids}
@@ -259,12 +259,12 @@ class DataFolders:
 
     @property
     def may_lack_records(self) -> bool:
-        """Whether records may be missing: memory was lost, or a folder is an older copy of itself."""
+        """Whether records may be missing: the machine lost its memory, or a folder is an older copy of itself."""
         return self.lost_memory or any(each.life.old_copy is not None for each in self._managers.values())
 
     def is_in_old_copy(self, partition: TopicPartition) -> bool:
-        """Return whether the log of a partition may be older than it was: its folder is an older copy of itself, or it
-        has just been made and one of the folders is such a copy."""
+        """Return whether the log of a partition may be an older copy: its folder is one, or the log was missing and one
+        of the folders is one."""
         if partition in self.missing or (manager := self._manager_of(partition)) is None:
             return any(each.life.old_copy is not None for each in self._managers.values())
         return manager.life.old_copy is not None
@@ -280,10 +280,10 @@ class DataFolders:
         return manager is not None and manager.life.is_ahead
 
     def raise_lives(self, now_ms: int) -> dict[str, LifeMark]:
-        """Raise the life counters on the disks, durably; return those that are raised, by the ids of the folders.
+        """Raise the life counters on the disks, durably; return the raised ones, by folder id.
 
-        A disk that refuses keeps its counter: the caller must not raise it in the metadata tree. So does a disk with a
-        log that is newer than the metadata tree, until the log has been compared: the next start has to find it again.
+        A disk that refuses keeps its counter, and the caller must not raise it in the metadata tree. A disk with a log
+        that is newer than the metadata tree keeps it until the log has been compared: the next start must see it again.
         """
         raised = {}
         refused = False
@@ -315,9 +315,9 @@ class DataFolders:
                     logger.warning("%s; a metadata tree that is older may go unnoticed", error)
 
     def stop_raising(self, folder_id: str) -> None:
-        """Leave the counter of a folder where it is, since somebody else has raised it further in the metadata tree.
+        """Keep the counter of a folder, since another process has raised it further in the metadata tree.
 
-        The next start finds a counter below the tree's, and takes the folder for an older copy.
+        The next start finds a counter below that of the tree, and takes the folder for an older copy.
         """
         for manager in self._managers.values():
             if manager.folder_id == folder_id and not manager.life.is_overtaken:
@@ -336,11 +336,11 @@ class DataFolders:
         return len(self._paths) > 1
 
     def states(self) -> list[FolderState]:
-        """Return all folders, in the order in which they were given."""
+        """Return all folders, in the order of the configuration."""
         return [FolderState(path, self._failure_of(path)) for path in self._paths]
 
     def folder_of(self, partition: TopicPartition) -> Path | None:
-        """Return the folder that has the log of a partition, if one is known to have it."""
+        """Return the folder that has the log of a partition, or None."""
         if not self.are_several:
             return self._paths[0]
         manager = self._manager_of(partition)
@@ -351,7 +351,7 @@ class DataFolders:
         return self._failures[path] if manager is None else manager.failure
 
     def set_file_delete_delay(self, delay_ms: int) -> None:
-        """Use another delay for files that are set aside from now on; see `LogManager`."""
+        """Use another delay for files that are deleted from now on; see `LogManager`."""
         for manager in self._managers.values():
             manager.set_file_delete_delay(delay_ms)
 
@@ -362,9 +362,9 @@ class DataFolders:
         return next((each for each in self._managers.values() if each.get(partition) is not None), None)
 
     def check(self) -> None:
-        """Put folders offline whose disks fail; to be called now and then, off the event loop.
+        """Take folders with failing disks offline. A thread calls this periodically.
 
-        A log that went offline is a reason to try whether its folder can still be written.
+        If a log went offline, this writes to its folder as a test.
         """
         if not self.are_several:
             return
@@ -388,7 +388,7 @@ class DataFolders:
             self._note_failure(manager, error)
 
     def _note_failure(self, manager: LogManager, error: BaseException) -> None:
-        """Put a folder offline, if this is an error of its disk, and there are others."""
+        """Take a folder offline, if the error comes from its disk and there are others."""
         cause = error if isinstance(error, OSError) else error.__cause__
         if not self.are_several or not isinstance(cause, OSError) or is_shortage(cause):
             return
@@ -402,9 +402,9 @@ class DataFolders:
                 self._on_all_failed(reason)
 
     def _each(self, what: Callable[[LogManager], None]) -> None:
-        """Do something in each folder that is not offline.
+        """Run an action on each folder that is not offline.
 
-        :raises BarnabasError: the first that was raised; all had their turn.
+        :raises BarnabasError: the first error, after all folders had their turn.
         """
         refused: BarnabasError | None = None
         for manager in self._healthy():
@@ -424,13 +424,12 @@ class DataFolders:
         return self._elsewhere.get(partition) if manager is None else manager.get(partition)
 
     def may_have_more(self, topic: str) -> bool:
-        """Whether there may be logs of a topic with this name that cannot be seen now: a folder is offline, or several
-        have one."""
+        """Whether a topic may have logs that are not visible now: a folder is offline, or several folders have one."""
         is_contested = any(each.topic == topic for each in self._contested)
         return is_contested or any(state.failure is not None for state in self.states())
 
     def count(self) -> int:
-        """Return how many logs there are."""
+        """Return the number of logs."""
         return sum(manager.count() for manager in self._managers.values()) + len(self._elsewhere)
 
     def all(self) -> dict[TopicPartition, Log]:
@@ -443,9 +442,9 @@ class DataFolders:
     def create(
         self, partition: TopicPartition, config: LogConfig | None = None, topic_id: uuid.UUID | None = None
     ) -> Log:
-        """Begin a log, in the folder with the fewest; return the one that is here already if there is one.
+        """Create a log, in the folder with the fewest logs, or return the one that exists.
 
-        :raises StorageError: the disks refuse, or a folder with something in it has the name.
+        :raises StorageError: the disks refuse, or a folder with files has the name.
         """
         if (log := self._elsewhere.get(partition)) is not None:
             return log
@@ -464,16 +463,15 @@ class DataFolders:
                     return log
 
     def _absent_ids(self) -> set[str]:
-        """Return the ids of the folders that are offline, and may have logs that do not count any more when they are
-        back."""
+        """Return the ids of the offline folders: when they return, their copies of new logs do not count."""
         failed = {each.folder_id for each in self._managers.values() if each.failure is not None}
         return failed | self._lost_ids if self._failures else failed
 
     @contextlib.contextmanager
     def _place_for(self, partition: TopicPartition) -> Iterator[LogManager]:
-        """Where a log is to be made; the same for all who make it at once.
+        """Enter with the folder for a new log, the same for all threads that create it at once.
 
-        :raises StorageError: no folder can be used.
+        :raises StorageError: all folders have failed.
         """
         with self._choosing:
             manager = self._manager_of(partition) or self._choose_manager(partition)
@@ -499,7 +497,7 @@ class DataFolders:
         return found or min(healthy, key=self._in_creation.load_of)
 
     def _where_the_name_is(self, partition: TopicPartition, managers: Sequence[LogManager]) -> LogManager | None:
-        """Return where something of this name is, or is known to have been: no other folder must have it too."""
+        """Return the folder where this name is or was in use: no other folder may have it too."""
         for manager in managers:
             if manager.is_half_deleted(partition) or self._filesystem.exists(manager.data_dir / str(partition)):
                 return manager
@@ -518,7 +516,7 @@ class DataFolders:
     def restore(
         self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID, *, in_doubt: bool = False
     ) -> Log:
-        """See `LogManager.restore`. What may be in a folder that is offline is offline."""
+        """See `LogManager.restore`. A log that may be in an offline folder is offline."""
         if partition in self._contested:
             self._settle(partition, config, topic_id)
         if partition in self._old_copies and (log := self._old_copy(partition, config)) is not None:
@@ -533,7 +531,7 @@ class DataFolders:
             return manager.restore(partition, config, topic_id, in_doubt=in_doubt)
 
     def _old_copy(self, partition: TopicPartition, config: LogConfig | None) -> Log | None:
-        """Return the log that is offline until a folder is back that may have more of it; None: go on as always."""
+        """Return an offline log, if an offline folder may have a newer copy; otherwise load the log and return None."""
         old = self._old_copies[partition]
         if partition in self._elsewhere or old.manager.get(partition) is not None:
             return None
@@ -545,13 +543,13 @@ class DataFolders:
         return None
 
     def _put_elsewhere(self, partition: TopicPartition, reason: str) -> Log:
-        """Let a log be offline which may well be there with all its records: it counts as one that can be put back."""
+        """Return an offline log for one that may exist elsewhere with all its records; it counts as `gone`."""
         self.gone.add(partition)
         log = self._elsewhere[partition] = next(iter(self._managers.values())).unusable(partition, reason)
         return log
 
     def _settle(self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID) -> None:
-        """Load that one of the logs of a partition which is the topic's, if that is clear."""
+        """Load the one log of a partition that has the topic id, if there is exactly one."""
         managers = self._contested.pop(partition)
         try:
             own = [each for each in managers if each.topic_id_of(partition) == topic_id]
@@ -574,14 +572,14 @@ class DataFolders:
         own[0].load_one(partition, config)
 
     def put_offline(self, partition: TopicPartition, reason: str) -> Log:
-        """Let a partition have a log that is offline; its folder, if there is one, is not touched."""
+        """Give a partition an offline log; its folder, if there is one, is not touched."""
         manager = self._manager_of(partition) or next(iter(self._managers.values()))
         return manager.put_offline(partition, reason)
 
     def delete(self, partition: TopicPartition) -> None:
-        """Take a log out of use; its folder is renamed now and removed by `purge_deleted`.
+        """Delete a log: its folder is renamed now, and `purge_deleted` removes it.
 
-        :raises StorageError: the disk refuses, or the folder that it may be in is offline.
+        :raises StorageError: the disk refuses, or the log may be in an offline folder.
         """
         if self._elsewhere.pop(partition, None) is not None:
             raise StorageError(
@@ -595,24 +593,24 @@ class DataFolders:
     # --- moves ---
 
     def choose(self, partition: TopicPartition, folder: Path) -> None:
-        """Remember where a log is to be made that is not here yet."""
+        """Remember the folder in which a log is to be created."""
         if self.are_several:
             self._chosen[partition] = folder
 
     @property
     def chosen(self) -> Collection[TopicPartition]:
-        """Those for which a choice is remembered."""
+        """The partitions with a chosen folder."""
         return self._chosen.keys()
 
     def forget_choices(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remember choices no longer."""
+        """Forget the chosen folders of partitions."""
         for partition in partitions:
             self._chosen.pop(partition, None)
 
     def begin_move(self, partition: TopicPartition, target: Path) -> LogMove:
         """Begin to move a log to another folder; may wait for the disk.
 
-        :raises StorageError: there is no such log or folder now, something has its name there, or the disk refuses.
+        :raises StorageError: the log or the folder does not exist, the name is in use there, or the disk refuses.
         """
         source, to = self._manager_of(partition), self._managers.get(target)
         current = None if source is None else source.get(partition)
@@ -627,9 +625,9 @@ class DataFolders:
         return move
 
     def swap(self, move: LogMove) -> Log:
-        """Let the copy of a log take its place; nothing may be appended meanwhile. `end_move` has to follow.
+        """Let the copy of a log take its place, while no append runs. `end_move` must follow.
 
-        :returns: the log that is the partition's from now on.
+        :returns: the log of the partition from now on.
         :raises StorageError: the disk refused, or the log was deleted meanwhile.
         """
         with self._swapping:
@@ -648,11 +646,11 @@ class DataFolders:
                 raise
 
     def end_move(self, move: LogMove, *, is_done: bool) -> None:
-        """Remove what is not needed any more: the old log, or the copy that did not take its place.
+        """Remove the old log, or the copy that did not take its place.
 
-        :param is_done: whether the log that `swap` returned is used. Where nobody knows whether it returned, since the
-            broker stops, the next start ends the move.
-        :raises StorageError: the disk refuses; the next start does it.
+        :param is_done: whether the result of `swap` is in use. If the broker stops before that is known, the next start
+            ends the move.
+        :raises StorageError: the disk refuses; the next start ends the move.
         """
         partition, target = move.current.partition, self._managers[move.target]
         with self._swapping:
@@ -672,7 +670,7 @@ class DataFolders:
         self._each(lambda each: each.remove_deleted_records())
 
     def delete_later(self, paths: list[Path]) -> None:
-        """Remove files that a log set aside, after the delay."""
+        """Remove files that a log has renamed, after the delay."""
         for manager in self._managers.values():
             own = [path for path in paths if manager.data_dir in path.parents] if self.are_several else paths
             if own:
@@ -701,10 +699,10 @@ class DataFolders:
         self._each(lambda each: each.checkpoint_first_dirty_offsets())
 
     def close(self) -> None:
-        """Make all logs durable, and say so for the next start. Does nothing the second time.
+        """Make all logs durable, and mark the stop as clean. Does nothing the second time.
 
-        :raises StorageError: this stop was not a clean one; says which logs or folders are the reason. Those folders
-            that can be are closed cleanly all the same.
+        :raises StorageError: the stop is not clean; the message names the logs or folders. The other folders are closed
+            cleanly.
         """
         refused: list[str] = []
         for manager in self._managers.values():
