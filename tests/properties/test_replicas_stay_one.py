@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
@@ -22,7 +23,6 @@ from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import Acks, Node, TopicPartition
@@ -54,11 +54,11 @@ class OneBroker:
         self.listener = Listener(Limits())
         self.port = self.listener.listen("127.0.0.1", 0)
         sessions = FollowerSessions(lambda below: below // 2)
-        turns = Turns(SYSTEM_CLOCK.monotonic)
+        scheduler = CooperativeScheduler(SYSTEM_CLOCK.monotonic)
         topics, replicas = cast(Topics, self.led), cast(ReplicaManager, self.led)
         self.listener.accept(
             inter_broker_requests(
-                topics, replicas, sessions, lambda *_: None, cast("Any", None), turns, SYSTEM_CLOCK
+                topics, replicas, sessions, lambda *_: None, cast("Any", None), scheduler, SYSTEM_CLOCK
             ).new_handler
         )
         config = BrokerConfig(replica_fetch_backoff_ms=100)

@@ -129,7 +129,7 @@ class CounterBroker:
             COUNTERS,
             CoordinatorConfig(TIMEOUT_S * scale, 4_096),
             broker.clock,
-            broker.turns,
+            broker.scheduler,
             self._deliver,
         )
         self.under_way = 0
@@ -177,7 +177,7 @@ class CounterBroker:
         if any(each in machine.latest for each in IDLE):
             return False
         stored = CounterMachine()
-        await replay_log(shard.replica, Replay(COUNTERS, stored.apply), self._broker.turns, 4_096)
+        await replay_log(shard.replica, Replay(COUNTERS, stored.apply), self._broker.scheduler, 4_096)
         if not stored.values == machine.values == machine.latest:
             self._counters.say(f"counters are {machine.latest} and {machine.values}, their log has {stored.values}")
         return True

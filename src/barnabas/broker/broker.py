@@ -25,6 +25,7 @@ from barnabas.broker.broker_events import (
 )
 from barnabas.broker.cluster_watch import ClusterWatch, News, Read
 from barnabas.broker.commit_templates import CommitTemplates
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.environment import Environment
 from barnabas.broker.fetch_sessions import FetchSessions
@@ -55,7 +56,6 @@ from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.throttles import Throttles
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.clock import GuardedClock
 from barnabas.coordination import deletion_notes, registry
 from barnabas.coordination.embedded import EmbeddedTree
@@ -120,7 +120,7 @@ class Broker:
         environment = self._environment = environment or Environment()
         self.clock = GuardedClock(environment.clock)
         self.port = 0
-        self.turns = Turns(self.clock.monotonic)
+        self.scheduler = CooperativeScheduler(self.clock.monotonic)
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, environment.random_source.random_below
         )
@@ -294,7 +294,7 @@ class Broker:
             self.config,
             self.topics,
             self._events,
-            self.turns,
+            self.scheduler,
             lambda: self.membership.epoch,
             self._environment,
             self._throttles,
@@ -305,11 +305,16 @@ class Broker:
 
     async def _make_coordinators(self) -> None:
         groups = self.groups = GroupService(
-            self.config, self.clock, self.topics, self.topic_admin, self.turns, self._environment.random_source.new_id
+            self.config,
+            self.clock,
+            self.topics,
+            self.topic_admin,
+            self.scheduler,
+            self._environment.random_source.new_id,
         )
         self._stopping.callback(groups.close)
         self._events.subscribe(LeadershipChanged, lambda _event: groups.follow_topic())
-        offsets = self.offsets = OffsetStore(groups, self.clock, self.turns)
+        offsets = self.offsets = OffsetStore(groups, self.clock, self.scheduler)
         self._events.subscribe(TopicsDeleted, lambda event: offsets.delete_topics(event.topic_ids, event.names))
         self.producer_ids = ProducerIds(self._tree, self.identity.node_id, self._in_tree_thread, self.topics.replicas)
         await self.producer_ids.raise_counter()
@@ -377,11 +382,11 @@ class Broker:
             fetch_sessions=self.fetch_sessions,
             settings=self.settings,
             identity=self.identity,
-            turns=self.turns,
+            scheduler=self.scheduler,
             clock=self.clock,
             served=self._served,
         )
-        self.requests = RequestPipeline(self.parts.bind_all(), self.turns, CLIENTS)
+        self.requests = RequestPipeline(self.parts.bind_all(), self.scheduler, CLIENTS)
         self._listener.accept(self.requests.new_handler)
 
     def _serve_brokers(self) -> None:

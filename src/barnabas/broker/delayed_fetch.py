@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from barnabas.broker.cooperative_scheduler import CooperativeScheduler
     from barnabas.broker.pipeline.reply import Steps
     from barnabas.broker.replica_events import ReadListener
-    from barnabas.broker.turns import Turns
 
 SOURCES_PER_PAUSE = 256
 """The sources with which a fetch registers between two pauses."""
@@ -42,15 +42,21 @@ class DelayedFetch:
     :param sources: what it waits for. The sequence is kept, and must not change.
     :param min_bytes: completes the fetch.
     :param is_urgent: whether the handler responds in the round of the event loop that completes the fetch, and not in
-        its turn (`Turns.wake`).
+        its turn (`CooperativeScheduler.wake`).
     """
 
-    __slots__ = ("_completion", "_is_complete", "_is_urgent", "_max_wait_ms", "_missing", "_sources", "_turns")
+    __slots__ = ("_completion", "_is_complete", "_is_urgent", "_max_wait_ms", "_missing", "_scheduler", "_sources")
 
     def __init__(
-        self, turns: Turns, sources: Sequence[Source], min_bytes: int, max_wait_ms: int, *, is_urgent: bool = False
+        self,
+        scheduler: CooperativeScheduler,
+        sources: Sequence[Source],
+        min_bytes: int,
+        max_wait_ms: int,
+        *,
+        is_urgent: bool = False,
     ) -> None:
-        self._turns = turns
+        self._scheduler = scheduler
         self._sources = sources
         self._missing = min_bytes
         self._max_wait_ms = max_wait_ms
@@ -78,7 +84,7 @@ class DelayedFetch:
             return
         self._is_complete = True
         if not self._is_urgent:
-            self._turns.wake(self._completion)
+            self._scheduler.wake(self._completion)
         elif not self._completion.done():
             self._completion.set_result(None)
 
@@ -107,7 +113,7 @@ class DelayedFetch:
             for number, source in enumerate(self._sources, start=1):
                 source.unwatch(self)
                 if not number % SOURCES_PER_PAUSE:
-                    await self._turns.pause()
+                    await self._scheduler.pause()
         except BaseException:
             self._leave_sources()
             raise

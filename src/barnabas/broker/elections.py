@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_image import MetadataImage, next_state
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
@@ -43,11 +43,11 @@ Connect = Callable[[int], Awaitable[Connection]]
 class Elections:
     """What is asked of this broker, by clients and by other brokers."""
 
-    def __init__(self, topics: Topics, broker_id: int, connect: Connect, turns: Turns) -> None:
+    def __init__(self, topics: Topics, broker_id: int, connect: Connect, scheduler: CooperativeScheduler) -> None:
         self._topics = topics
         self._broker_id = broker_id
         self._connect = connect
-        self._turns = turns
+        self._scheduler = scheduler
 
     def all(self) -> list[TopicPartition]:
         """Return all partitions."""
@@ -61,7 +61,7 @@ class Elections:
         """
         outcomes: dict[TopicPartition, Outcome] = {}
         by_broker: dict[int, list[TopicPartition]] = {}
-        async for where in self._turns.each(wanted):
+        async for where in self._scheduler.each(wanted):
             try:
                 by_broker.setdefault(self._who_can(where, kind), []).append(where)
             except ApiError as error:
@@ -77,7 +77,7 @@ class Elections:
         """Do what this broker can do itself: hand on what it leads, or claim what nobody leads."""
         outcomes: dict[TopicPartition, Outcome] = {}
         own = []
-        async for where in self._turns.each(wanted):
+        async for where in self._scheduler.each(wanted):
             try:
                 broker_id = self._who_can(where, kind)
             except ApiError as error:
@@ -92,7 +92,7 @@ class Elections:
             await (self._claim(own) if kind == UNCLEAN_ELECTION else self._hand_on(own))
         except BarnabasError as error:
             return outcomes | dict.fromkeys(own, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
-        async for where in self._turns.each(own):
+        async for where in self._scheduler.each(own):
             outcomes[where] = self._why_not(where, kind)
         return outcomes
 

@@ -28,11 +28,11 @@ from barnabas.groups.results import GroupDescription, JoinResult, LeaveResult, S
 from barnabas.state_machine import RecordCodec, Reply
 
 if TYPE_CHECKING:
+    from barnabas.broker.cooperative_scheduler import CooperativeScheduler
     from barnabas.broker.metadata_image import MetadataImage
     from barnabas.broker.settings.static import BrokerConfig
     from barnabas.broker.topic_admin import TopicAdmin
     from barnabas.broker.topics import Topics
-    from barnabas.broker.turns import Turns
     from barnabas.clock import Clock
 
 GroupShard: TypeAlias = CoordinatorShard[GroupCoordinator, Change]
@@ -61,7 +61,7 @@ class GroupService:
         clock: Clock,
         topics: Topics,
         topic_admin: TopicAdmin,
-        turns: Turns,
+        scheduler: CooperativeScheduler,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
         limits = GroupConfig(
@@ -76,7 +76,7 @@ class GroupService:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._topics = topics
-        self._turns = turns
+        self._scheduler = scheduler
 
         def leader_of(topic: Any, number: int) -> int:
             return topics.image.leader_of(topic.partitions[number])
@@ -93,7 +93,7 @@ class GroupService:
             GROUP_RECORDS,
             CoordinatorConfig(config.offsets_commit_timeout_ms / 1000, config.offsets_load_buffer_size),
             clock,
-            turns,
+            scheduler,
             self._deliver,
         )
 
@@ -172,7 +172,7 @@ class GroupService:
             return JoinResult(error.code, request.member_id)
         if not self.has_topic:
             return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
-        await self._turns.pause(is_short=True)  # a crowd may have waited
+        await self._scheduler.pause(is_short=True)  # a crowd may have waited
         return await self.join(group_id, request)
 
     def sync(self, group_id: str, request: SyncRequest) -> asyncio.Future[SyncResult]:
@@ -286,7 +286,7 @@ class GroupService:
         if waiter.done():
             return
         if isinstance(result, JoinResult | SyncResult):
-            self._turns.wake(waiter, result)
+            self._scheduler.wake(waiter, result)
         elif isinstance(result, BarnabasError):
             waiter.set_exception(result)
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.elections import Elections
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.handlers.api_versions import api_versions
@@ -21,7 +22,6 @@ from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.broker.pipeline.served_api import ServedApi, ServedApis
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 
 SERVED: dict[int, ServedApi] = {
@@ -39,7 +39,7 @@ class InterBrokerParts:
     follower_sessions: FollowerSessions
     check_broker: CheckBroker
     elections: Elections
-    turns: Turns
+    scheduler: CooperativeScheduler
     clock: Clock
     served: ServedApis
 
@@ -50,9 +50,9 @@ def inter_broker_requests(
     follower_sessions: FollowerSessions,
     check_broker: CheckBroker,
     elections: Elections,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     clock: Clock,
 ) -> RequestPipeline:
     """Return the pipeline of the listener that brokers have for each other."""
-    parts = InterBrokerParts(topics, replicas, follower_sessions, check_broker, elections, turns, clock, SERVED)
-    return RequestPipeline({key: each.bind(parts) for key, each in SERVED.items()}, turns, BROKERS)
+    parts = InterBrokerParts(topics, replicas, follower_sessions, check_broker, elections, scheduler, clock, SERVED)
+    return RequestPipeline({key: each.bind(parts) for key, each in SERVED.items()}, scheduler, BROKERS)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.group_service import GroupService, GroupShard
-from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.errors import ApiError
 from barnabas.groups.offsets import CommittedOffsets, expired, of_deleted
@@ -31,10 +31,10 @@ Chooser = Callable[[GroupShard, str, Mapping[TopicPartition, Committed]], list[T
 class OffsetStore:
     """The offsets of every group that this broker coordinates. Used from the event loop's thread only."""
 
-    def __init__(self, groups: GroupService, clock: Clock, turns: Turns) -> None:
+    def __init__(self, groups: GroupService, clock: Clock, scheduler: CooperativeScheduler) -> None:
         self._groups = groups
         self._clock = clock
-        self._turns = turns
+        self._scheduler = scheduler
 
     # -- commits -------------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class OffsetStore:
             for group_id in shard.machine.group_ids():
                 if group_id not in shard.machine.offsets:
                     self._groups.forget_if_unused(shard, group_id)
-                await self._turns.pause()
+                await self._scheduler.pause()
         return forgotten
 
     def _empty_for_ms(self, shard: GroupShard, group_id: str) -> int | None:
@@ -161,10 +161,10 @@ class OffsetStore:
                 found = {where: offsets[where] for where in piece if where in offsets}
                 chosen += [OffsetRecord(group_id, where, None) for where in which(shard, group_id, found)]
                 # The tombstones are on their way to the log before others have their turn: later commits come behind.
-                if len(chosen) >= FORGOTTEN_AT_ONCE or self._turns.is_over():
+                if len(chosen) >= FORGOTTEN_AT_ONCE or self._scheduler.is_over():
                     forgotten += await self._write_settled(shard, chosen)
                     chosen = []
-                await self._turns.pause()
+                await self._scheduler.pause()
         return forgotten + await self._write_settled(shard, chosen)
 
     async def _write_settled(self, shard: GroupShard, chosen: Sequence[OffsetRecord]) -> int:
@@ -183,7 +183,7 @@ class OffsetStore:
             offsets = shard.machine.offsets.of(group_id)
             same = [OffsetRecord(group_id, where, None) for where in piece if offsets.get(where) is chosen[where]]
             await self._write_settled(shard, same)
-            await self._turns.pause()
+            await self._scheduler.pause()
 
     async def _write(self, shard: GroupShard, group_id: str, tombstones: Sequence[Change]) -> None:
         """:raises ApiError: for the client."""

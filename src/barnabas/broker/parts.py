@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from barnabas.broker.commit_templates import CommitTemplates
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.elections import Elections
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_service import GroupService
@@ -18,7 +19,6 @@ from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.storage.data_folders import DataFolders
 
@@ -41,7 +41,7 @@ class Parts:
     fetch_sessions: FetchSessions
     settings: DynamicSettings
     identity: Identity
-    turns: Turns
+    scheduler: CooperativeScheduler
     clock: Clock
     served: ServedApis
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from barnabas import __version__
 from barnabas.broker.broker_events import Events, RoleBegan, RoleEnded
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.elections import Elections
 from barnabas.broker.environment import Environment
 from barnabas.broker.follower_manager import FollowerManager
@@ -21,7 +22,6 @@ from barnabas.broker.replica import Replica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.throttles import FollowerThrottle, LeaderThrottle, Throttles
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Node, TopicPartition
 from barnabas.net.dialer import Connection
@@ -41,7 +41,7 @@ class Replication:
         config: BrokerConfig,
         topics: Topics,
         events: Events,
-        turns: Turns,
+        scheduler: CooperativeScheduler,
         own_epoch: Callable[[], int],
         environment: Environment,
         throttles: Throttles,
@@ -62,10 +62,10 @@ class Replication:
         )
         throttle = LeaderThrottle(throttles.leader, config.broker_id)
         sessions = FollowerSessions(environment.random_source.random_below, throttle)
-        self.elections = Elections(topics, config.broker_id, self._connect, turns)
+        self.elections = Elections(topics, config.broker_id, self._connect, scheduler)
         self.propagation = Propagation(topics, config.broker_id, self._connect)
         self.requests = inter_broker_requests(
-            topics, topics.replicas, sessions, self._check_broker, self.elections, turns, environment.clock
+            topics, topics.replicas, sessions, self._check_broker, self.elections, scheduler, environment.clock
         )
         """Serves the other brokers."""
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from barnabas.addresses import host_port
-from barnabas.broker.fair_turns import FairTurns, Share
+from barnabas.broker.fair_queue import FairQueue, Share
 from barnabas.broker.settings.static import split_listener
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
@@ -117,7 +117,7 @@ class ZooKeeperListener:
         self.host, self.port = split_listener(address)
         self._clock = clock
         self._per_host_max = max_client_cnxns or SESSIONS_MAX
-        self._turns = FairTurns(clock.monotonic)
+        self._queue = FairQueue(clock.monotonic)
         self._loop = asyncio.get_running_loop()
         self._listener = listen(
             Limits(
@@ -232,7 +232,7 @@ class ZooKeeperListener:
 
     async def _slice(self, connection: _Connection, batch: list[bytes]) -> Progress:
         """Carry out a slice of the requests when it is this client's turn."""
-        progress: Progress = await self._turns.take(
+        progress: Progress = await self._queue.take(
             connection.share,
             LIKELY_S_PER_BYTE * sum(map(len, batch)),
             lambda: self._in_tree_thread(self._serving.carry_out, connection, batch),

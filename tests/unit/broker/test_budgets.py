@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker import Broker
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handlers.join_group import PROTOCOLS_MAX
 from barnabas.broker.pipeline import encoding
 from barnabas.broker.pipeline.connection_state import CLIENTS
@@ -21,7 +22,6 @@ from barnabas.broker.pipeline.served_api import BYTES_MAX, ENTRIES_MAX
 from barnabas.broker.produce_runs import PIECE_ENTRIES_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, ErrorCode, MalformedMessageError
 from barnabas.net.server_connection import FrameReply
 from barnabas.protocol.apis import declared_apis
@@ -53,8 +53,8 @@ class Bench:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.looks = 0
-        parts = replace(broker.parts, turns=Turns(self.look))
-        self.requests = RequestPipeline(parts.bind_all(), parts.turns, CLIENTS).new_handler(FakeLink())
+        parts = replace(broker.parts, scheduler=CooperativeScheduler(self.look))
+        self.requests = RequestPipeline(parts.bind_all(), parts.scheduler, CLIENTS).new_handler(FakeLink())
 
     def look(self) -> float:
         self.looks += 1

@@ -10,12 +10,12 @@ import pytest
 
 from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.cluster_watch import News
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.in_force import BrokerSettings
-from barnabas.broker.turns import Turns
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination import configs, deletion_notes, paths, registry
 from barnabas.coordination.tree import NodeError
@@ -530,7 +530,7 @@ def test_items_are_added_to_the_list_that_the_tree_has(run: Run) -> None:
             two.topics,
             two.topic_admin,
             settings,
-            Turns(SYSTEM_CLOCK.monotonic),
+            CooperativeScheduler(SYSTEM_CLOCK.monotonic),
             IncrementalAlterConfigsRequest(resources=[resource], validate_only=False),
             call_of(incremental_alter_configs, 1),
         )

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from barnabas.broker import delayed_fetch
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.delayed_fetch import DelayedFetch
 from barnabas.broker.pipeline.reply import Steps
 from barnabas.broker.replica_events import ReadListener
-from barnabas.broker.turns import Turns
 from tests.steps import at_once
 
 TIMEOUT_S = 60
@@ -46,7 +46,7 @@ def nothing_new() -> None:
 
 
 def delayed(sources: Sequence[Source], min_bytes: int = 1, max_wait_ms: int = MINUTES_MS) -> DelayedFetch:
-    return DelayedFetch(Turns(asyncio.get_running_loop().time), sources, min_bytes, max_wait_ms)
+    return DelayedFetch(CooperativeScheduler(asyncio.get_running_loop().time), sources, min_bytes, max_wait_ms)
 
 
 async def begin(fetch: DelayedFetch, check: Callable[[], Steps[None] | None] = nothing_new) -> asyncio.Task[None]:
@@ -177,12 +177,12 @@ def test_fetch_that_is_broken_off_while_it_begins_leaves_no_listener(
 def test_urgent_fetch_is_complete_before_those_that_wait_for_their_turn() -> None:
     async def scenario() -> None:
         ends_of_rounds: list[Callable[[], None]] = []
-        turns = Turns(lambda: 0.0, ends_of_rounds.append)
-        while not turns.waiting:
-            turns.wake(asyncio.get_running_loop().create_future())
+        scheduler = CooperativeScheduler(lambda: 0.0, ends_of_rounds.append)
+        while not scheduler.waiting:
+            scheduler.wake(asyncio.get_running_loop().create_future())
         patient, urgent = Source(), Source()
-        patient_wait = await begin(DelayedFetch(turns, [patient], 1, MINUTES_MS))
-        urgent_wait = await begin(DelayedFetch(turns, [urgent], 1, MINUTES_MS, is_urgent=True))
+        patient_wait = await begin(DelayedFetch(scheduler, [patient], 1, MINUTES_MS))
+        urgent_wait = await begin(DelayedFetch(scheduler, [urgent], 1, MINUTES_MS, is_urgent=True))
         patient.bring(1)
         urgent.bring(1)
         await urgent_wait

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.elections import Elections, Outcome
 from barnabas.broker.handlers.elect_leaders import elect_leaders, elect_leaders_here
-from barnabas.broker.turns import Turns
 from barnabas.errors import DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.elect_leaders import PREFERRED_ELECTION, UNCLEAN_ELECTION, ElectLeadersRequest
@@ -22,13 +22,13 @@ class Asked:
 
     def __init__(self, cluster: Cluster, node: Node) -> None:
         self.cluster = cluster
-        self.turns = Turns(time.monotonic)
-        self.elections = Elections(node.topics, node.id, self.connect, self.turns)
+        self.scheduler = CooperativeScheduler(time.monotonic)
+        self.elections = Elections(node.topics, node.id, self.connect, self.scheduler)
 
     async def connect(self, broker_id: int) -> Any:
         for node in self.cluster.nodes:
             if node.id == broker_id:
-                return Connected(self, Elections(node.topics, node.id, self.connect, self.turns))
+                return Connected(self, Elections(node.topics, node.id, self.connect, self.scheduler))
         raise DisconnectedError("nobody is there")
 
     async def elect(self, kind: int, *wanted: TopicPartition) -> dict[TopicPartition, Outcome]:
@@ -42,11 +42,11 @@ class Connected:
 
     def __init__(self, asked: Asked, elections: Elections) -> None:
         self._cluster = asked.cluster
-        self._turns = asked.turns
+        self._scheduler = asked.scheduler
         self._elections = elections
 
     async def send(self, request: ElectLeadersRequest) -> Any:
-        response = await elect_leaders_here.function(self._elections, self._turns, request, None)
+        response = await elect_leaders_here.function(self._elections, self._scheduler, request, None)
         await self._cluster.follow()
         return response
 
@@ -161,7 +161,7 @@ def test_who_asks_for_all_partitions_is_told_of_those_alone_that_needed_it(run: 
         await Leader(one).hear_from(2)
         request = ElectLeadersRequest(election_type=PREFERRED_ELECTION, topic_partitions=None)
         asked = Asked(cluster, two)
-        response = await elect_leaders.function(asked.elections, asked.turns, request, None)
+        response = await elect_leaders.function(asked.elections, asked.scheduler, request, None)
         (topic,) = response.replica_election_results
         assert [(each.partition_id, each.error_code) for each in topic.partition_result] == [(0, 0)]
 

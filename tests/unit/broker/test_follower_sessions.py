@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.follower_sessions import FollowerSession, FollowerSessions
 from barnabas.broker.handlers.replica_fetch import replica_fetch
 from barnabas.broker.leader_replica import LeaderReplica
@@ -20,7 +21,6 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.throttles import LeaderThrottle
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Acks, TopicPartition
@@ -96,8 +96,8 @@ class Bench:
     def begin(self, request: FetchRequest, version: int = 18) -> FetchResponse | Awaitable[Any]:
         """Send a request; return the answer, or what it waits for."""
         call = call_of(replica_fetch, version, None, self.connection)
-        turns = Turns(self.clock.monotonic)
-        parts = cast(Topics, self), cast(ReplicaManager, self), self.sessions, self.check_broker, turns, self.clock
+        scheduler = CooperativeScheduler(self.clock.monotonic)
+        parts = cast(Topics, self), cast(ReplicaManager, self), self.sessions, self.check_broker, scheduler, self.clock
         return cast(FetchResponse, begun(replica_fetch.handle(*parts, request, call)))
 
     def request(

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker import fetch_loop
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
@@ -24,7 +25,6 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.broker.throttles import FollowerThrottle
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import Acks, Node, TopicPartition
@@ -55,12 +55,12 @@ class LeadersEnd:
         self.sessions = FollowerSessions(lambda _: 4)
         self.listener = Listener(Limits())
         self.port = self.listener.listen("127.0.0.1", 0)
-        turns = Turns(SYSTEM_CLOCK.monotonic)
+        scheduler = CooperativeScheduler(SYSTEM_CLOCK.monotonic)
         self.broker_epoch = 9
         topics, replicas = cast(Topics, self.topics), cast(ReplicaManager, self.topics)
         self.listener.accept(
             inter_broker_requests(
-                topics, replicas, self.sessions, self.check_broker, cast("Any", None), turns, SYSTEM_CLOCK
+                topics, replicas, self.sessions, self.check_broker, cast("Any", None), scheduler, SYSTEM_CLOCK
             ).new_handler
         )
 

@@ -31,7 +31,7 @@ A_JOIN = JoinRequest(
 
 @pytest.fixture(autouse=True)
 def _others_have_their_turn_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.broker.turns.SLICE_S", 0.0)
+    monkeypatch.setattr("barnabas.broker.cooperative_scheduler.SLICE_S", 0.0)
 
 
 def run(folder: Path, scenario: Any, **settings: Any) -> None:

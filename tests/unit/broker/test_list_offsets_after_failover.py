@@ -35,7 +35,7 @@ TIME_MS = 1_000
 Ask = Callable[..., tuple[ErrorCode, int]]
 
 
-class _Turns:
+class _Scheduler:
     async def pause(self) -> None:
         """There is nothing else to do."""
 
@@ -63,10 +63,10 @@ def ask(new_leader: LeaderReplica) -> Ask:
         )
         replicas: Any = SimpleNamespace(leader=lambda _topic, _number: new_leader)
         call: Any = SimpleNamespace(version=version)
-        turns: Any = _Turns()
+        scheduler: Any = _Scheduler()
         request = ListOffsetsRequest(replica_id=-1, topics=[wanted])
         serve: Any = list_offsets.function
-        answer = asyncio.run(serve(replicas, turns, request, call))
+        answer = asyncio.run(serve(replicas, scheduler, request, call))
         (found,) = answer.topics[0].partitions
         return ErrorCode.of(found.error_code), found.offset
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.turns import ENTRIES_AT_ONCE, Turns
+from barnabas.broker.cooperative_scheduler import ENTRIES_AT_ONCE, CooperativeScheduler
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages import alter_partition_reassignments as alter
 from barnabas.protocol.messages import list_partition_reassignments as listing
@@ -38,14 +38,14 @@ def test_others_have_turns_while_one_asks_for_very_many_partitions(
 ) -> None:
     async def scenario(caller: Caller) -> None:
         pauses = 0
-        true_pause = Turns.pause
+        true_pause = CooperativeScheduler.pause
 
-        async def pause(turns: Turns, *, is_short: bool = False) -> None:
+        async def pause(scheduler: CooperativeScheduler, *, is_short: bool = False) -> None:
             nonlocal pauses
             pauses += 1
-            await true_pause(turns, is_short=is_short)
+            await true_pause(scheduler, is_short=is_short)
 
-        monkeypatch.setattr(Turns, "pause", pause)
+        monkeypatch.setattr(CooperativeScheduler, "pause", pause)
         response = await caller.call(request_)
         assert pauses >= passes * COUNT // ENTRIES_AT_ONCE
         if request_ is ELECT:

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handlers.offset_commit import STORED_TOGETHER, offset_commit
 from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from barnabas.model import OffsetAndMetadata, TopicPartition
@@ -50,7 +50,7 @@ def test_a_topic_that_is_gone_by_the_time_of_the_write_is_refused_and_the_others
         groups=SimpleNamespace(check_commit=lambda *_: ErrorCode.NONE, has_topic=True),
         offsets=OffsetsWithout("clicks"),
         topics=SimpleNamespace(has_partition=lambda _where: True),
-        turns=Turns(lambda: 0.0),
+        scheduler=CooperativeScheduler(lambda: 0.0),
         commit_templates=None,
     )
     at_7 = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata=None)
@@ -112,7 +112,7 @@ def test_what_changes_while_others_have_their_turn_is_checked_again(tmp_path: Pa
             return OffsetCommitRequestPartition(partition_index=number, committed_offset=7, committed_metadata=None)
 
         async def end(steps: Any) -> dict[str, set[int]]:
-            found = await broker.turns.finish(steps)
+            found = await broker.cooperative_scheduler.finish(steps)
             response = found if isinstance(found, OffsetCommitResponse) else await found.later
             return {topic.name: {each.error_code for each in topic.partitions} for topic in response.topics}
 

@@ -40,9 +40,9 @@ def test_each_handler_is_in_the_table_of_a_listener() -> None:
 
 def test_parts_are_given_once_and_in_their_order() -> None:
     @serves(HeartbeatRequest)
-    def heartbeat(turns: str, groups: str, request: object, call: object) -> tuple[object, ...]:
-        return turns, groups, request, call
+    def heartbeat(scheduler: str, groups: str, request: object, call: object) -> tuple[object, ...]:
+        return scheduler, groups, request, call
 
-    bound = heartbeat.bind(SimpleNamespace(groups="groups", turns="turns"))
-    assert bound.handle("request", "call").response == ("turns", "groups", "request", "call")
+    bound = heartbeat.bind(SimpleNamespace(groups="groups", scheduler="scheduler"))
+    assert bound.handle("request", "call").response == ("scheduler", "groups", "request", "call")
     assert bound.api is heartbeat.api

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from barnabas.broker import propagation
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handlers.create_partitions import create_partitions
 from barnabas.broker.handlers.create_topics import create_topics
 from barnabas.broker.handlers.metadata import known_topics, metadata
 from barnabas.broker.identity import Identity
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
-from barnabas.broker.turns import Turns
 from barnabas.errors import DisconnectedError
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -35,7 +35,7 @@ class Others:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.turns = Turns(time.monotonic)
+        self.scheduler = CooperativeScheduler(time.monotonic)
         self.asked: list[int] = []
         self.closed: list[int] = []
         self.before_answer: Callable[[int], Awaitable[None]] = self.hear_at_last
@@ -64,7 +64,7 @@ class Asked:
         self._others.asked.append(self._id)
         await self._others.before_answer(self._id)
         topics = self._others.node(self._id).topics
-        return await self._others.turns.finish(known_topics.function(topics, request, CALL))
+        return await self._others.scheduler.finish(known_topics.function(topics, request, CALL))
 
     def close(self) -> None:
         self._others.closed.append(self._id)
@@ -89,7 +89,7 @@ class Maker:
             validate_only=validate_only,
         )
         response = await create_topics.function(
-            self.topics, self.topic_admin, self.settings, self.propagation, self.others.turns, request, CALL
+            self.topics, self.topic_admin, self.settings, self.propagation, self.others.scheduler, request, CALL
         )
         return [each.error_code for each in response.topics]
 
@@ -97,15 +97,15 @@ class Maker:
         wanted = CreatePartitionsTopic(name=name, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=60_000, validate_only=False)
         response = await create_partitions.function(
-            self.topics, self.topic_admin, self.propagation, self.others.turns, request, CALL
+            self.topics, self.topic_admin, self.propagation, self.others.scheduler, request, CALL
         )
         return [each.error_code for each in response.results]
 
     async def ask_for(self, *names: str) -> list[int]:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=each) for each in names])
         identity = Identity(1, "castle", "here", 9001, "")
-        parts = self.topics, self.topic_admin, self.settings, identity, self.propagation, self.others.turns
-        response = await self.others.turns.finish(metadata.function(*parts, request, CALL))
+        parts = self.topics, self.topic_admin, self.settings, identity, self.propagation, self.others.scheduler
+        response = await self.others.scheduler.finish(metadata.function(*parts, request, CALL))
         if not isinstance(response, MetadataResponse):
             response = await response.later
         return [each.error_code for each in response.topics]

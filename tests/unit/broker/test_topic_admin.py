@@ -379,7 +379,9 @@ def test_two_changes_of_settings_at_once_are_both_kept(bench: Bench) -> None:
 
     async def change_both() -> None:
         bench.gate = asyncio.Event()
-        parts = SimpleNamespace(topics=bench.topics, topic_admin=bench.topic_admin, settings=None, turns=bench.turns)
+        parts = SimpleNamespace(
+            topics=bench.topics, topic_admin=bench.topic_admin, settings=None, scheduler=bench.scheduler
+        )
         alter = incremental_alter_configs.bind(parts)
         changes = [
             asyncio.create_task(alter.handle(each, None).later)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handlers.describe_groups import describe_groups
 from barnabas.broker.handlers.list_groups import list_groups
 from barnabas.broker.handlers.metadata import metadata
@@ -15,7 +16,6 @@ from barnabas.broker.handlers.offset_fetch import offset_fetch
 from barnabas.broker.identity import Identity
 from barnabas.broker.metadata_image import MetadataImage
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, CoordinationError, ErrorCode
 from barnabas.protocol.codec import encode_bytes
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -50,7 +50,7 @@ PARTS = SimpleNamespace(
     settings=SimpleNamespace(config=BrokerConfig()),
     identity=Identity(0, "c", "here", 1),
     propagation=SimpleNamespace(until_known=nobody_to_ask),
-    turns=Turns(lambda: 0.0),
+    scheduler=CooperativeScheduler(lambda: 0.0),
 )
 
 

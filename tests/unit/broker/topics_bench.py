@@ -11,13 +11,13 @@ from typing import Any
 
 from barnabas.broker.broker_events import Events, TopicsDeleted
 from barnabas.broker.cluster_watch import News
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
 from barnabas.coordination import registry
 from barnabas.coordination.embedded import EmbeddedTree
@@ -76,7 +76,7 @@ class Bench:
         self.disk = FailingFiles()
         self.tree = FailingTree(folder / "tree.sqlite")
         registry.prepare(self.tree, "castle")
-        self.turns = Turns(lambda: 0.0)
+        self.scheduler = CooperativeScheduler(lambda: 0.0)
         self.gate: asyncio.Event | None = None
         """Where there is one, the tree's thread waits for it."""
         self.thread: ThreadPoolExecutor | None = None

@@ -19,9 +19,9 @@ from barnabas.records.header import BATCH_HEADER_SIZE, BatchHeader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from barnabas.broker.cooperative_scheduler import CooperativeScheduler
     from barnabas.broker.coordinators.led_replica import LedReplica
     from barnabas.broker.pipeline.reply import Steps
-    from barnabas.broker.turns import Turns
     from barnabas.records import Record
     from barnabas.state_machine import RecordCodec
 
@@ -98,7 +98,9 @@ def _records(view: memoryview, position: int, header: BatchHeader) -> list[Recor
     return decode_records(body, header, "", 0)
 
 
-async def replay_log(replica: LedReplica, replay: Replay[RecordT], turns: Turns, buffer_bytes: int) -> None:
+async def replay_log(
+    replica: LedReplica, replay: Replay[RecordT], scheduler: CooperativeScheduler, buffer_bytes: int
+) -> None:
     """Apply all that is in the log of a replica.
 
     :raises BarnabasError: the disk refused.
@@ -110,7 +112,7 @@ async def replay_log(replica: LedReplica, replay: Replay[RecordT], turns: Turns,
     while offset < replica.log.log_end_offset:
         batches = (await replica.read_stored(offset, buffer_bytes)).batches
         assert isinstance(batches, bytes)
-        next_offset = await turns.finish(replay.replay(batches))
+        next_offset = await scheduler.finish(replay.replay(batches))
         if next_offset <= offset:
             where, reason = replica.topic_partition, replay.first_damage
             log.error("%s: cannot read offset %d: %s; loading ends before it", where, offset, reason)

@@ -32,8 +32,8 @@ from barnabas.groups.hashing import partition_of
 from barnabas.state_machine import RecordCodec, Reply, StateMachine
 
 if TYPE_CHECKING:
+    from barnabas.broker.cooperative_scheduler import CooperativeScheduler
     from barnabas.broker.coordinators.led_replica import InternalTopic, PlacedTopic
-    from barnabas.broker.turns import Turns
     from barnabas.clock import Clock
 
 MachineT = TypeVar("MachineT", bound=StateMachine[Any])
@@ -79,7 +79,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         codec: RecordCodec[RecordT],
         config: CoordinatorConfig,
         clock: Clock,
-        turns: Turns,
+        scheduler: CooperativeScheduler,
         deliver: Callable[[Reply], None],
         hash_key: Callable[[str, int], int] = partition_of,
     ) -> None:
@@ -91,7 +91,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self._codec = codec
         self._config = config
         self._clock = clock
-        self._turns = turns
+        self._scheduler = scheduler
         self._deliver = deliver
         self._hash_key = hash_key
         self._loop = asyncio.get_running_loop()
@@ -310,7 +310,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
 
     async def _load(self, shard: CoordinatorShard[MachineT, RecordT]) -> None:
         started_s, records_before = self._clock.monotonic(), self.counters.records_replayed
-        await shard.load(self._turns, self._config.load_buffer_bytes)
+        await shard.load(self._scheduler, self._config.load_buffer_bytes)
         if shard not in self._shards.values():
             return
         shard.error = ErrorCode.NONE

@@ -13,9 +13,9 @@ from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.state_machine import StateMachine
 
 if TYPE_CHECKING:
+    from barnabas.broker.cooperative_scheduler import CooperativeScheduler
     from barnabas.broker.coordinators.counters import CoordinatorCounters
     from barnabas.broker.coordinators.led_replica import LedReplica
-    from barnabas.broker.turns import Turns
     from barnabas.clock import Clock
     from barnabas.state_machine import Append, Effects, RecordCodec, Reply
 
@@ -90,16 +90,16 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         stored = self.replica.log
         return stored.log_start_offset < stored.log_end_offset or stored.is_offline
 
-    async def load(self, turns: Turns, buffer_bytes: int) -> None:
+    async def load(self, scheduler: CooperativeScheduler, buffer_bytes: int) -> None:
         """Apply the records of the partition. `error` stays as it is.
 
         :raises BarnabasError: the disk refused.
         """
         replay = Replay(self._codec, self.machine.apply)
-        await replay_log(self.replica, replay, turns, buffer_bytes)
+        await replay_log(self.replica, replay, scheduler, buffer_bytes)
         self._counters.records_replayed += replay.records
         self._counters.records_damaged += replay.damaged
-        await turns.finish(self.machine.loaded(self._clock.monotonic(), self._clock.expiry_ms()))
+        await scheduler.finish(self.machine.loaded(self._clock.monotonic(), self._clock.expiry_ms()))
 
     def begin_empty(self) -> None:
         """Serve at once: the partition has no records."""

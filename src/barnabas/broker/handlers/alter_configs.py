@@ -5,6 +5,7 @@ What is not named goes back to its default. The broker without a name stands for
 
 from __future__ import annotations
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
@@ -12,7 +13,6 @@ from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import target_of
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.errors import BarnabasError
 from barnabas.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -27,7 +27,7 @@ async def alter_configs(
     topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     request: AlterConfigsRequest,
     call: Call,
 ) -> AlterConfigsResponse:
@@ -35,7 +35,7 @@ async def alter_configs(
     responses = []
     for resource in request.resources:
         error = await _alter(topics, topic_admin, settings, resource, request.validate_only)
-        await turns.pause()
+        await scheduler.pause()
         responses.append(altered(resource.resource_type, resource.resource_name, error))
     return AlterConfigsResponse(responses=responses)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
@@ -37,7 +37,7 @@ WAIT_S_MAX = 5.0
 async def alter_partition_reassignments(
     topics: Topics,
     topic_admin: TopicAdmin,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     clock: Clock,
     request: AlterPartitionReassignmentsRequest,
     call: Call,
@@ -46,10 +46,10 @@ async def alter_partition_reassignments(
     responses, begun = [], list[TopicPartition]()
     for topic in request.topics:
         errors = await _reassign(topic_admin, topic, request.allow_replication_factor_change)
-        await turns.pause()
+        await scheduler.pause()
         begun += [
             TopicPartition(topic.name, each.partition_index)
-            async for each in turns.each(topic.partitions)
+            async for each in scheduler.each(topic.partitions)
             if each.partition_index not in errors
         ]
         responses.append(
@@ -61,12 +61,12 @@ async def alter_partition_reassignments(
                         error_code=error_code(errors.get(each.partition_index)),
                         error_message=error_message(errors.get(each.partition_index)),
                     )
-                    async for each in turns.each(topic.partitions)
+                    async for each in scheduler.each(topic.partitions)
                 ],
             )
         )
     deadline_s = clock.monotonic() + min(WAIT_S_MAX, request.timeout_ms / 1000)
-    while begun := [each async for each in turns.each(begun) if _is_about_to_end(topics, each)]:
+    while begun := [each async for each in scheduler.each(begun) if _is_about_to_end(topics, each)]:
         if clock.monotonic() >= deadline_s:
             break
         await asyncio.sleep(LOOK_S)  # the image changes with the news of other brokers

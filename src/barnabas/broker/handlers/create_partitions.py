@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.pipeline.call import Call
@@ -14,7 +15,6 @@ from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.propagation import Propagation
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -29,7 +29,7 @@ async def create_partitions(
     topics: Topics,
     topic_admin: TopicAdmin,
     propagation: Propagation,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     request: CreatePartitionsRequest,
     call: Call,
 ) -> CreatePartitionsResponse:
@@ -40,7 +40,7 @@ async def create_partitions(
         error = await _grow(topic_admin, topic, times[topic.name] > 1, request.validate_only)
         if error is None and not request.validate_only and (there := topics.get(topic.name)) is not None:
             grown[there.id] = topic.count
-        await turns.pause()
+        await scheduler.pause()
         results.append(
             CreatePartitionsTopicResult(
                 name=topic.name,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import partition_count, replication_factor, settings_of
 from barnabas.broker.pipeline.call import Call
@@ -18,7 +19,6 @@ from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.create_topics import (
     CreatableTopic,
@@ -39,7 +39,7 @@ async def create_topics(
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
     propagation: Propagation,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     request: CreateTopicsRequest,
     call: Call,
 ) -> CreateTopicsResponse:
@@ -50,7 +50,7 @@ async def create_topics(
         results.append(
             await _create(topics, topic_admin, settings, topic, times[topic.name] > 1, request.validate_only)
         )
-        await turns.pause()
+        await scheduler.pause()
     if not request.validate_only:
         made = {each.topic_id: each.num_partitions for each in results if each.error_code == ErrorCode.NONE}
         await propagation.until_known(made, request.timeout_ms / 1000)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
 @serves(DeleteGroupsRequest)
 async def delete_groups(
-    groups: GroupService, offsets: OffsetStore, turns: Turns, request: DeleteGroupsRequest, call: Call
+    groups: GroupService,
+    offsets: OffsetStore,
+    scheduler: CooperativeScheduler,
+    request: DeleteGroupsRequest,
+    call: Call,
 ) -> DeleteGroupsResponse:
     """Forget each group that may be forgotten."""
     results = []
     for name in dict.fromkeys(request.groups_names):
         results.append(DeletableGroupResult(group_id=name, error_code=await _delete(groups, offsets, name)))
-        await turns.pause()
+        await scheduler.pause()
     return DeleteGroupsResponse(results=results)
 
 

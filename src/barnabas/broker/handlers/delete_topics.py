@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import check_not_internal
 from barnabas.broker.pipeline.call import Call
@@ -9,7 +10,6 @@ from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -27,7 +27,7 @@ async def delete_topics(
     topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     request: DeleteTopicsRequest,
     call: Call,
 ) -> DeleteTopicsResponse:
@@ -36,7 +36,7 @@ async def delete_topics(
     responses = []
     for each in wanted:
         responses.append(await _delete(topics, topic_admin, settings, each, call.version))
-        await turns.pause()
+        await scheduler.pause()
     return DeleteTopicsResponse(responses=responses)
 
 

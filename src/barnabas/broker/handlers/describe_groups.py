@@ -6,12 +6,12 @@ Clients that ask which operations they may use are told all of them: there is no
 
 from __future__ import annotations
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.operations import ON_GROUPS
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode
 from barnabas.groups.results import GroupState
 from barnabas.protocol.messages.describe_groups import (
@@ -27,7 +27,11 @@ FIRST_VERSION_WITH_NOT_FOUND = 6
 
 @serves(DescribeGroupsRequest, ends_with_client=True)
 async def describe_groups(
-    groups: GroupService, offsets: OffsetStore, turns: Turns, request: DescribeGroupsRequest, call: Call
+    groups: GroupService,
+    offsets: OffsetStore,
+    scheduler: CooperativeScheduler,
+    request: DescribeGroupsRequest,
+    call: Call,
 ) -> DescribeGroupsResponse:
     """Describe each group asked for."""
     described = []
@@ -36,7 +40,7 @@ async def describe_groups(
             described.append(_without_members(name, "", error))
         else:
             described.append(_describe(groups, name, offsets.has_offsets(name), call.version))
-        await turns.pause()
+        await scheduler.pause()
     if request.include_authorized_operations:
         for each in described:
             each.authorized_operations = ON_GROUPS if each.error_code == ErrorCode.NONE else OPERATIONS_UNKNOWN

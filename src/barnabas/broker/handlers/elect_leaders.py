@@ -5,11 +5,11 @@ Clients may ask any broker; it passes on what others have to do (`barnabas.broke
 
 from __future__ import annotations
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.elections import Elections
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.elect_leaders import (
@@ -24,16 +24,18 @@ from barnabas.protocol.messages.elect_leaders import (
 
 @serves(ElectLeadersRequest)
 async def elect_leaders(
-    elections: Elections, turns: Turns, request: ElectLeadersRequest, call: Call
+    elections: Elections, scheduler: CooperativeScheduler, request: ElectLeadersRequest, call: Call
 ) -> ElectLeadersResponse:
     """Elect leaders wherever that is done. Who asks for all partitions is not told of those that need none."""
     if request.election_type not in {PREFERRED_ELECTION, UNCLEAN_ELECTION}:
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
     if request.topic_partitions is not None:
-        return await _response(turns, await elections.elect(await _asked(turns, request), request.election_type))
+        return await _response(
+            scheduler, await elections.elect(await _asked(scheduler, request), request.election_type)
+        )
     outcomes = await elections.elect(elections.all(), request.election_type)
     return await _response(
-        turns,
+        scheduler,
         {
             where: error
             for where, error in outcomes.items()
@@ -44,20 +46,24 @@ async def elect_leaders(
 
 @serves(ElectLeadersRequest)
 async def elect_leaders_here(
-    elections: Elections, turns: Turns, request: ElectLeadersRequest, call: Call
+    elections: Elections, scheduler: CooperativeScheduler, request: ElectLeadersRequest, call: Call
 ) -> ElectLeadersResponse:
     """Do for another broker what this one has to do."""
-    return await _response(turns, await elections.elect_here(await _asked(turns, request), request.election_type))
+    return await _response(
+        scheduler, await elections.elect_here(await _asked(scheduler, request), request.election_type)
+    )
 
 
-async def _asked(turns: Turns, request: ElectLeadersRequest) -> list[TopicPartition]:
+async def _asked(scheduler: CooperativeScheduler, request: ElectLeadersRequest) -> list[TopicPartition]:
     asked = (TopicPartition(each.topic, n) for each in request.topic_partitions or [] for n in each.partitions)
-    return list({where: None async for where in turns.each(asked)})
+    return list({where: None async for where in scheduler.each(asked)})
 
 
-async def _response(turns: Turns, outcomes: dict[TopicPartition, ApiError | None]) -> ElectLeadersResponse:
+async def _response(
+    scheduler: CooperativeScheduler, outcomes: dict[TopicPartition, ApiError | None]
+) -> ElectLeadersResponse:
     results: dict[str, list[PartitionResult]] = {}
-    async for where, error in turns.each(sorted(outcomes.items(), key=lambda each: each[0])):
+    async for where, error in scheduler.each(sorted(outcomes.items(), key=lambda each: each[0])):
         told: BarnabasError | None = error
         results.setdefault(where.topic, []).append(
             PartitionResult(

@@ -21,6 +21,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.delayed_fetch import DelayedFetch
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.fetch_sessions import FetchSessions
@@ -32,7 +33,6 @@ from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import RACK_AWARE_SELECTORS
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import NO_OFFSET, IsolationLevel
@@ -67,7 +67,7 @@ def fetch(
     replicas: ReplicaManager,
     fetch_sessions: FetchSessions,
     settings: DynamicSettings,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     clock: Clock,
     request: FetchRequest,
     call: Call,
@@ -86,7 +86,7 @@ def fetch(
         return LaterReply(_respond_after_remote_reads(read, plan), kept_bytes=_kept_bytes(request, plan))
     if read.is_enough or request.max_wait_ms <= 0:
         return (yield from plan.respond(read.data))
-    delayed = DelayedFetch(turns, read.partitions, request.min_bytes - read.size, request.max_wait_ms)
+    delayed = DelayedFetch(scheduler, read.partitions, request.min_bytes - read.size, request.max_wait_ms)
     yield from delayed.begin(partial(_check, delayed, read))
     kept_bytes = _kept_bytes(request, plan)
     request.topics, request.forgotten_topics_data = [], []  # the next pass reads the partitions of the plan

@@ -14,12 +14,12 @@ from __future__ import annotations
 import contextlib
 
 from barnabas.broker.addresses import address_of
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.identity import Identity
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, is_pause_due
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.find_coordinator import (
     GROUP_KEY,
@@ -39,20 +39,28 @@ NO_TRANSACTIONS = "this broker does not serve transactions; no permission is mis
 
 @serves(FindCoordinatorRequest, ends_with_client=True)
 def find_coordinator(
-    groups: GroupService, identity: Identity, turns: Turns, request: FindCoordinatorRequest, call: Call
+    groups: GroupService,
+    identity: Identity,
+    scheduler: CooperativeScheduler,
+    request: FindCoordinatorRequest,
+    call: Call,
 ) -> Steps[FindCoordinatorResponse | Reply]:
     """Tell which broker coordinates."""
     if request.key_type == GROUP_KEY and not groups.has_topic:
-        return LaterReply(_prepare_and_find(groups, identity, turns, request, call))
+        return LaterReply(_prepare_and_find(groups, identity, scheduler, request, call))
     return (yield from _find(groups, identity, request, call))
 
 
 async def _prepare_and_find(
-    groups: GroupService, identity: Identity, turns: Turns, request: FindCoordinatorRequest, call: Call
+    groups: GroupService,
+    identity: Identity,
+    scheduler: CooperativeScheduler,
+    request: FindCoordinatorRequest,
+    call: Call,
 ) -> FindCoordinatorResponse:
     with contextlib.suppress(ApiError):  # then there is no coordinator, and the answer says so
         await groups.ensure_topic()
-    return await turns.finish(_find(groups, identity, request, call))
+    return await scheduler.finish(_find(groups, identity, request, call))
 
 
 def _find(

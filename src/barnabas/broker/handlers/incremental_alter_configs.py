@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handlers.alter_configs import altered
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
@@ -16,7 +17,6 @@ from barnabas.broker.settings.resources import Target, target_of
 from barnabas.broker.settings.rules import ConfigType, items_of
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.protocol.messages.incremental_alter_configs import (
     APPEND,
@@ -35,7 +35,7 @@ async def incremental_alter_configs(
     topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     request: IncrementalAlterConfigsRequest,
     call: Call,
 ) -> IncrementalAlterConfigsResponse:
@@ -43,7 +43,7 @@ async def incremental_alter_configs(
     responses = []
     for resource in request.resources:
         error = await _alter(topics, topic_admin, settings, resource, request.validate_only)
-        await turns.pause()
+        await scheduler.pause()
         responses.append(altered(resource.resource_type, resource.resource_name, error))
     return IncrementalAlterConfigsResponse(responses=responses)
 

@@ -5,11 +5,11 @@ All of them are of the type "classic": consumer groups (KIP-848) and share group
 
 from __future__ import annotations
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups.results import GroupKind, GroupState
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
@@ -20,7 +20,7 @@ CLASSIC = GroupKind.CLASSIC.value
 
 @serves(ListGroupsRequest, ends_with_client=True)
 async def list_groups(
-    groups: GroupService, offsets: OffsetStore, turns: Turns, request: ListGroupsRequest, call: Call
+    groups: GroupService, offsets: OffsetStore, scheduler: CooperativeScheduler, request: ListGroupsRequest, call: Call
 ) -> ListGroupsResponse:
     """List all groups, or those in the states and of the types asked for."""
     wanted = {state.lower() for state in request.states_filter}
@@ -35,7 +35,7 @@ async def list_groups(
     listed = []
     for name in names:
         listed.append(_listed(groups, name))
-        await turns.pause()
+        await scheduler.pause()
     return ListGroupsResponse(
         error_code=ErrorCode.NONE,
         groups=[group for group in listed if not wanted or group.group_state.lower() in wanted],

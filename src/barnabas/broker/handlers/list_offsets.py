@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.replica_manager import ReplicaManager
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, IsolationLevel, OffsetAndTimestamp
 from barnabas.protocol.messages.list_offsets import (
@@ -53,7 +53,7 @@ FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
 @serves(ListOffsetsRequest, ends_with_client=True)
 async def list_offsets(
-    replicas: ReplicaManager, turns: Turns, request: ListOffsetsRequest, call: Call
+    replicas: ReplicaManager, scheduler: CooperativeScheduler, request: ListOffsetsRequest, call: Call
 ) -> ListOffsetsResponse:
     """Look up one offset for each partition."""
     times = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
@@ -67,7 +67,7 @@ async def list_offsets(
                 replicas, topic.name, wanted, call.version, committed=committed, is_repeated=is_repeated
             )
             found.append(looked_up)
-            await turns.pause()
+            await scheduler.pause()
         results.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
     return ListOffsetsResponse(topics=results)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.errors import ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.list_partition_reassignments import (
@@ -20,16 +20,16 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 
 @serves(ListPartitionReassignmentsRequest)
 async def list_partition_reassignments(
-    topics: Topics, turns: Turns, request: ListPartitionReassignmentsRequest, call: Call
+    topics: Topics, scheduler: CooperativeScheduler, request: ListPartitionReassignmentsRequest, call: Call
 ) -> ListPartitionReassignmentsResponse:
     """List those of the partitions asked for, or of all, that move."""
     moving: Iterable[TopicPartition] = topics.image.moving
     if request.topics is not None:
         named = (TopicPartition(each.name, number) for each in request.topics for number in each.partition_indexes)
-        asked = {where async for where in turns.each(named)}
+        asked = {where async for where in scheduler.each(named)}
         moving = [each for each in moving if each in asked]
     found: dict[str, list[OngoingPartitionReassignment]] = {}
-    async for where in turns.each(moving):
+    async for where in scheduler.each(moving):
         info = topics.image.partition(where)
         if info is not None:
             found.setdefault(where.topic, []).append(

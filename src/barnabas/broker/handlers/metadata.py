@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.broker.addresses import addresses
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.identity import Identity
 from barnabas.broker.internal_topics import INTERNAL_TOPICS
@@ -21,7 +22,6 @@ from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.metadata import (
@@ -54,7 +54,7 @@ def metadata(
     settings: DynamicSettings,
     identity: Identity,
     propagation: Propagation,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     request: MetadataRequest,
     call: Call,
 ) -> Steps[MetadataResponse | Reply]:
@@ -65,7 +65,7 @@ def metadata(
         missing = yield from _missing(topics, wanted)
         if missing:
             describing = _create_and_describe(
-                topics, topic_admin, identity, propagation, turns, missing, wanted, request, call
+                topics, topic_admin, identity, propagation, scheduler, missing, wanted, request, call
             )
             return LaterReply(describing)
     return (yield from _describe(topics, identity, wanted if not wants_all else None, {}, request, call))
@@ -107,7 +107,7 @@ async def _create_and_describe(
     topic_admin: TopicAdmin,
     identity: Identity,
     propagation: Propagation,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     missing: list[str],
     wanted: list[MetadataRequestTopic],
     request: MetadataRequest,
@@ -122,9 +122,9 @@ async def _create_and_describe(
         except BarnabasError as error:
             if error_code(error) is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 errors[name] = error_code(error)
-        await turns.pause()
+        await scheduler.pause()
     await propagation.until_known(made, MADE_KNOWN_S)
-    return await turns.finish(_describe(topics, identity, wanted, errors, request, call))
+    return await scheduler.finish(_describe(topics, identity, wanted, errors, request, call))
 
 
 def _describe(

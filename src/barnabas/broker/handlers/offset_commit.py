@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from barnabas.broker.commit_templates import PARTITIONS_MAX, CommitTemplates, RepeatedCommit
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.offset_store import OffsetStore
@@ -21,7 +22,6 @@ from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, StepsReply,
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.offset_commit import (
@@ -50,7 +50,7 @@ def offset_commit(
     groups: GroupService,
     offsets: OffsetStore,
     settings: DynamicSettings,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     commit_templates: CommitTemplates,
     request: OffsetCommitRequest | RepeatedCommit,
     call: Call,
@@ -60,18 +60,18 @@ def offset_commit(
         if (answer := request.store_at_once()) is not None:
             return Reply(answer)
         request = request.in_full()
-    steps = _commit(topics, groups, offsets, settings, turns, commit_templates, request, call)
+    steps = _commit(topics, groups, offsets, settings, scheduler, commit_templates, request, call)
     if not groups.has_topic:
-        return LaterReply(_prepare_and_finish(groups, turns, steps))
+        return LaterReply(_prepare_and_finish(groups, scheduler, steps))
     return StepsReply(steps)
 
 
 async def _prepare_and_finish(
-    groups: GroupService, turns: Turns, steps: Steps[OffsetCommitResponse | Reply]
+    groups: GroupService, scheduler: CooperativeScheduler, steps: Steps[OffsetCommitResponse | Reply]
 ) -> OffsetCommitResponse:
     with contextlib.suppress(ApiError):  # then nobody coordinates the group, and the answer says so
         await groups.ensure_topic()
-    response = await turns.finish(steps)
+    response = await scheduler.finish(steps)
     if isinstance(response, OffsetCommitResponse):
         return response
     assert response.later is not None
@@ -84,7 +84,7 @@ def _commit(
     groups: GroupService,
     offsets: OffsetStore,
     settings: DynamicSettings,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     commit_templates: CommitTemplates,
     request: OffsetCommitRequest,
     call: Call,
@@ -117,7 +117,7 @@ def _commit(
         _store(offsets, request.group_id, committed, errors, waiting)
     responding = _respond(commit_templates, request, errors, call)
     if waiting:
-        return LaterReply(_respond_later(turns, responding, errors, waiting))
+        return LaterReply(_respond_later(scheduler, responding, errors, waiting))
     return (yield from responding)
 
 
@@ -178,7 +178,7 @@ def _store(
 
 
 async def _respond_later(
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     responding: Steps[OffsetCommitResponse],
     errors: dict[TopicPartition, ErrorCode],
     waiting: Sequence[Stored],
@@ -186,7 +186,7 @@ async def _respond_later(
     await asyncio.wait([stored for _, stored in waiting])
     for committed, stored in waiting:
         _note(errors, committed, stored)
-    return await turns.finish(responding)
+    return await scheduler.finish(responding)
 
 
 def _note(

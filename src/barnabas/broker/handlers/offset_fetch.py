@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import Steps, is_pause_due
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups.offsets import CommittedOffsets
 from barnabas.model import NO_OFFSET, OffsetAndMetadata, TopicPartition
@@ -45,13 +45,13 @@ PartitionT = TypeVar("PartitionT", OffsetFetchResponsePartition, OffsetFetchResp
 
 @serves(OffsetFetchRequest, ends_with_client=True)
 async def offset_fetch(
-    topics: Topics, offsets: OffsetStore, turns: Turns, request: OffsetFetchRequest, call: Call
+    topics: Topics, offsets: OffsetStore, scheduler: CooperativeScheduler, request: OffsetFetchRequest, call: Call
 ) -> OffsetFetchResponse:
     """Look up the committed offsets."""
     if call.version < FIRST_VERSION_WITH_SEVERAL_GROUPS:
         wanted = None if request.topics is None else {t.name: t.partition_indexes for t in request.topics}
         error, committed = _committed(offsets, request.group_id)
-        found_topics = await turns.finish(_topics(OffsetFetchResponsePartition, committed, wanted, error))
+        found_topics = await scheduler.finish(_topics(OffsetFetchResponsePartition, committed, wanted, error))
         return OffsetFetchResponse(
             error_code=error,
             topics=[OffsetFetchResponseTopic(name=name, partitions=found) for name, found in found_topics],
@@ -60,9 +60,9 @@ async def offset_fetch(
     for group in request.groups:
         if group.group_id not in groups:  # one that is named again and again is answered once
             if call.version >= FIRST_VERSION_WITH_TOPIC_IDS:
-                groups[group.group_id] = await _by_id(topics, offsets, turns, group)
+                groups[group.group_id] = await _by_id(topics, offsets, scheduler, group)
             else:
-                groups[group.group_id] = await _by_name(offsets, turns, group)
+                groups[group.group_id] = await _by_name(offsets, scheduler, group)
     return OffsetFetchResponse(groups=list(groups.values()))
 
 
@@ -73,20 +73,22 @@ def _committed(offsets: OffsetStore, group_id: str) -> tuple[ErrorCode, Committe
         return error.code, {}
 
 
-async def _by_name(offsets: OffsetStore, turns: Turns, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+async def _by_name(
+    offsets: OffsetStore, scheduler: CooperativeScheduler, group: OffsetFetchRequestGroup
+) -> OffsetFetchResponseGroup:
     wanted = None if group.topics is None else {t.name: t.partition_indexes for t in group.topics}
-    return await _group_of_several(offsets, turns, group.group_id, wanted)
+    return await _group_of_several(offsets, scheduler, group.group_id, wanted)
 
 
 async def _by_id(
-    topics: Topics, offsets: OffsetStore, turns: Turns, group: OffsetFetchRequestGroup
+    topics: Topics, offsets: OffsetStore, scheduler: CooperativeScheduler, group: OffsetFetchRequestGroup
 ) -> OffsetFetchResponseGroup:
     """Look up by the names that the topics have now, and answer with the ids that were asked for."""
     names = {each.topic_id: topic.name for each in group.topics or [] if (topic := topics.by_id(each.topic_id))}
     wanted = None
     if group.topics is not None:
         wanted = {names[t.topic_id]: t.partition_indexes for t in group.topics if t.topic_id in names}
-    answer = await _group_of_several(offsets, turns, group.group_id, wanted)
+    answer = await _group_of_several(offsets, scheduler, group.group_id, wanted)
     ids = {name: topic_id for topic_id, name in names.items()}
     if group.topics is None:
         ids = {each.name: topic.id for each in answer.topics if (topic := topics.get(each.name))}
@@ -95,7 +97,7 @@ async def _by_id(
         each.topic_id = ids[each.name]
     for topic_id, partitions in {t.topic_id: t.partition_indexes for t in group.topics or []}.items():
         if topic_id not in names:
-            answer.topics.append(await turns.finish(_unknown(topic_id, partitions)))
+            answer.topics.append(await scheduler.finish(_unknown(topic_id, partitions)))
     return answer
 
 
@@ -109,10 +111,10 @@ def _unknown(topic_id: bytes, partitions: list[int]) -> Steps[OffsetFetchRespons
 
 
 async def _group_of_several(
-    offsets: OffsetStore, turns: Turns, group_id: str, wanted: Wanted | None
+    offsets: OffsetStore, scheduler: CooperativeScheduler, group_id: str, wanted: Wanted | None
 ) -> OffsetFetchResponseGroup:
     error, committed = _committed(offsets, group_id)
-    topics = await turns.finish(_topics(OffsetFetchResponsePartitions, committed, wanted, error))
+    topics = await scheduler.finish(_topics(OffsetFetchResponsePartitions, committed, wanted, error))
     return OffsetFetchResponseGroup(
         group_id=group_id,
         error_code=error,

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.delayed_fetch import DelayedFetch
 from barnabas.broker.follower_sessions import FollowerRead, FollowerSession, FollowerSessions
 from barnabas.broker.leader_replica import LeaderReplica
@@ -23,7 +24,6 @@ from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.topics import Topics
-from barnabas.broker.turns import Turns
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.fetch import FINAL_EPOCH, INITIAL_EPOCH, FetchRequest, FetchResponse, ReplicaState
@@ -49,7 +49,7 @@ def replica_fetch(
     replicas: ReplicaManager,
     follower_sessions: FollowerSessions,
     check_broker: CheckBroker,
-    turns: Turns,
+    scheduler: CooperativeScheduler,
     clock: Clock,
     request: FetchRequest,
     call: Call,
@@ -79,7 +79,7 @@ def replica_fetch(
         if session.change_count != change_count:
             delayed.complete()  # other requests have appended since the read
 
-    delayed = DelayedFetch(turns, [session], missing, request.max_wait_ms, is_urgent=True)
+    delayed = DelayedFetch(scheduler, [session], missing, request.max_wait_ms, is_urgent=True)
     yield from delayed.begin(check)
     call.connection.delayed_fetch = delayed
     return LaterReply(_read_later(delayed, session, new_read, follower_sessions, call.connection))

@@ -1,8 +1,9 @@
 """When the requests of a connection are carried out, and with which others.
 
 No other part knows of this: a request is carried out at once if it is small, in slices if it may take long, in its turn
-if many clients send such a one at the same moment (`barnabas.broker.turns`). Requests of some APIs that come one after
-the other are carried out together, as a run; one that is too much for that is carried out in pieces (`RunRules`).
+if many clients send such a one at the same moment (`barnabas.broker.cooperative_scheduler`). Requests of some APIs that
+come one after the other are carried out together, as a run; a request too large for that is carried out in pieces
+(`RunRules`).
 
 An API or version that is not served ends the connection with one line in the log, as in Kafka: there is no format in
 which both sides could agree on an answer.
@@ -19,6 +20,7 @@ from itertools import islice
 from types import GeneratorType
 from typing import Any
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler, Unfinished
 from barnabas.broker.pipeline.call import Call, Received, RunCall
 from barnabas.broker.pipeline.chain import Chain
 from barnabas.broker.pipeline.connection_state import ConnectionState, ListenerName
@@ -27,7 +29,6 @@ from barnabas.broker.pipeline.encoding import encode, encode_in_slices, encode_r
 from barnabas.broker.pipeline.reply import WAITING_BYTES, WAITING_ENTRY_BYTES, LaterReply, Reply, Steps
 from barnabas.broker.pipeline.request_counts import RequestCounts
 from barnabas.broker.pipeline.served_api import RunRules, ServedApi, ServedApis
-from barnabas.broker.turns import Turns, Unfinished
 from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVersionError
 from barnabas.net.server_connection import Answer, Frame, FrameReply, Link
 from barnabas.protocol.codec import RecordsSpan
@@ -53,9 +54,9 @@ class RequestPipeline:
     :param listener: the name of the listener.
     """
 
-    def __init__(self, served: ServedApis, turns: Turns, listener: ListenerName) -> None:
+    def __init__(self, served: ServedApis, scheduler: CooperativeScheduler, listener: ListenerName) -> None:
         self.served = served
-        self.turns = turns
+        self.scheduler = scheduler
         self.listener = listener
         self.counts = RequestCounts()
         self.chain = Chain([self.counts])  # in the order in which calls enter; the handler follows on them
@@ -68,11 +69,11 @@ class RequestPipeline:
 class ConnectionRequests:
     """Carries out the requests of one connection, in their order."""
 
-    __slots__ = ("_chain", "_served", "_turns", "state")
+    __slots__ = ("_chain", "_scheduler", "_served", "state")
 
     def __init__(self, pipeline: RequestPipeline, state: ConnectionState) -> None:
         self._served = pipeline.served
-        self._turns = pipeline.turns
+        self._scheduler = pipeline.scheduler
         self._chain = pipeline.chain
         self.state = state
 
@@ -123,7 +124,7 @@ class ConnectionRequests:
         served = call.served
         if len(frame) > AT_ONCE_BYTES_MAX:
             return self._in_slices(call, self._all_steps(call, decode_in_slices(served, header, frame, [])))
-        if served.burst_prone and self._turns.is_over():
+        if served.burst_prone and self._scheduler.is_over():
             return FrameReply(1, [], self._in_turn(call, header, bytes(frame)), served.ends_with_client)
         return self._carry_out(call, self._decode(call, header, frame))
 
@@ -209,19 +210,19 @@ class ConnectionRequests:
 
     def _in_slices(self, call: Call, steps: Steps[Answer | LaterReply]) -> FrameReply:
         """Do what there is time for now, and the rest later."""
-        result = self._turns.go_on(steps)
+        result = self._scheduler.go_on(steps)
         if isinstance(result, list):
             return FrameReply(1, result)
         later = self._finish(call, steps) if isinstance(result, Unfinished) else self._answer_later(call, result)
         return FrameReply(1, [], later, call.served.ends_with_client)
 
     async def _finish(self, call: Call, steps: Steps[Answer | LaterReply]) -> Answer:
-        result = await self._turns.finish(steps)
+        result = await self._scheduler.finish(steps)
         return result if isinstance(result, list) else await self._answer_later(call, result)
 
     async def _in_turn(self, call: Call, header: RequestHeader, frame: bytes) -> Answer:
         """Carry out a request when those before it have had their turn."""
-        await self._turns.pause(is_short=True)
+        await self._scheduler.pause(is_short=True)
         reply = self._carry_out(call, self._decode(call, header, frame))
         del frame
         return reply.answer if reply.later is None else await reply.later
@@ -237,7 +238,7 @@ class ConnectionRequests:
             response = self._first_step(call, response)
             if not isinstance(response, GeneratorType):
                 return self._encode(call, response)
-        result = await self._turns.finish(self._encode_steps(call, response))
+        result = await self._scheduler.finish(self._encode_steps(call, response))
         assert isinstance(result, list), "a handler waits once"
         return result
 
@@ -336,7 +337,7 @@ class ConnectionRequests:
         if len(frame) <= AT_ONCE_BYTES_MAX:
             return decode_request(served.api.request, header, frame, spans)
         steps = decode_in_slices(served, header, frame, spans)
-        request = self._turns.go_on(steps, DECODING_STEPS_AT_ONCE)
+        request = self._scheduler.go_on(steps, DECODING_STEPS_AT_ONCE)
         return steps if isinstance(request, Unfinished) else request
 
     async def _answer_run_later(self, call: RunCall, reply: LaterReply, correlation_ids: Sequence[int]) -> Answer:

@@ -12,7 +12,7 @@ The pipeline calls every handler alike: `handle(request, call) -> Reply`. A hand
 - a function returns its response, or a `Reply` whose response comes later;
 - a coroutine function replies later. While it waits, the request counts with its whole size besides record data;
 - a generator function may take long. It yields after each `ENTRIES_PER_STEP` entries or so, and returns its response or
-  a `Reply` in the end. Others have their turn meanwhile (`barnabas.broker.turns`).
+  a `Reply` in the end. Others have their turn meanwhile (`barnabas.broker.cooperative_scheduler`).
 
 With `runs` a handler takes a `Run` in place of a request: requests of the same version that came one after the other
 on a connection. The response of its reply is a list with a response for each of them.

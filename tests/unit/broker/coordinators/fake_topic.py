@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.coordinators.led_replica import InternalTopic
 from barnabas.broker.coordinators.runtime import CoordinatorConfig, CoordinatorRuntime
 from barnabas.broker.coordinators.shard import CoordinatorShard
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
-from barnabas.broker.turns import Turns
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import NO_TIMESTAMP, TopicPartition
@@ -161,7 +161,7 @@ class Scene:
             COUNTERS,
             CoordinatorConfig(timeout_s, load_buffer_bytes),
             self.clock,
-            Turns(self.clock.monotonic),
+            CooperativeScheduler(self.clock.monotonic),
             self.deliver,
         )
 

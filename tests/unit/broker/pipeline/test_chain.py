@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.pipeline.call import Call, RunCall
 from barnabas.broker.pipeline.chain import Chain, Stage
 from barnabas.broker.pipeline.connection_state import CLIENTS
 from barnabas.broker.pipeline.reply import Reply
 from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.broker.pipeline.served_api import ServedApi, serves
-from barnabas.broker.turns import Turns
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -66,7 +66,7 @@ def served_by(told: Told) -> ServedApi:
 def send(stages: Sequence[Stage], told: Told, group_id: str = "group") -> HeartbeatResponse:
     """Let a heartbeat pass stages; return the response."""
     served = served_by(told)
-    pipeline = RequestPipeline({served.key: served}, Turns(lambda: 0.0), CLIENTS)
+    pipeline = RequestPipeline({served.key: served}, CooperativeScheduler(lambda: 0.0), CLIENTS)
     pipeline.chain = Chain(stages)
     request = HeartbeatRequest(group_id=group_id, generation_id=1, member_id="m")
     frame = b"".join(request_frame(request, VERSION, 1, "me"))[4:]  # type: ignore[arg-type]
@@ -113,7 +113,7 @@ def test_run_leaves_with_each_response() -> None:
         VERSION,
         1,
         "me",
-        RequestPipeline({}, Turns(lambda: 0.0), CLIENTS).new_handler(FakeLink()).state,
+        RequestPipeline({}, CooperativeScheduler(lambda: 0.0), CLIENTS).new_handler(FakeLink()).state,
     )
     Chain([Noting("only", told)]).leave_run(call, [HeartbeatResponse(error_code=code) for code in (0, 25)])
     assert told == [("only", "leave 0"), ("only", "leave 25")]

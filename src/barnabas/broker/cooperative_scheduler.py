@@ -1,9 +1,9 @@
-"""Turns on the event loop: work that may be long is done in slices, so that others hardly wait for it.
+"""Shares the event loop: long work runs in slices, so that short requests hardly wait for it.
 
-Such work is a generator that yields wherever it may pause (`go_on`, `finish`), or a coroutine that awaits `pause`
-now and then. In one round of the event loop all such work together gets about `SLICE_S`. What is not done by then waits
-in line, and each further round goes on with one piece of it. However many clients ask for much at once, a short request
-of another waits for a few milliseconds.
+Long work is a generator that yields wherever it may pause (`go_on`, `finish`), or a coroutine that awaits `pause` now
+and then. In one round of the event loop all long work together gets about `SLICE_S`. Unfinished work waits in
+line, and each later round continues one piece of it. However many clients ask for much at once, a short request of
+another client waits for a few milliseconds.
 
 Used from the event loop's thread only.
 """
@@ -33,7 +33,7 @@ class Unfinished:
 UNFINISHED = Unfinished()
 
 
-class Turns:
+class CooperativeScheduler:
     """Shares the time of one event loop.
 
     :param now_s: monotonic seconds.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from barnabas.broker.turns import SHORT_TURNS, SLICE_S, UNFINISHED, Turns
+from barnabas.broker.cooperative_scheduler import SHORT_TURNS, SLICE_S, UNFINISHED, CooperativeScheduler
 
 
 class Loop:
@@ -16,7 +16,7 @@ class Loop:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.calls: list[Callable[[], None]] = []
-        self.turns = Turns(lambda: self.now_s, self.calls.append)
+        self.scheduler = CooperativeScheduler(lambda: self.now_s, self.calls.append)
 
     def next_round(self) -> None:
         calls, self.calls[:] = list(self.calls), []
@@ -32,26 +32,26 @@ class Loop:
 
 def test_short_work_is_done_at_once() -> None:
     loop = Loop()
-    assert loop.turns.go_on(loop.work(3, 0.0)) == "done"
+    assert loop.scheduler.go_on(loop.work(3, 0.0)) == "done"
 
 
 def test_long_work_ends_its_turn_and_goes_on_in_the_next() -> None:
     loop = Loop()
     work = loop.work(5, SLICE_S / 2)
-    assert loop.turns.go_on(work) is UNFINISHED
+    assert loop.scheduler.go_on(work) is UNFINISHED
     assert loop.now_s == SLICE_S
     loop.next_round()
-    assert loop.turns.go_on(work) is UNFINISHED
+    assert loop.scheduler.go_on(work) is UNFINISHED
     loop.next_round()
-    assert loop.turns.go_on(work) == "done"
+    assert loop.scheduler.go_on(work) == "done"
 
 
 def test_all_that_is_done_in_one_round_shares_its_time() -> None:
     loop = Loop()
-    assert loop.turns.go_on(loop.work(10, SLICE_S)) is UNFINISHED
-    assert loop.turns.is_over(), "the next one that comes in this round waits"
+    assert loop.scheduler.go_on(loop.work(10, SLICE_S)) is UNFINISHED
+    assert loop.scheduler.is_over(), "the next one that comes in this round waits"
     loop.next_round()
-    assert not loop.turns.is_over()
+    assert not loop.scheduler.is_over()
 
 
 def test_what_work_raises_is_passed_on() -> None:
@@ -60,7 +60,7 @@ def test_what_work_raises_is_passed_on() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        Loop().turns.go_on(failing())
+        Loop().scheduler.go_on(failing())
 
 
 def test_many_that_become_due_together_are_woken_a_few_in_a_round() -> None:
@@ -68,14 +68,14 @@ def test_many_that_become_due_together_are_woken_a_few_in_a_round() -> None:
         loop = Loop()
         waiters = [asyncio.get_running_loop().create_future() for _ in range(3 * SHORT_TURNS)]
         for number, waiter in enumerate(waiters):
-            loop.turns.wake(waiter, number)
+            loop.scheduler.wake(waiter, number)
         assert sum(waiter.done() for waiter in waiters) == SHORT_TURNS
         waiters[SHORT_TURNS].cancel()
         loop.next_round()
         assert sum(waiter.done() for waiter in waiters) == 2 * SHORT_TURNS + 1, "one that is gone is passed over"
         loop.next_round()
         assert waiters[-1].result() == 3 * SHORT_TURNS - 1
-        assert loop.turns.waiting == 0
+        assert loop.scheduler.waiting == 0
 
     asyncio.run(scenario())
 
@@ -86,10 +86,10 @@ def test_long_and_short_work_does_not_share_a_round() -> None:
         seen: list[str] = []
 
         async def wait(name: str, *, is_short: bool) -> None:
-            await loop.turns.pause(is_short=is_short)
+            await loop.scheduler.pause(is_short=is_short)
             seen.append(name)
 
-        assert loop.turns.go_on(loop.work(1, SLICE_S)) is UNFINISHED, "from here on all stand in line"
+        assert loop.scheduler.go_on(loop.work(1, SLICE_S)) is UNFINISHED, "from here on all stand in line"
         names = ["short", "short", "long", "short", "long", "long"]
         tasks = [asyncio.create_task(wait(name, is_short=name == "short")) for name in names]
         rounds = []
@@ -120,8 +120,8 @@ def test_two_that_take_long_go_on_in_turns_and_others_come_in_between() -> None:
                 yield
             return name
 
-        turns = Turns(lambda: now_s)
-        both = [asyncio.create_task(turns.finish(work(name))) for name in "ab"]
+        scheduler = CooperativeScheduler(lambda: now_s)
+        both = [asyncio.create_task(scheduler.finish(work(name))) for name in "ab"]
         while not all(task.done() for task in both):
             seen.append(".")
             await asyncio.sleep(0)
@@ -136,6 +136,6 @@ def test_two_that_take_long_go_on_in_turns_and_others_come_in_between() -> None:
 
 def test_some_steps_are_done_however_late_it_is() -> None:
     loop = Loop()
-    assert loop.turns.go_on(loop.work(10, SLICE_S)) is UNFINISHED
-    assert loop.turns.go_on(loop.work(3, SLICE_S), at_least=4) == "done"
-    assert loop.turns.go_on(loop.work(4, SLICE_S), at_least=4) is UNFINISHED
+    assert loop.scheduler.go_on(loop.work(10, SLICE_S)) is UNFINISHED
+    assert loop.scheduler.go_on(loop.work(3, SLICE_S), at_least=4) == "done"
+    assert loop.scheduler.go_on(loop.work(4, SLICE_S), at_least=4) is UNFINISHED

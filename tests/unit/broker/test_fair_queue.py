@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
-from barnabas.broker.fair_turns import FairTurns, Share
+from barnabas.broker.fair_queue import FairQueue, Share
 from barnabas.clock import ManualClock
 
 HEAVY_S, LIGHT_S = 0.1, 0.001
@@ -17,7 +17,7 @@ class Thread:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.turns = FairTurns(self.clock.monotonic)
+        self.scheduler = FairQueue(self.clock.monotonic)
         self.done: list[str] = []
 
     async def do(self, name: str, share: Share, cost_s: float, likely_s: float | None = None) -> None:
@@ -26,7 +26,7 @@ class Thread:
             self.clock.advance(cost_s)
             self.done.append(name)
 
-        await self.turns.take(share, cost_s if likely_s is None else likely_s, work)
+        await self.scheduler.take(share, cost_s if likely_s is None else likely_s, work)
 
 
 def play(scenario: Callable[[Thread], Coroutine[None, None, None]]) -> None:
@@ -99,7 +99,7 @@ def test_failure_of_one_turn_is_its_own() -> None:
             raise ValueError
 
         failed, _ = await asyncio.gather(
-            thread.turns.take(Share(), LIGHT_S, fail), thread.do("next", Share(), LIGHT_S), return_exceptions=True
+            thread.scheduler.take(Share(), LIGHT_S, fail), thread.do("next", Share(), LIGHT_S), return_exceptions=True
         )
         assert isinstance(failed, ValueError)
         assert thread.done == ["next"]

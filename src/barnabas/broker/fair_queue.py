@@ -28,7 +28,7 @@ class Share:
         """When its last turn ended, in virtual time."""
 
 
-class FairTurns:
+class FairQueue:
     """Gives turns to clients, one client at a time.
 
     :param monotonic: measures how long turns take.
