@@ -27,15 +27,15 @@ logger = logging.getLogger(__name__)
 class OldCopy(NamedTuple):
     """A log directory that is an older copy of itself.
 
-    :param own: what the directory says; None if its file is missing or damaged.
-    :param known: what the metadata tree says.
+    :param own: the mark of the directory; None if its file is missing or damaged.
+    :param known: the mark of the metadata tree.
     """
 
     own: LifeMark | None
     known: LifeMark
 
     def described(self, record_count: int) -> str:
-        """Return how old the directory is.
+        """Return a text with the age of the directory.
 
         :param record_count: the sum of its log end offsets now.
         """
@@ -59,14 +59,14 @@ class LifeCounter:
         self._highest = 0
         """The highest counter that the directory or the tree had."""
         self._confirmed = 0
-        """The highest counter that the metadata tree is known to have had."""
+        """The highest counter that the metadata tree had, as far as this directory knows."""
         self.mark: LifeMark | None = self._read()
         self.old_copy: OldCopy | None = None
-        """Why this directory counts as an older copy of itself, if it does."""
+        """The evidence that this directory is an older copy of itself; None: it is not."""
         self.is_ahead = False
         """Whether the metadata tree is older than this directory: it had a higher counter before."""
         self.is_overtaken = False
-        """Whether somebody else has raised the counter in the metadata tree since this broker started."""
+        """Whether another process has raised the counter in the metadata tree since this broker started."""
 
     def compare(self, known: LifeMark | None) -> None:
         """Compare the counter with that of the metadata tree; later counters are higher than both."""
@@ -85,7 +85,7 @@ class LifeCounter:
         self._highest = max(self._highest, known_life)
 
     def report(self, record_count: int) -> None:
-        """Log it if this directory is an older copy of itself.
+        """Log whether this directory is an older copy of itself.
 
         :param record_count: the sum of its log end offsets now.
         """

@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 class LogFolders:
     """The folders of the logs in a data folder.
 
-    :param deleted: is given the folders that were set aside.
-    :param new_id: makes the names of those unique.
+    :param deleted: gets the renamed folders.
+    :param new_id: makes their names unique.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class LogFolders:
         self._deleted = deleted
         self._new_id = new_id
         self.half_deleted: set[TopicPartition] = set()
-        """Logs that were deleted, but whose folders could not be renamed."""
+        """Deleted logs whose folders could not be renamed."""
         self.deleted_logs: set[TopicPartition] = set()
-        """Logs that were deleted since this broker started, or before and with folders that were left then."""
+        """Logs that were deleted since this broker started, or before it with their folders still there."""
 
     def path_of(self, partition: TopicPartition) -> Path:
-        """Return where the log of a partition is."""
+        """Return the folder of a partition's log."""
         return self.data_dir / str(partition)
 
     def exists(self, partition: TopicPartition) -> bool:
-        """Whether there is a folder with the name of a partition's."""
+        """Whether a folder has the name of a partition."""
         return self._filesystem.exists(self.path_of(partition))
 
     def make(self, partition: TopicPartition, topic_id: uuid.UUID | None) -> None:
-        """Make a folder, or let one that is there belong to a topic; whose it is is durable when this returns.
+        """Make a folder, or take over an existing one, and store its topic id durably.
 
         :raises OSError: the disk refuses.
         """
@@ -80,7 +80,7 @@ class LogFolders:
             replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=True)
 
     def remove_unfinished(self, partition: TopicPartition) -> None:
-        """Remove the folder of a log that could not be made; where that fails too, it is in nobody's way."""
+        """Remove the folder of a log that could not be made; if that fails too, the folder does no harm."""
         folder = self.path_of(partition)
         try:
             self._filesystem.remove_folder(folder)
@@ -88,7 +88,7 @@ class LogFolders:
             logger.warning("%s: a log that could not be made cannot be removed: %s", folder, error)
 
     def topic_id_of(self, partition: TopicPartition) -> uuid.UUID | None:
-        """Return the id of the topic that a folder belongs to; None if it is missing or damaged.
+        """Return the topic id in a folder; None if it is missing or damaged.
 
         :raises OSError: the disk refuses.
         """
@@ -109,9 +109,9 @@ class LogFolders:
             return None
 
     def holds_nothing(self, partition: TopicPartition) -> bool:
-        """Whether a folder is there with nothing in it but what making a log leaves: no records, and no trace of any.
+        """Whether a folder exists and has only the files of a new log: no records, and no trace of any.
 
-        False where that cannot be found out.
+        False if the folder cannot be read.
         """
         folder = self.path_of(partition)
         try:
@@ -131,7 +131,7 @@ class LogFolders:
         self.deleted_logs.add(partition)
         try:
             self._filesystem.open(folder / DELETION_NOTE, create=True).close()
-            # Or a power loss might leave the new name without the note, and the folder for ever.
+            # Otherwise a loss of power might leave the new name without the note, and the folder forever.
             self._filesystem.fsync_folder(folder)
         except OSError as error:
             logger.warning("%s: a start will not know that it was deleted, and leave it: %s", folder, error)
@@ -149,11 +149,11 @@ class LogFolders:
         self._deleted.add([target])
 
     def future_path(self, partition: TopicPartition) -> Path:
-        """Return where a log may be made that is to take the place of one in another data folder."""
+        """Return the folder for a copy of a log in another data folder."""
         return self.data_dir / future_folder_name(partition, self._new_id().hex)
 
     def note_move(self, folder: Path, source_id: str, topic_id: uuid.UUID | None) -> None:
-        """Note, durably, whose place a folder is to take: that of the one in the data folder with this id.
+        """Store durably that a folder is to replace the one in the data folder with this id.
 
         :raises OSError: the disk refuses.
         """
@@ -164,7 +164,7 @@ class LogFolders:
             replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=True)
 
     def moved_from(self, folder: Path) -> list[str]:
-        """Return the ids of the data folders whose log this one has taken the place of, as it was noted.
+        """Return the ids of the data folders whose log this one replaces, by its note.
 
         :raises OSError: the disk refuses.
         """
@@ -174,7 +174,7 @@ class LogFolders:
             return []
 
     def is_own_future(self, name: str) -> bool:
-        """Whether a folder of this name is one that a broker made for a log that was to come here.
+        """Whether a broker made the folder of this name for a copy of a log.
 
         :raises OSError: the disk refuses.
         """
@@ -184,7 +184,7 @@ class LogFolders:
         return MOVE_NOTE in names or names <= {MOVE_NOTE + TEMPORARY_SUFFIX}
 
     def note_replaced(self, partition: TopicPartition, folder_ids: Iterable[str]) -> None:
-        """Note, durably, in which data folders there may be a log whose place this one has taken; else, that in none.
+        """Store durably the data folders that may have a log which this one replaces; without any, remove the note.
 
         :raises OSError: the disk refuses.
         """
@@ -196,7 +196,7 @@ class LogFolders:
             self._filesystem.fsync_folder(folder)
 
     def read_leaving(self) -> dict[TopicPartition, str]:
-        """Return what `store_leaving` has noted.
+        """Return the note of `store_leaving`.
 
         :raises OSError: the disk refuses.
         """
@@ -208,7 +208,7 @@ class LogFolders:
         return {where: folder_id for folder_id, _, name in pairs if (where := partition_of(name)) is not None}
 
     def store_leaving(self, leaving: Mapping[TopicPartition, str]) -> None:
-        """Note, durably, which logs leave this data folder, with the ids of those that they go to.
+        """Store durably the logs that leave this data folder, with the ids of their new folders.
 
         :raises OSError: the disk refuses.
         """
@@ -220,16 +220,16 @@ class LogFolders:
             remove_if_there(self._filesystem, path)
 
     def take_place(self, future: Path, partition: TopicPartition) -> None:
-        """Let a folder have the name of a partition's, durably.
+        """Give a folder the name of a partition, durably.
 
-        :raises OSError: the disk refuses; it may have the name.
+        :raises OSError: the disk refuses; the folder may have the name.
         """
         self._filesystem.fsync_folder(future)
         self._filesystem.replace(future, self.path_of(partition))
         self._filesystem.fsync_folder(self.data_dir)
 
     def give_up_future(self, folder: Path) -> None:
-        """Have a folder removed that took nobody's place.
+        """Remove the folder of an abandoned copy.
 
         :raises OSError: the disk refuses.
         """
@@ -239,7 +239,7 @@ class LogFolders:
         self._deleted.add([target], at_once=True)
 
     def find_deleted(self, names: Iterable[str]) -> None:
-        """Schedule the removal of folders that a broker deleted; leave all others, whatever their names."""
+        """Schedule the removal of folders that a broker deleted; no other folder is touched, whatever its name."""
         for name in names:
             if name.endswith(DELETED_FOLDER_SUFFIX):
                 folder = self.data_dir / name

@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 
 
 class MovedLogs:
-    """What a data folder does for logs that move.
+    """The moves of logs from and to a data folder.
 
-    :param logs: those in the folder.
+    :param logs: in the folder.
     :param store_all: stores all checkpoints.
     """
 
@@ -45,15 +45,15 @@ class MovedLogs:
         self._leaving: dict[TopicPartition, str] = {}
 
     def begin_future(self, current: Log, source_id: str, topic_id: uuid.UUID | None) -> Log:
-        """Begin a log that is to take the place of one in another data folder.
+        """Begin the copy of a log in another data folder.
 
         :param source_id: the id of that folder.
-        :raises StorageError: something else has its name here, or the disk refuses.
+        :raises StorageError: the name is in use here, or the disk refuses.
         """
         folder = self._folders.future_path(current.partition)
         try:
             if self._folders.exists(current.partition):
-                # If that came out when it takes the place, the log would be offline until the next start.
+                # Later, when the copy replaces the log, the same error would take the log offline until the next start.
                 raise StorageError(f"{self._folders.path_of(current.partition)} is in the way, and not of this log")
             self._folders.note_move(folder, source_id, topic_id)
             return self._loader.open(current.partition, current.config, folder=folder)
@@ -61,12 +61,12 @@ class MovedLogs:
             raise StorageError(f"{folder}: cannot be made: {error}") from error
 
     def adopt(self, future: Log, current: Log) -> Log:
-        """Let a closed copy of a log be the log of its partition from now on; return it as it was opened again.
+        """Make a closed copy the log of its partition; open and return it.
 
-        Once its folder has the name of the partition's, it is the one that counts, also after a crash.
+        Once the folder of the copy has the partition's name, the copy counts, also after a crash.
 
-        :param current: the log whose place it takes; it must not change meanwhile.
-        :raises StorageError: the disk refused, and nothing has changed; or `current` is offline.
+        :param current: the log that the copy replaces; it must not change meanwhile.
+        :raises StorageError: the disk refused, and no file has changed; or `current` is offline.
         """
         partition = current.partition
         end = current.log_end_offset
@@ -87,9 +87,9 @@ class MovedLogs:
         return log
 
     def give_up_futures(self, names: Iterable[str]) -> None:
-        """Have the copies removed that the last run left.
+        """Remove the copies that the last run left.
 
-        :param names: of all that is in the folder.
+        :param names: of all files in the data folder.
         :raises OSError: the disk refuses.
         """
         for name in names:
@@ -98,21 +98,21 @@ class MovedLogs:
                 self.give_up_future(self._folders.data_dir / name)
 
     def give_up_future(self, folder: Path) -> None:
-        """Have the folder removed of a log that took nobody's place; where that fails, the next start does it."""
+        """Remove the folder of an abandoned copy; if that fails, the next start removes it."""
         try:
             self._folders.give_up_future(folder)
         except OSError as error:
             logger.warning("%s: a log that is not moved cannot be removed: %s", folder, error)
 
     def moved_from(self, partition: TopicPartition) -> list[str]:
-        """Return the ids of the folders in which there may be a log whose place the one here has taken.
+        """Return the ids of the data folders that may have a log which the one here replaces.
 
         :raises OSError: the disk refuses.
         """
         return self._folders.moved_from(self._folders.path_of(partition))
 
     def note_replaced(self, partition: TopicPartition, folder_ids: Iterable[str] = ()) -> None:
-        """Note that the log of a partition is here; in these folders there may be one that does not count.
+        """Store that the log of a partition is here, and that logs in other data folders do not count.
 
         :raises StorageError: the disk refuses.
         """
@@ -122,13 +122,13 @@ class MovedLogs:
             raise StorageError(f"{partition}: {error}") from error
 
     def has_folder(self, partition: TopicPartition) -> bool:
-        """Whether there is a folder with the name of a partition's."""
+        """Whether a folder has the name of a partition."""
         return self._folders.exists(partition)
 
     # --- logs that leave ---
 
     def read_leaving(self) -> dict[TopicPartition, str]:
-        """Return which logs were leaving, or had left, when the last run ended, and the ids of where they went.
+        """Return the logs that were leaving, or had left, when the last run ended, with the ids of their new folders.
 
         :raises OSError: the disk refuses.
         """
@@ -136,11 +136,11 @@ class MovedLogs:
         return dict(self._leaving)
 
     def is_leaving(self, partition: TopicPartition) -> bool:
-        """Whether a log is noted as one that has left, or is about to."""
+        """Whether the note has a log that has left, or is about to."""
         return partition in self._leaving
 
     def note_leaving(self, partition: TopicPartition, target_id: str) -> None:
-        """Note that a log may be in another folder from now on, and that the one here may not be all that there is.
+        """Store that a log may be in another folder from now on, and the one here may be older.
 
         :raises StorageError: the disk refuses.
         """
@@ -152,7 +152,7 @@ class MovedLogs:
             raise StorageError(f"{partition}: {error}") from error
 
     def forget_leaving(self, partition: TopicPartition) -> None:
-        """Note that a log has left, and nothing of it is here; or that it has not. A start does what cannot be done."""
+        """Remove a log from the note: it has left and is not here, or it stays. If that fails, a start does it."""
         if self._leaving.pop(partition, None) is not None:
             try:
                 self._folders.store_leaving(self._leaving)
@@ -160,7 +160,7 @@ class MovedLogs:
                 logger.warning("%s: it cannot be noted that its move has ended: %s", partition, error)
 
     def release(self, partition: TopicPartition) -> None:
-        """Let go of a log that another folder has now; its folder is removed later.
+        """Close a log that another data folder has now; its folder is removed later.
 
         :raises StorageError: the disk refuses.
         """

@@ -33,7 +33,7 @@ class Reserve:
         self._path = folder / RESERVE
 
     def make(self) -> None:
-        """Make the reserve or let it grow, if there is plenty of room; do without it if the disk refuses."""
+        """Make the reserve or let it grow, if there is plenty of room. A disk that refuses is logged."""
         try:
             size = self._filesystem.size(self._path) if self._filesystem.exists(self._path) else 0
             wanted = min(RESERVE_BYTES, (size + self._filesystem.free_bytes(self._path.parent)) // _SHARE)
@@ -43,7 +43,7 @@ class Reserve:
             logger.warning("%s: cannot be made: %s", self._path, error)
 
     def give_up_if_short(self) -> None:
-        """Free the room if there is hardly any other."""
+        """Free the room if the disk is nearly full."""
         try:
             files = self._filesystem
             if files.free_bytes(self._path.parent) < RESERVE_BYTES // 2 and files.exists(self._path):

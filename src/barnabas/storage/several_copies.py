@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 
 
 class OldCopy(NamedTuple):
-    """A log that may have been continued in a data folder that is not here."""
+    """A log that may have a newer copy in a data folder that is not here."""
 
     manager: LogManager
     target_id: str
     """The id of that folder."""
 
     def use(self, partition: TopicPartition, config: LogConfig | None) -> None:
-        """Load it as a log that has lost its end: the other folder is lost.
+        """Load the log as one that has lost its end, since the other folder is lost.
 
         :raises DataFolderError: files or memory are short.
         """
@@ -44,7 +44,7 @@ class OldCopy(NamedTuple):
 
 
 def end_moves(contested: dict[TopicPartition, list[LogManager]]) -> None:
-    """Set aside the logs whose place others have taken; what remains in `contested` is not clear."""
+    """Rename the replaced logs; those that stay in `contested` cannot be decided."""
     for partition, managers in list(contested.items()):
         try:
             if _end_move(partition, managers):
@@ -72,16 +72,16 @@ def _end_move(partition: TopicPartition, managers: Sequence[LogManager]) -> bool
 def find_old_copies(
     manager: LogManager, managers: Collection[LogManager], contested: Collection[TopicPartition]
 ) -> dict[TopicPartition, OldCopy]:
-    """Return those logs of a folder that may be older than what is in a folder that is not here.
+    """Return the logs of a folder that may have a newer copy in a folder that is not here.
 
-    :param managers: of all folders that are here.
+    :param managers: of all present folders.
     :raises OSError: the disk refuses.
     """
     found = {}
     here = {each.folder_id for each in managers}
     for partition, target_id in manager.moved.read_leaving().items():
         if not manager.moved.has_folder(partition) or (target_id in here and partition not in contested):
-            # It has left, or it never did: the folder that it was to go to has nothing of it.
+            # The log has left, or the target folder has no part of it.
             manager.moved.forget_leaving(partition)
         elif target_id not in here:
             found[partition] = OldCopy(manager, target_id)

@@ -18,17 +18,17 @@ from barnabas.storage.filesystem import FileSystem, read_file, remove_if_there, 
 logger = logging.getLogger(__name__)
 
 MOVES_MAX = 10_000
-"""So many moves may be asked for at a time."""
+"""The most moves at a time."""
 
 Wanted = Mapping[TopicPartition, uuid.UUID | None]
-"""What is to be moved, with the ids of the topics."""
+"""The partitions to move, with the ids of their topics."""
 
 
 class WantedMoves:
-    """What is to be moved, and where to, as the folders have it noted. Used by one thread at a time.
+    """The wanted moves in the notes of the data folders. Used by one thread at a time.
 
-    :param folders: returns those that can be used.
-    :param topic_ids: of the logs that there are.
+    :param folders: returns the healthy ones.
+    :param topic_ids: of all logs.
     """
 
     def __init__(
@@ -43,8 +43,7 @@ class WantedMoves:
         self._noted: dict[Path, Wanted] = {}
 
     def read(self) -> dict[TopicPartition, Path]:
-        """Return what was to be moved when the last run ended, if it is of the same topic now; what cannot be read is
-        left out."""
+        """Return the wanted moves of the last run whose topic ids have not changed; unreadable notes are skipped."""
         found = {}
         for folder in self._folders():
             try:
@@ -56,7 +55,7 @@ class WantedMoves:
         return found
 
     def store(self, wanted: Mapping[TopicPartition, Path]) -> None:
-        """Note durably what is to be moved, so that the next run goes on with it, if it is not done."""
+        """Store the wanted moves durably, so that the next run goes on with them."""
         for folder in self._folders():
             there = {each: self._topic_ids.get(each) for each, path in wanted.items() if path == folder}
             if there != self._noted.get(folder, {}):
