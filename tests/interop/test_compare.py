@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.compare.scheduler import CooperativeScheduler, Plan
-
 import barnabas
 from bench.compare.command import require_commands
 from bench.compare.experiments import chosen
 from bench.compare.report import Row, caption_of, lines
 from bench.compare.sides import Side
+from bench.compare.turns import Plan, Turns
 from bench.progress import Progress
 
 SOURCES = Path(barnabas.__file__).resolve().parents[1]
@@ -26,7 +25,7 @@ def test_both_sides_run_in_pairs_and_all_their_cases_are_measured(tmp_path: Path
     for experiment in experiments:
         added = [Row(experiment.workload, case) for case in experiment.cases]
         rows += added
-        CooperativeScheduler(experiment, sides, tmp_path, added, Progress()).run(Plan(pairs=1, uncounted=0))
+        Turns(experiment, sides, tmp_path, added, Progress()).run(Plan(pairs=1, uncounted=0))
     assert [row.problem for row in rows] == [""] * len(rows)
     assert [row.pairs for row in rows] == [1] * len(rows)
     assert all(each.value > 0 for row in rows for each in (*row.base, *row.checkout))
