@@ -54,7 +54,7 @@ def is_shortage(error: OSError) -> bool:
 
 
 class DataFile:
-    """An open file that closes itself when nobody refers to it any more.
+    """An open file that closes itself with its last reference.
 
     A segment and all `FileRegion`s read from it share one. Dropping the segment's reference closes the file at
     once, unless a region is still being sent: then with the last region. That is why nothing here calls close
@@ -79,7 +79,7 @@ class DataFile:
         return self._descriptor
 
     def close(self) -> None:
-        """Close the file now; for owners who know that nobody else has it."""
+        """Close the file now; its owner must have the only reference."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -160,7 +160,7 @@ class FileSystem(Protocol):
         ...
 
     def try_lock(self, file: DataFile) -> bool:
-        """Lock the file for as long as it is open; False if somebody else has it locked."""
+        """Lock the file for as long as it is open; return False if another process has locked it."""
         ...
 
 
@@ -288,7 +288,7 @@ def replace_file(
     """Give a file new content so that a reader, and a crash, sees the old one or the new one, never a part.
 
     :param durable: fsync the content and the name before returning.
-    :param name_later: leave the name to the caller, who fsyncs the folder once for several files.
+    :param name_later: the caller fsyncs the folder, once for several files.
     :raises OSError: the file is as it was, or has the new content.
     """
     temporary = path.with_name(path.name + ".tmp")

@@ -63,16 +63,16 @@ class LogHealth:
         """
         if not self._is_short:
             self._is_short = True
-            told = "%s: %s failed: %s; it will be tried again when it is asked for"
-            logger.error(told, self._folder, action, error, extra=about(self._partition))
+            message = "%s: %s failed: %s; the next request tries again"
+            logger.error(message, self._folder, action, error, extra=about(self._partition))
         return StorageError(f"{self._partition}: {action} failed: {error}; try again later")
 
     def go_offline(self, action: str, error: BaseException) -> StorageError:
         """Take the log offline, because the content of its files is unknown; return the error to raise."""
         self._offline = f"{action} failed: {error}"
         unforeseen = not isinstance(error, OSError)
-        told, extra = "%s: %s; the log is offline", about(self._partition)
-        logger.critical(told, self._folder, self._offline, exc_info=unforeseen, extra=extra)
+        message, extra = "%s: %s; the log is offline", about(self._partition)
+        logger.critical(message, self._folder, self._offline, exc_info=unforeseen, extra=extra)
         return StorageError(f"the log {self._partition} is offline: {self._offline}")
 
     def put_offline(self, reason: str) -> None:

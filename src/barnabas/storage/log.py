@@ -64,7 +64,7 @@ from barnabas.storage.time_search import TimeSearch
 
 
 def _ignore() -> None:
-    """For a log whose truncations and rolls nobody needs to know of."""
+    """Does nothing, for a log without listeners."""
 
 
 class Log:
@@ -249,7 +249,7 @@ class Log:
 
     @property
     def is_offline(self) -> bool:
-        """Whether the disk refused; such a log must be opened anew, which recovers it."""
+        """Whether the disk failed; the log must be opened again, which recovers it."""
         return self._health.is_offline
 
     def put_offline(self, reason: str) -> None:
@@ -277,7 +277,7 @@ class Log:
 
     @property
     def producers(self) -> dict[int, ProducerEntry]:
-        """A copy of what is remembered of idempotent producers, by producer id."""
+        """A copy of the remembered idempotent producers, by producer id."""
         return self._producers.entries()
 
     @property
@@ -640,7 +640,7 @@ class Log:
 
     @contextmanager
     def _truncating(self, offset: int) -> Iterator[None]:
-        """Lower what is durable and readable to `offset` and have it stored, before files are changed."""
+        """Lower recovery point and high watermark to `offset`, and store both, before files are changed."""
         self._flusher.note_change()
         with self._flusher.file_lock, self._reader.shut_out_readers(), self._health.offline_on_error("truncate"):
             self._offsets.begin_truncation(offset)

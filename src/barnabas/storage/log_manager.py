@@ -364,7 +364,7 @@ class LogManager:
             if log is not None:
                 logger.warning("%s: its %s cannot be written: %s", folder, PARTITION_METADATA, error)
                 return self._keep(log, topic_id)
-            return self.put_offline(partition, f"cannot be made anew: {error}; mend this, and start again")
+            return self.put_offline(partition, f"cannot be created: {error}; fix this, and start again")
         return self._keep(log, topic_id)
 
     def _forget_checkpoints_of_deleted(self, partition: TopicPartition) -> None:

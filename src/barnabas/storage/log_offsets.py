@@ -1,4 +1,4 @@
-"""The offsets of one log: where it begins and ends, what consumers may read, what is durable.
+"""The offsets of one log: its start and end, the limits of consumers, and the recovery point.
 
 Invariants. `OffsetTracker` asserts after every move, and no other module does:
 
@@ -29,10 +29,10 @@ class LogOffsets(NamedTuple):
     """The first offset that this broker has on its own disk. It moves with the log start offset, since all segments
     are local."""
     last_stable_offset: int
-    """Readers of committed records get what is below. It moves with the high watermark, since no transaction is
+    """Readers of committed records read below it. It moves with the high watermark, since no transaction is
     ever open."""
     high_watermark: int
-    """Consumers get what is below. The role of the replica moves it (`Log.move_high_watermark`). In a log of a sole
+    """Consumers read below it. The role of the replica moves it (`Log.move_high_watermark`). In a log of a sole
     replica without a flush policy it moves with the log end offset."""
     log_end_offset: int
     """The offset of the next record. `LogAppender` moves it forward, truncation in `Log` moves it back."""

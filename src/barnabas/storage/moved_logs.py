@@ -71,7 +71,7 @@ class MovedLogs:
         partition = current.partition
         end = current.log_end_offset
         stored = StoredOffsets(end, current.log_start_offset, current.high_watermark)
-        self._logs[partition] = current  # so that the checkpoints tell of it before its folder is there
+        self._logs[partition] = current  # so that the checkpoints have its offsets before its folder exists
         try:
             self._store_all()
         except StorageError:

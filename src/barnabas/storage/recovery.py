@@ -402,7 +402,8 @@ def _read_epochs(filesystem: FileSystem, folder: Path, log_start_offset: int) ->
         return None
     except ValueError as error:
         path = folder / LEADER_EPOCH_CHECKPOINT
-        logger.warning("%s is damaged, renamed to %s, and made anew: %s", path, set_aside(filesystem, path).name, error)
+        renamed = set_aside(filesystem, path)
+        logger.warning("%s is damaged: %s; renamed to %s, and rebuilt from the batches", path, error, renamed.name)
         return None
     return LeaderEpochs(entries) if entries and entries[0].start_offset <= log_start_offset else None
 

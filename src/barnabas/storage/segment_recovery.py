@@ -123,7 +123,7 @@ def load_segment(
     entry = _load_indexes(segment, trust_below) if size > index_interval_bytes else None
     scan = _scan(segment, entry, size, epoch_check.last_epoch, gaps_up_to)
     if scan is None or (entry and not 0 <= scan.first_last_offset <= base_offset + entry.relative_offset):
-        logger.warning("the indexes of %s are wrong and made anew", file.path)
+        logger.warning("the indexes of %s are wrong; rebuilding them", file.path)
         segment = ActiveSegment(filesystem, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
         entry = None
         scan = _scan(segment, None, size, epoch_check.last_epoch, gaps_up_to)
@@ -205,7 +205,7 @@ def _read_indexes(filesystem: FileSystem, paths: SegmentPaths) -> tuple[OffsetIn
     except FileNotFoundError:
         return None
     except ValueError as error:
-        logger.warning("the indexes of %s are damaged and made anew: %s", paths.log, error)
+        logger.warning("the indexes of %s are damaged: %s; rebuilding them", paths.log, error)
         return None
     # There is no offset entry without a time entry.
     return None if len(offset_index) and not len(time_index) else (offset_index, time_index)

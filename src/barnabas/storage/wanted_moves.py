@@ -49,7 +49,7 @@ class WantedMoves:
             try:
                 noted = self._noted[folder] = _read(self._filesystem, folder)
             except OSError as error:
-                logger.warning("%s: it cannot be read what was to be moved there: %s", folder, error)
+                logger.warning("%s: cannot read the wanted moves of logs: %s", folder, error)
             else:
                 found.update({each: folder for each, id_ in noted.items() if id_ == self._topic_ids.get(each)})
         return found
@@ -62,7 +62,7 @@ class WantedMoves:
                 try:
                     _store(self._filesystem, folder, there)
                 except OSError as error:
-                    logger.warning("%s: it cannot be noted what is to be moved there: %s", folder, error)
+                    logger.warning("%s: cannot store the wanted moves of logs: %s", folder, error)
                 else:
                     self._noted[folder] = there
 

@@ -41,7 +41,7 @@ def main() -> None:
 def _read_lines(source: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
     while line := source.readline(LINE_BYTES_MAX):
         lines.put(line)
-    # The main thread may be anywhere in a job; what it wrote is thrown away by whoever looks at the folder next.
+    # The main thread may be anywhere in a job; the next start or cleaning removes the files that it wrote.
     os._exit(0)
 
 

@@ -160,7 +160,7 @@ class _Rewriting:
         return CleanedGroup(bases, scan.size, self._bytes_read, self._records_read, self._records_kept)
 
     def _rewrite(self, extent: IndexedExtent, target: DataFile, scan: SegmentScan) -> int:
-        """Write what is left of a segment; return when the segment was last written to."""
+        """Write the remaining records of a segment; return the time of its last write."""
         segment = SealedSegment(
             self._filesystem, self._folder, extent.base_offset, size=extent.size, next_offset=extent.next_offset
         )

@@ -90,7 +90,7 @@ def _name_as_segment(filesystem: FileSystem, folder: Path, base_offset: int) -> 
 
 
 def finish_swaps(filesystem: FileSystem, folder: Path, names: list[str]) -> list[str]:
-    """Complete the swaps that a stop interrupted, and remove what was not to be swapped yet.
+    """Complete the interrupted swaps, and remove cleaned files that were not to be swapped yet.
 
     :param names: of the files in a log's folder.
     :returns: their names now.
@@ -135,7 +135,7 @@ def _finish_swap(filesystem: FileSystem, folder: Path, base_offset: int) -> None
 
 
 def _end_of(filesystem: FileSystem, path: Path, base_offset: int) -> tuple[int, str | None]:
-    """Return the offset after the last batch of a file, and what is wrong with it, if anything is."""
+    """Return the offset after the last batch of a file, and its damage, or None."""
     file = filesystem.open(path, writable=False)
     try:
         size = filesystem.size_of(file)
