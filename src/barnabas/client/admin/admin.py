@@ -30,7 +30,7 @@ class Admin:
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
     :param settings: see `barnabas.client.config.AdminConfig`.
-    :raises ConfigurationError: a setting that does not exist or cannot be.
+    :raises ConfigurationError: a setting does not exist or cannot have this value.
 
     Every call raises ApiError if a broker returns an error code, and TimedOutError if no broker answers within
     `default_api_timeout_ms`.

@@ -43,15 +43,15 @@ COLUMNS_MAX = 100_000
 
 
 class Consumer(Generic[K_co, V_co]):
-    """Reads records of topics, alone or as a member of a group.
+    """Reads records of topics, alone or as a member of a group. One thread at a time may poll or iterate.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
-    :param group: the group's name; its members share the partitions and the committed offsets. None: the
-        consumer reads alone, all partitions of what it subscribes to, and commits nothing.
-    :param key_deserializer: makes of the bytes of a key what `Record.key` shall be, for example `bytes.decode`. It
-        is not called for keys that are None, nor for columns (`poll_arrow` and the like).
-    :param value_deserializer: the same for values, for example `json.loads`. An error in either is raised as
-        DeserializationError, with the position before that record.
+    :param group: the name of the group, whose members share partitions and committed offsets. Without a group the
+        consumer reads all partitions of its topics and commits nothing.
+    :param key_deserializer: returns `Record.key` for the bytes of a key, for example `bytes.decode`. The consumer does
+        not call it for a missing key, nor for columns (`poll_arrow` and the like).
+    :param value_deserializer: the same for values, for example `json.loads`. If a deserializer raises, reading raises
+        DeserializationError, and the position stays before that record.
     :param interceptors: `ConsumerInterceptor` objects, called in this order. Each belongs to one consumer.
     :param settings: see `barnabas.client.config.ConsumerConfig`; keyword arguments win over the dict.
     :raises ConfigurationError: a setting that does not exist or cannot be, or an interceptor of another kind.
@@ -143,33 +143,34 @@ class Consumer(Generic[K_co, V_co]):
         on_revoke: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Read these topics from now on, instead of those before; with a group, share them with its members.
+        """Subscribe to these topics instead of the previous ones; the members of a group share the partitions.
 
-        :param pattern: a regular expression; all topics whose whole name matches, those created later too.
-        :param on_assign: called with the partitions that this consumer gets; it may seek in them.
-        :param on_revoke: called with those that it gives up; it may commit for them.
-        :param on_lost: called instead of `on_revoke` with those that others have already, because the group has
-            gone on without this consumer; nothing can be committed for them. All are called by the thread that
-            polls.
-        :raises ConfigurationError: neither topics nor pattern, or partitions were assigned by hand.
+        The thread that polls calls the listeners.
+
+        :param pattern: a regular expression for whole names of topics, also of topics that are created later.
+        :param on_assign: called with the partitions that this consumer gains; it may seek in them.
+        :param on_revoke: called with the partitions that this consumer gives up; it may commit offsets for them.
+        :param on_lost: called instead of `on_revoke` with partitions that other members own already. A commit for them
+            would fail.
+        :raises ConfigurationError: topics and pattern are missing, or partitions were assigned by hand.
         """
         listeners = listeners_of(on_assign, on_revoke, on_lost)
         self._core.subscribe(topics, pattern, listeners)
         self._shell.listeners = listeners
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these partitions, whatever a group may say.
+        """Read exactly these partitions, without the assignment of a group.
 
-        :raises ConfigurationError: topics were subscribed to.
+        :raises ConfigurationError: the consumer has subscribed to topics.
         """
         self._core.assign(partitions)
 
     def assignment(self) -> set[TopicPartition]:
-        """Return the partitions that this consumer reads now."""
+        """Return the partitions that this consumer reads."""
         return self._core.assignment()
 
     def unsubscribe(self) -> None:
-        """Read nothing any more; leave the group, if in one."""
+        """Stop reading, and leave the group."""
         self._shell.run(self._core.unsubscribe(nested=self._shell.inside_listener))
 
     def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[MessageStream[K_co, V_co]]]:
@@ -189,11 +190,11 @@ class Consumer(Generic[K_co, V_co]):
     def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[K_co, V_co]]:
         """Return the next records, at most `max_records`, or none if none came within `timeout_s`.
 
-        Asking for more says that the records before have been dealt with: auto-commit commits them.
+        A further poll marks the records of the previous one as processed: auto-commit commits them.
 
-        :raises ApiError: no valid offset to start from, a group that does not want this member ...
-        :raises CorruptBatchError: a damaged batch; the position stays before it.
-        :raises DisconnectedError: no broker, or not the `coordination`, could be reached for `default_api_timeout_ms`.
+        :raises ApiError: there is no valid offset to start from, the group refuses this member, and others.
+        :raises CorruptBatchError: a batch is damaged; the position stays before it.
+        :raises DisconnectedError: no broker (or not the `coordination`) was reachable for `default_api_timeout_ms`.
         """
         self._core.check_readable()
         nested = self._shell.inside_listener
@@ -250,34 +251,34 @@ class Consumer(Generic[K_co, V_co]):
     # --- positions --------------------------------------------------------------------------------------
 
     def position(self, tp: tuple[str, int], *, timeout_s: float | None = None) -> int:
-        """Return the offset of the next record of a partition, looking it up if need be.
+        """Return the offset of the next record of a partition, after a request to the broker if necessary.
 
         :raises ConfigurationError: the partition is not assigned to this consumer.
-        :raises TimedOutError: it could not be found out in time.
+        :raises TimedOutError: no broker answered within `timeout_s`.
         """
         return self._shell.run(self._core.position(tp, timeout_s))
 
     def seek(self, tp: tuple[str, int], offset: int) -> None:
-        """Go on reading a partition at `offset`: rewind, or skip ahead.
+        """Continue a partition at `offset`.
 
         :raises ConfigurationError: the partition is not assigned to this consumer, or the offset is negative.
         """
         self._core.seek(tp, offset)
 
     def seek_to_beginning(self, *tps: tuple[str, int]) -> None:
-        """Go to the first offset of partitions, of all assigned ones if none is named."""
+        """Continue at the first offset of these partitions, or of all assigned partitions."""
         self._core.seek_by_policy(tps, "earliest")
 
     def seek_to_end(self, *tps: tuple[str, int]) -> None:
-        """Go past the last offset of partitions, of all assigned ones if none is named."""
+        """Continue behind the last offset of these partitions, or of all assigned partitions."""
         self._core.seek_by_policy(tps, "latest")
 
     def pause(self, *tps: tuple[str, int]) -> None:
-        """Hand out no records of these partitions until `resume`; they stay assigned."""
+        """Return no records of these partitions until `resume`; they stay assigned."""
         self._core.set_paused(tps, True)
 
     def resume(self, *tps: tuple[str, int]) -> None:
-        """Hand out records of these partitions again."""
+        """Return records of these partitions again."""
         self._core.set_paused(tps, False)
 
     # --- offsets ----------------------------------------------------------------------------------------
@@ -285,13 +286,13 @@ class Consumer(Generic[K_co, V_co]):
     def commit(
         self, offsets: Mapping[TopicPartition, Committable] | None = None, *, timeout_s: float | None = None
     ) -> None:
-        """Commit offsets for the group and wait until it is done.
+        """Commit offsets for the group and wait for the answer.
 
-        :param offsets: per partition the next offset to read, with or without metadata; None commits
-            everything that was handed out, the record in hand included.
+        :param offsets: the next offset to read of each partition, with or without metadata; None commits all records
+            that were returned, including the current one.
         :raises ConfigurationError: the consumer has no group.
-        :raises ApiError: the partitions may have gone to other members (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION),
-            or are being shared anew (REBALANCE_IN_PROGRESS: poll, then commit for what is left).
+        :raises ApiError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: other members may own the partitions.
+            REBALANCE_IN_PROGRESS: poll, and then commit for the remaining partitions.
         :raises FencedError: another consumer has joined with the same `group_instance_id`.
         """
         self._shell.run(self._core.commit(offsets, timeout_s))
@@ -324,7 +325,7 @@ class Consumer(Generic[K_co, V_co]):
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return for each partition the first offset with a timestamp of at least the one given, or None."""
+        """Return for each partition the first offset whose timestamp is at least the given one, or None."""
         return self._shell.run(self._core.offsets_for_times(timestamps_ms))
 
     # --- looking around ---------------------------------------------------------------------------------
@@ -334,11 +335,11 @@ class Consumer(Generic[K_co, V_co]):
         return self._shell.run(self._core.topics())
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Return the numbers of a topic's partitions, or None if there is no such topic; creates none."""
+        """Return the numbers of a topic's partitions, or None if the topic does not exist; does not create it."""
         return self._shell.run(self._core.partitions_for_topic(topic))
 
     def metrics(self) -> dict[str, Any]:
-        """Return figures of this consumer, as they are now, by name.
+        """Return current metrics of this consumer by name.
 
         `records_total`, `bytes_total`, `fetches_total` of all its life; `records_per_s`, `bytes_per_s`,
         `fetch_latency_avg_ms`, `fetch_latency_max_ms` of the last 30 seconds, the wait for new records at the broker
@@ -350,10 +351,10 @@ class Consumer(Generic[K_co, V_co]):
     # --- finishing --------------------------------------------------------------------------------------
 
     def close(self, *, timeout_s: float | None = None) -> None:
-        """Commit (if auto-commit is on) what was handed out, leave the group, end the background thread.
+        """Commit the returned records (if auto-commit is on), leave the group, end the background thread.
 
-        Ends running iterations and streams of other threads. May be called again; if another thread closes it already,
-        or the program ends, this waits until that is done.
+        Iterations and streams of other threads end. May be called again: a call waits for another thread that closes
+        the consumer already.
 
         :param timeout_s: seconds for the commit and for leaving; None: `default_api_timeout_ms` bounds each.
         :raises TimedOutError: the commit or the leaving took longer. The consumer is closed all the same: uncommitted

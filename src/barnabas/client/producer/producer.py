@@ -27,9 +27,9 @@ class Producer(Generic[K_contra, V_contra]):
     """Sends records to topics. Safe to use from several threads.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
-    :param key_serializer: makes bytes of each key that is not None; without one keys are bytes. What it raises, `send`
-        raises.
-    :param value_serializer: the same for values. `send_arrow` uses neither.
+    :param key_serializer: returns the bytes of a key that is not None; without a serializer keys are bytes. `send`
+        raises the serializer's exceptions.
+    :param value_serializer: the same for values. `send_arrow` uses no serializer.
     :param interceptors: `ProducerInterceptor` objects, called in this order. Each belongs to one producer.
     :param settings: see `barnabas.client.config.ProducerConfig`; keyword arguments win over the dict.
     :raises ConfigurationError: a setting that does not exist or cannot be, or an interceptor of another kind.
@@ -121,18 +121,18 @@ class Producer(Generic[K_contra, V_contra]):
         headers: GivenHeaders = (),
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Send one record; returns at once, unless memory is full or the topic is new to this producer.
+        """Send one record; blocks only if memory is full or the topic is new to this producer.
 
         :param value: the payload, bytes or what `value_serializer` takes; None marks the key as deleted in a
             compacted topic.
         :param key: bytes or what `key_serializer` takes; records with the same key go to the same partition, and so
             stay in order.
-        :param partition: overrules key and partitioner.
-        :param timestamp_ms: event time in ms since the epoch; None is now.
+        :param partition: overrides key and partitioner.
+        :param timestamp_ms: event time in ms since the epoch; None is the current time.
         :param headers: (name, value) pairs, or a dict; names are strings, values bytes or None.
         :param on_delivery: called with the `Delivery` when its outcome is known; see `Delivery.add_done_callback`. A
             record that `send` refuses by raising has no delivery.
-        :returns: the outcome, to be looked at or not.
+        :returns: the future outcome; a program may ignore it.
         :raises BufferFullError: memory was full for `max_block_ms`.
         :raises TimedOutError: the topic's partitions were not known within `max_block_ms`.
         :raises ApiError: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION ...
@@ -161,7 +161,7 @@ class Producer(Generic[K_contra, V_contra]):
         """Send many records in one call: the paper's message set.
 
         :param keys: as many as `values`, or None for none.
-        :param timestamps_ms: one for each, or one for all; None is now.
+        :param timestamps_ms: one for each record, or one for all; None is the current time.
         :param headers: as many as `values`, or None for none.
         :returns: the outcomes, in the order of `values`.
         :raises ValueError: keys, timestamps or headers are not as many as values.
@@ -221,7 +221,7 @@ class Producer(Generic[K_contra, V_contra]):
     partitions_for_topic = partitions_for
 
     def metrics(self) -> dict[str, float]:
-        """Return figures of this producer, as they are now, by name.
+        """Return current metrics of this producer by name.
 
         Of all its life: `records_total` and `bytes_total` that were acknowledged, `failed_records_total`,
         `retries_total` (batches that had to be sent again), `requests_total` that were answered. Of the last 30
@@ -236,9 +236,9 @@ class Producer(Generic[K_contra, V_contra]):
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every record sent so far is acknowledged or has failed.
 
-        Failures are not raised here: deliveries and their callbacks tell them.
+        `flush` raises no failure of a record; its delivery has it.
 
-        :raises TimedOutError: some were still on their way after `timeout_s`.
+        :raises TimedOutError: some records were still on their way after `timeout_s`.
         """
         accumulator = self._engine.accumulator
         if self._thread.inherited:
