@@ -1,7 +1,7 @@
-"""Moves the offsets that an earlier release kept in the tree into `__consumer_offsets`, once.
+"""Moves the offsets that an earlier release kept in the metadata tree into `__consumer_offsets`, once.
 
-Until that is done the groups are not served. It can be killed at any moment: offsets leave the tree when they are
-durable in the log, and what is still in the tree is written again by the next start.
+Groups are served after the move. The broker may be killed at any moment: offsets leave the tree when they are durable
+in the log, and the next start writes those again that are still in the tree.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from barnabas.protocol.types import ZERO_UUID
 from barnabas.state_machine import Append
 
 GROUPS_AT_ONCE = 25
-"""So many groups are read, or deleted, in one step of the tree."""
+"""How many groups one step of the tree reads or deletes."""
 
 WRITTEN_AT_ONCE = 256
-"""So many offsets of a group are written in one turn of the event loop."""
+"""How many offsets of a group one append has."""
 
 TIMEOUT_S = 300.0
 
@@ -51,9 +51,9 @@ async def move_offsets(
 ) -> None:
     """Move all offsets.
 
-    :param topic_ids: the ids that the topics had when the broker started, by name. One that was deleted and made anew
-        since then has another one, so that the offsets are not taken for the new topic's.
-    :raises BarnabasError: some could not be; they are still in the tree.
+    :param topic_ids: the ids of the topics at the start of the broker, by name. A topic that is made again since then
+        has another id, so that it does not get the offsets of the deleted one.
+    :raises BarnabasError: some offsets are still in the tree.
     """
     names = await in_tree_thread(offsets.groups_with_offsets, tree)
     log.info("the offsets of %d groups move from the tree into %s", len(names), CONSUMER_OFFSETS)

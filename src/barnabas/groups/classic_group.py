@@ -110,7 +110,7 @@ class ClassicGroup:
         self._new_member_id = new_member_id
         self._memory = memory or GroupMemory()
         self._pending_bytes = 0
-        self._pending: dict[str, float] = {}  # ids given out that have yet to join, with their deadlines
+        self._pending: dict[str, float] = {}  # member ids that have yet to join, with their deadlines
         self._pending_sync: set[str] = set()
         self._join_deadline = NEVER
         self._sync_deadline = NEVER
@@ -120,10 +120,10 @@ class ClassicGroup:
         self._earliest = NEVER
         self._replies: list[Reply] = []
         self._writes: list[GroupWrite] = []
-        self._assigning: GroupWrite | None = None  # holds the assignment of the generation that is being completed
-        self._unstored: dict[GroupWrite, tuple[Any, JoinResult]] = {}  # joins that are answered when it is stored
+        self._assigning: GroupWrite | None = None  # has the assignment of the generation that completes
+        self._unstored: dict[GroupWrite, tuple[Any, JoinResult]] = {}  # joins that wait for a record
 
-    # -- what lasts ----------------------------------------------------------------------------------------
+    # -- records -------------------------------------------------------------------------------------------
 
     @classmethod
     def restore(
@@ -171,10 +171,10 @@ class ClassicGroup:
         self._writes.append(write)
         return write
 
-    # -- what members ask ----------------------------------------------------------------------------------
+    # -- requests of members -------------------------------------------------------------------------------
 
     def join(self, now: float, waiter: Any, request: JoinRequest) -> list[Reply]:
-        """Take a member into the next generation; the answer comes when that generation is made."""
+        """Admit a member to the next generation; the reply comes when the generation is complete."""
         error = self._join_error(request)
         if error:
             member_id = UNKNOWN_MEMBER if error is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
@@ -191,7 +191,7 @@ class ClassicGroup:
         return self._drain()
 
     def sync(self, now: float, waiter: Any, request: SyncRequest) -> list[Reply]:
-        """Tell a member its assignment, at once or when the leader has handed it in."""
+        """Reply with a member's assignment, at once or when the leader's SyncGroup has brought it."""
         error = self._sync_error(request)
         if error:
             self._reply(waiter, SyncResult(error))
@@ -209,18 +209,18 @@ class ClassicGroup:
         return self._drain()
 
     def _assign(self, now: float, request: SyncRequest) -> None:
-        """Take what the leader has assigned, and have it stored; if it is too much, the members have to agree anew."""
+        """Store the leader's assignment; if it is too large, the members rebalance again."""
         more_bytes = sum(
             len(request.assignments.get(each.member_id, b"")) - len(each.assignment) for each in self.roster
         )
         if self._memory.refusal(self.group_id, self.size_bytes, more_bytes):
-            self._complete_sync(now, ErrorCode.UNKNOWN_SERVER_ERROR)  # as where it is too large for a record
+            self._complete_sync(now, ErrorCode.UNKNOWN_SERVER_ERROR)  # the code for too large a record
             return
         self.roster.assign(request.assignments)
         self._assigning = self._store()
 
     def heartbeat(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
-        """Note that a member lives; REBALANCE_IN_PROGRESS tells it to join the next generation."""
+        """Extend the session of a member; REBALANCE_IN_PROGRESS makes it join the next generation."""
         error = self._member_error(member_id, group_instance_id, generation)
         if error:
             return error
@@ -230,7 +230,7 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def leave(self, now: float, members: Sequence[LeavingMember]) -> tuple[LeaveResult, list[Reply]]:
-        """Take members out, each on its own terms, then rebalance once among those who stay."""
+        """Remove members, each with an error of its own, then rebalance the others once."""
         if self.state is GroupState.DEAD:
             return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE), []
         size_before = len(self.roster)
@@ -316,7 +316,7 @@ class ClassicGroup:
         )
 
     def subscriptions(self) -> list[list[bytes]]:
-        """Return of each member the metadata of its last join.
+        """Return for each member the metadata of its last join.
 
         Members of a generation have one metadata, of the protocol that the generation has selected, as in Kafka. While
         the group rebalances, a member may have joined with other protocols, and all of its metadata counts.
@@ -331,7 +331,7 @@ class ClassicGroup:
         return self._membership_error(request) or self._memory_error(request)
 
     def _memory_error(self, request: JoinRequest) -> ErrorCode:
-        """Return why there is no memory for what the member hands in, or NONE."""
+        """Return why the metadata of the member does not fit the memory of groups, or NONE."""
         member_id = request.member_id
         if member_id == UNKNOWN_MEMBER and request.group_instance_id is not None:
             member_id = self.roster.static_member_id(request.group_instance_id) or member_id
@@ -350,7 +350,7 @@ class ClassicGroup:
         if member_id == UNKNOWN_MEMBER:
             return ErrorCode.NONE
         if member_id in self._pending:
-            # Ids are given out in advance to dynamic members only, so an instance id does not belong here.
+            # Only dynamic members receive an id before they join, so an instance id does not belong here.
             return ErrorCode.NONE if request.group_instance_id is None else ErrorCode.UNKNOWN_MEMBER_ID
         return self.roster.check(member_id, request.group_instance_id)
 
@@ -358,7 +358,7 @@ class ClassicGroup:
         if self.state is GroupState.EMPTY:
             return True
         if self.state is GroupState.PREPARING_REBALANCE:
-            # Members that wait are counted, not those of the last generation: the last to rejoin are refused.
+            # The members that have rejoined count, not those of the last generation: the last to rejoin are refused.
             member = self.roster.get(member_id)
             is_waiting = member is not None and member.is_awaiting_join
             return is_waiting or self.roster.count_awaiting_join() < self._config.members_max
@@ -384,8 +384,8 @@ class ClassicGroup:
         self._end_pending(member_id)
         member = Member(member_id, request)
         member.join_waiter = waiter
-        # It has no heartbeats yet, and a lost connection is not seen while its join is parked: without this
-        # limit a client that retries would leave a crowd of dead members behind.
+        # The member sends no heartbeats while its join waits, and the group does not notice a lost connection. Without
+        # this limit, a client that retries would leave many dead members.
         member.session_deadline = self._deadline(now, self._config.new_member_join_timeout_ms)
         self.roster.add(member, request.protocol_type)
         self._member_added_in_initial_wait = self._is_initial_round
@@ -395,7 +395,7 @@ class ClassicGroup:
         is_unchanged = member.protocols == request.protocols
         is_leader = member.member_id == self.roster.leader_id
         repeats_join = self.state is GroupState.COMPLETING_REBALANCE and is_unchanged
-        # A leader that joins a stable group wants a new assignment: topics may have got more partitions.
+        # A leader that joins a stable group wants a new assignment: its topics may have more partitions.
         follows_on = self.state is GroupState.STABLE and is_unchanged and not is_leader
         if repeats_join or follows_on:
             self._reply(waiter, self._joined(member))
@@ -407,7 +407,7 @@ class ClassicGroup:
         self._rebalance(now)
 
     def _replace_static(self, now: float, waiter: Any, old_id: str, new_id: str, request: JoinRequest) -> None:
-        """A static member was started again: its old id is fenced, and the new one takes its place."""
+        """Fence the old id of a static member that was started again; the new id takes its place."""
         old_leader = self.roster.leader_id
         old = self.roster[old_id]
         self._answer_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
@@ -430,7 +430,8 @@ class ClassicGroup:
         self._rebalance(now)
 
     def _rejoined_static(self, member: Member, old_leader: str | None, can_skip: bool) -> JoinResult:
-        """Go on without a rebalance. A leader that cannot skip the assignment must not think that it leads."""
+        """Return the reply without a rebalance. A leader that cannot skip the assignment receives its old id as
+        leader."""
         is_leader = member.member_id == self.roster.leader_id
         if can_skip:
             return self._joined(member, skip_assignment=is_leader)
@@ -459,7 +460,7 @@ class ClassicGroup:
     # -- rebalancing ---------------------------------------------------------------------------------------
 
     def _rebalance(self, now: float) -> None:
-        """Start a rebalance, or see whether the one under way can end."""
+        """Start a rebalance, or end the one under way if it is complete."""
         if self.state is GroupState.PREPARING_REBALANCE:
             self._maybe_complete_join(now)
             return
@@ -479,7 +480,7 @@ class ClassicGroup:
             self._join_deadline = self._deadline(now, self.roster.rebalance_timeout_ms)
 
     def _begin_initial_wait(self, now: float) -> None:
-        """Wait for more members, so that a group that starts up does not rebalance for each of them."""
+        """Wait for more members, so that a group that starts does not rebalance for each member."""
         delay_ms = self._config.initial_rebalance_delay_ms
         self._is_initial_round = True
         self._member_added_in_initial_wait = False
@@ -504,14 +505,14 @@ class ClassicGroup:
             self._complete_join(now)
 
     def _complete_join(self, now: float) -> None:
-        """Make the next generation out of those who joined, and of static members who may come back."""
+        """Begin the next generation with the members that joined, and with static members that may come back."""
         self._is_initial_round = False
         self._join_deadline = NEVER
         for member in list(self.roster):
             if not member.is_awaiting_join and not member.is_static:
                 self._forget(member.member_id)
         if len(self.roster) and not self.roster.elect_joined_leader():
-            # Only static members that do not answer: wait until one does, or until their sessions end.
+            # All members are static and none has joined: wait until one joins, or until their sessions end.
             self._join_deadline = self._deadline(now, max(self.roster.rebalance_timeout_ms, _SYNC_TIMEOUT_MS_MIN))
             return
         self.generation += 1
@@ -543,7 +544,7 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def _forget(self, member_id: str) -> None:
-        """Remove a member, or an id that was given out, and answer the request that waits for it."""
+        """Remove a member, or a member id that has yet to join, and answer its waiting request."""
         self._end_pending(member_id)
         self._pending_sync.discard(member_id)
         if member_id in self.roster:
@@ -556,7 +557,7 @@ class ClassicGroup:
             self._pending_bytes -= MEMBER_BYTES + len(member_id)
 
     def _after_removal(self, now: float, size_before: int) -> None:
-        """Rebalance if there are fewer members than before; else a rebalance may have been waiting for an id."""
+        """Rebalance if there are fewer members than before; else a rebalance may have waited for a removed id."""
         if len(self.roster) < size_before:
             self._rebalance(now)
         else:
@@ -576,7 +577,7 @@ class ClassicGroup:
         self._after_removal(now, size_before)
 
     def _expire_pending_syncs(self, now: float) -> None:
-        """Remove those who joined the generation and never asked for their assignment."""
+        """Remove the members that joined the generation and sent no SyncGroup."""
         self._sync_deadline = NEVER
         for member_id in list(self._pending_sync):
             self._forget(member_id)
@@ -602,7 +603,7 @@ class ClassicGroup:
             self._sync_deadline = NEVER
 
     def _complete_sync(self, now: float, error: ErrorCode) -> None:
-        """Tell every member its assignment, now that it is stored; if it is not, they have to agree anew."""
+        """Send every member its assignment, which is stored now; after an error, the members rebalance again."""
         self._answer_all_syncs(now, error)
         if error:
             self._rebalance(now)

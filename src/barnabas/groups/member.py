@@ -1,4 +1,4 @@
-"""One member of a group: what it asked for, what it was assigned, and the requests of it that wait for an answer."""
+"""One member of a group: its last join, its assignment, and its waiting requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.groups.stored import StoredMember
 
 
 class Member:
-    """A member that was admitted. It changes only through its group's roster and state machine.
+    """A member of a group. Only the roster and the state machine of the group change it.
 
     `join_waiter` and `sync_waiter` are the caller's tokens, None when nobody waits. `session_deadline` is on
     the caller's monotonic scale, in seconds. `is_new` holds until the member's first generation is made: until
@@ -46,13 +46,13 @@ class Member:
         self.session_deadline = float("inf")
         self.protocols: Protocols = request.protocols
         self.request_bytes = request.size_bytes
-        """What it holds of its last join."""
+        """The memory of its last join."""
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.effective_rebalance_timeout_ms
 
     @classmethod
     def restore(cls, stored: StoredMember, protocol_name: str) -> Member:
-        """Make a member of a complete generation from its record. Loading makes many, so no request is made for it."""
+        """Make a member of a complete generation from its record, without a request: loading makes many."""
         member = cls.__new__(cls)
         member.member_id = stored.member_id
         member.group_instance_id = stored.group_instance_id
@@ -73,7 +73,7 @@ class Member:
         return member
 
     def update(self, request: JoinRequest) -> None:
-        """Take over what a later join says."""
+        """Update the member from a later join."""
         self.protocols = request.protocols
         self.request_bytes = request.size_bytes
         self.session_timeout_ms = request.session_timeout_ms
@@ -81,7 +81,7 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """What its group holds for it."""
+        """The memory of the member."""
         return self.request_bytes + len(self.assignment)
 
     @property
@@ -102,11 +102,11 @@ class Member:
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Return what the member said under that protocol, or nothing if it does not support it."""
+        """Return the metadata of the member for a protocol; empty if it does not support the protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def vote(self, candidates: Container[str]) -> str:
-        """Return the candidate that this member likes best; it supports every candidate."""
+        """Return the candidate that the member prefers; it supports every candidate."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def joined(self, protocol_name: str | None) -> JoinedMember:

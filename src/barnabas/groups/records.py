@@ -1,6 +1,6 @@
-"""The records of `__consumer_offsets`, to values and back: what Kafka 4 writes is written, all versions are read.
+"""The records of `__consumer_offsets`, to values and back: encodes the versions of Kafka 4, decodes all versions.
 
-A record without a value, a tombstone, says that the offset or the group is gone.
+A tombstone removes an offset or a group.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from barnabas.protocol.types import ZERO_UUID
 
 OFFSET_KEY_VERSION = 1
 OFFSET_VALUE_VERSION = 4
-"""The first that has a place for the topic's id. Readers since Kafka 3.5 know it (KIP-915)."""
+"""The first version with a topic id. Readers since Kafka 3.5 know it (KIP-915)."""
 GROUP_KEY_VERSION = 2
 GROUP_VALUE_VERSION = 3
 
 _KEYS_REMEMBERED = 16_384
-"""The keys of offsets that are committed again and again."""
+"""How many encoded keys of offsets are cached: the same offsets are committed again and again."""
 
 _VERSION = struct.Struct(">h")
 _PARTITION = struct.Struct(">i")
@@ -81,9 +81,9 @@ def encode_change(change: Change, now_ms: int | None = None) -> tuple[bytes, byt
 
 
 def decode_change(key: Buffer | None, value: Buffer | None) -> Change | None:
-    """Return what a record says; None for one of another kind, or of a version that came later.
+    """Return the value of a record; None for another kind of record, or for a later version.
 
-    :raises MalformedMessageError: it cannot be understood.
+    :raises MalformedMessageError: the record is damaged.
     """
     if key is None:
         raise MalformedMessageError("a record without a key")
@@ -132,7 +132,7 @@ def _plain_group_key(key: Buffer) -> str:
 
 
 def _plain_offset_key(key: Buffer) -> tuple[str, TopicPartition] | None:
-    """Decode by hand what loading decodes most; None where the key is damaged: the other decoder says how."""
+    """Decode a key by hand, because loading decodes many. None for a damaged key: `decode` raises the error."""
     try:
         group_end = _KEY_HEAD_BYTES + (key[2] << 8 | key[3])
         topic_start = group_end + 2
@@ -170,7 +170,7 @@ _SHORT_BYTES = 126
 
 
 def offset_value(committed: Committed) -> bytes:
-    """Encode what is written most, by hand: it is done for each commit."""
+    """Encode the value of an offset by hand, because each commit does."""
     offset, text, leader_epoch, committed_ms, topic_id, expires_ms = committed
     metadata = text.encode()
     if expires_ms >= 0 or topic_id == ZERO_UUID or len(metadata) > _SHORT_BYTES:
@@ -197,7 +197,7 @@ def _plain_committed(value: Buffer) -> Committed | None:
 
 
 def _any_offset_value(committed: Committed) -> bytes:
-    # One with a time of its own to expire has a place for that in version 1 alone, as in Kafka.
+    # Only version 1 has an expire timestamp, as in Kafka.
     version = OFFSET_VALUE_VERSION if committed.expires_ms < 0 else 1
     message = OffsetCommitValue(
         offset=committed.offset,
@@ -246,7 +246,7 @@ def _group_value(stored: StoredGroup) -> bytes:
 
 
 def _stored(value: GroupMetadataValue) -> StoredGroup:
-    """:raises MalformedMessageError: there cannot be such a group."""
+    """:raises MalformedMessageError: the values contradict each other."""
     members = tuple(
         StoredMember(
             member.member_id,

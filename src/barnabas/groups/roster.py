@@ -1,4 +1,4 @@
-"""Who is in a group: members by id, static members by instance id, the leader, and what all of them support.
+"""The members of a group: by id, static members by instance id, the leader, and the protocols that all support.
 
 Bookkeeping without states and without time; `barnabas.groups.group` decides when to use it. Invariants: the
 leader is a member, or there are no members; each instance id names exactly one member; there is at least one
@@ -16,7 +16,7 @@ from barnabas.groups.requests import JoinRequest
 
 
 class Roster:
-    """The members of one group, in the order in which they came."""
+    """The members of one group, in the order in which they joined."""
 
     __slots__ = ("_members", "_static_ids", "_support", "leader_id", "protocol_type", "size_bytes")
 
@@ -27,7 +27,7 @@ class Roster:
         self.leader_id: str | None = None
         self.protocol_type = ""
         self.size_bytes = 0
-        """What all members hold."""
+        """The memory of all members."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -63,7 +63,7 @@ class Roster:
         self.size_bytes += member.size_bytes
 
     def remove(self, member_id: str) -> Member:
-        """Take a member out. If it led, the one that has been here longest leads."""
+        """Remove a member. The longest member leads after the leader."""
         member = self._members.pop(member_id)
         self._count_support(member, -1)
         self.size_bytes -= member.size_bytes
@@ -74,7 +74,7 @@ class Roster:
         return member
 
     def update(self, member: Member, request: JoinRequest) -> None:
-        """Take over what a later join of the same member says."""
+        """Update a member from a later join."""
         self._count_support(member, -1)
         self.size_bytes -= member.size_bytes
         member.update(request)
@@ -87,7 +87,7 @@ class Roster:
             support[name] = support.get(name, 0) + change
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
-        """Give each member its assignment; one that is not named gets an empty one."""
+        """Set the assignment of each member; a member without one gets an empty assignment."""
         for member in self:
             self.size_bytes -= len(member.assignment)
             member.assignment = assignments.get(member.member_id, b"")
@@ -111,7 +111,7 @@ class Roster:
         return member
 
     def check(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Tell whether this is a member: NONE, UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if replaced."""
+        """Return NONE for a member, else UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member replaced it."""
         if group_instance_id is not None:
             current = self._static_ids.get(group_instance_id)
             if current is None:
@@ -136,7 +136,7 @@ class Roster:
         return max(votes, key=votes.__getitem__)
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader has rejoined, with another leader if need be; False if nobody has."""
+        """Keep the leader if it has rejoined, else elect a member that has; return False if none has."""
         if self.leader_id is None:
             return False
         if self._members[self.leader_id].is_awaiting_join:
@@ -150,5 +150,5 @@ class Roster:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks to be waited for."""
+        """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
