@@ -3,6 +3,8 @@
 Invariants. The cost is per batch, never per record; only keys of compacted topics are looked at. `records.scan` accepts
 the usual batches by the same rules, and this module finds what is wrong with the others. Both change together.
 
+Threads. Any thread, with buffers of its own.
+
 Errors. CorruptBatchError for damage, ApiError for what a producer may not send.
 """
 

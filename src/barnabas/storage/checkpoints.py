@@ -2,6 +2,8 @@
 
 Invariants. Each file is replaced as a whole and atomically.
 
+Threads. Any thread.
+
 Errors. Parsing is strict: a file that is not exactly as it was written raises ValueError. The caller then uses another
 source of the same facts; only `meta.properties` has none.
 """

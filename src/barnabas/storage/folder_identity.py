@@ -3,6 +3,10 @@
 Besides Kafka's lines, `meta.properties` has the boot of the machine that used the folder last. Records that were not
 fsynced before another boot are lost, unless the broker stopped cleanly. A broker with several folders lists all of them
 there; logs in a folder that is no longer among them are lost.
+
+Threads. The start of the broker, which uses one thread here.
+
+Errors. DataFolderError if another process uses the folder, or it belongs to another broker or cluster.
 """
 
 from __future__ import annotations

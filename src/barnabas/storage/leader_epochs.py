@@ -4,6 +4,8 @@ Invariants. Epochs and start offsets ascend. The history is in memory; Kafka's `
 disk, which `DerivedFiles` writes and recovery reads. Pure.
 
 Threads. The owner of the log reads and assigns. An append assigns under the state lock.
+
+Errors: none.
 """
 
 from __future__ import annotations

@@ -7,6 +7,10 @@ or damaged counter file counts as an older copy, if the tree has a counter.
 
 The directory also stores the counter that the metadata tree had. A tree with a lower counter was itself restored, or
 lost its last changes with the power. Then the directory may have acknowledged records that the tree does not know of.
+
+Threads. One at a time.
+
+Errors. StorageError if the disk refuses. The counter on the disk may be raised; the next attempt uses another one.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ is made, so a loss of power leaves no records without it. A folder without recor
 it can be made again.
 
 Threads. Several threads may use it, each with partitions of its own.
+
+Errors. OSError if the disk refuses. A folder is then as it was, or has a part of the change, which a start repairs.
 """
 
 from __future__ import annotations

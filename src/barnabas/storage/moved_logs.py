@@ -5,6 +5,8 @@ it lacks no batch and the checkpoints hold its offsets. Then a rename makes it c
 place. Then the old folder is renamed, and then the note is removed.
 
 Threads. Several threads may use it, each with partitions of its own.
+
+Errors. StorageError if the disk refuses; the log that counts stays the one that it was, or becomes the copy.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Invariants. Each file is replaced as a whole and durably. A damaged file is rena
 uses the files of each log.
 
 Threads. Any thread may use it.
+
+Errors. StorageError if a file cannot be stored; it is the old one then. OSError if a file cannot be read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Loads one segment to append to it: checks its batches, rebuilds its indexes, returns its end and the damage there.
 
-The first batch that is damaged or out of place ends the segment.
+Invariants. The first batch that is damaged or out of place ends the segment. No batch before it is changed.
+
+Threads. One thread loads a segment.
 
 Errors. The content of a file raises nothing. OSError if the disk refuses.
 """

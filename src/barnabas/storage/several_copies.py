@@ -4,6 +4,10 @@ Invariants. Two notes decide. A log's folder has `.moved-by-broker`: the data fo
 replaces, because they moved here, or were offline when this one was made. Those folders do not count. A data folder has
 `logs-moved-away`: the logs that are moving from there, or have moved, and where to. This note is written before the
 move counts. So a log with such a note, whose new data folder is not here, is perhaps an old copy.
+
+Threads. The start of the broker, which uses one thread here.
+
+Errors. OSError if a folder cannot be read.
 """
 
 from __future__ import annotations
