@@ -43,7 +43,7 @@ COLUMNS_MAX = 100_000
 
 
 class Consumer(Generic[K_co, V_co]):
-    """Reads records of topics, alone or as a member of a group. One thread at a time may poll or iterate.
+    """Reads records of topics, alone or as a member of a group.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
     :param group: the name of the group, whose members share partitions and committed offsets. Without a group the
@@ -54,9 +54,10 @@ class Consumer(Generic[K_co, V_co]):
         DeserializationError, and the position stays before that record.
     :param interceptors: `ConsumerInterceptor` objects, called in this order. Each belongs to one consumer.
     :param settings: see `barnabas.client.config.ConsumerConfig`; keyword arguments win over the dict.
-    :raises ConfigurationError: a setting that does not exist or cannot be, or an interceptor of another kind.
+    :raises ConfigurationError: a setting does not exist or cannot have this value, or an interceptor has a wrong type.
 
-    One thread at a time may poll or iterate; message streams have a thread each. The ways of reading may be mixed.
+    One thread at a time may poll or iterate; each message stream may have its own. A program may mix the ways of
+    reading.
 
         with barnabas.Consumer("localhost:9092", group="ctr") as consumer:
             consumer.subscribe("clicks")

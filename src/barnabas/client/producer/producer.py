@@ -32,10 +32,10 @@ class Producer(Generic[K_contra, V_contra]):
     :param value_serializer: the same for values. `send_arrow` uses no serializer.
     :param interceptors: `ProducerInterceptor` objects, called in this order. Each belongs to one producer.
     :param settings: see `barnabas.client.config.ProducerConfig`; keyword arguments win over the dict.
-    :raises ConfigurationError: a setting that does not exist or cannot be, or an interceptor of another kind.
+    :raises ConfigurationError: a setting does not exist or cannot have this value, or an interceptor has a wrong type.
 
-    The constructor does not wait for a broker: one that is down is tried again until `max_block_ms` (the first
-    `send` to a topic) and `delivery_timeout_ms` (each record) are over.
+    The constructor waits for no broker. The producer retries brokers that are down, for `max_block_ms` in the first
+    `send` to a topic and for `delivery_timeout_ms` with each record.
 
         with barnabas.Producer("localhost:9092") as producer:
             delivery = producer.send("clicks", b"/jobs", key=b"member-42")
