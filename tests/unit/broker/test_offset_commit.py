@@ -112,7 +112,7 @@ def test_what_changes_while_others_have_their_turn_is_checked_again(tmp_path: Pa
             return OffsetCommitRequestPartition(partition_index=number, committed_offset=7, committed_metadata=None)
 
         async def end(steps: Any) -> dict[str, set[int]]:
-            found = await broker.cooperative_scheduler.finish(steps)
+            found = await broker.scheduler.finish(steps)
             response = found if isinstance(found, OffsetCommitResponse) else await found.later
             return {topic.name: {each.error_code for each in topic.partitions} for topic in response.topics}
 
