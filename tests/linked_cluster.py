@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from tests.cluster import Cluster
@@ -18,8 +17,15 @@ class LinkedCluster(Cluster):
     goes by `bootstrap` alone, and not by metadata, asks it directly.
     """
 
-    def __init__(self, folder: Path, servers: ZooKeeperServers, chroot: str, **options: Any) -> None:
-        super().__init__(folder, servers, chroot, **options)
+    def __init__(
+        self,
+        folder: Path,
+        servers: ZooKeeperServers,
+        chroot: str,
+        count: int = 3,
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(folder, servers, chroot, count, settings)
         self.to_zookeeper: dict[int, Link] = {}
         """By broker: its way to ZooKeeper."""
         self.to_listener: dict[int, Link] = {}
