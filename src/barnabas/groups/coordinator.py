@@ -126,8 +126,10 @@ class GroupCoordinator:
         loading, self._loading = self._loading, None
         assert loading is not None
         for number, (group_id, stored) in enumerate(loading.groups.items()):
-            if number % GROUPS_PER_STEP == GROUPS_PER_STEP - 1:
+            if number % GROUPS_PER_STEP == 0:
                 yield
+                if self._is_closed:
+                    return
             empty_for_s = 0.0
             if now_ms is not None and stored.since_ms >= 0:
                 empty_for_s = max(0, now_ms - stored.since_ms) / 1000

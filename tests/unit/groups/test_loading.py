@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.groups import Committed, GroupConfig, GroupCoordinator, StoredGroup
+from barnabas.groups import Committed, GroupConfig, GroupCoordinator, StoredGroup, StoredMember
+from barnabas.groups.coordinator import GROUPS_PER_STEP
+from barnabas.groups.memory import GroupMemory
 from barnabas.groups.offsets import GroupOffsets
 from barnabas.groups.records import Change, GroupRecord, OffsetRecord
 from barnabas.groups.topic_metadata import TopicSnapshot
@@ -69,6 +71,22 @@ def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_forgotten_again() -> 
     assert coordinator.unsettled_offsets() == {("g", FIRST)}
     assert coordinator.appended(0.0, tombstones) == Effects()
     assert coordinator.unsettled_offsets() == set()
+
+
+def test_a_coordinator_that_is_closed_while_it_loads_holds_no_memory() -> None:
+    member = StoredMember("m", None, "app", "/127.0.0.1", 6_000, 6_000, b"topics", b"")
+    memory = GroupMemory()
+    coordinator = GroupCoordinator(GroupConfig(), lambda: "1", memory, OneTopic)
+    for number in range(3 * GROUPS_PER_STEP):
+        coordinator.apply(GroupRecord(f"g{number}", StoredGroup("consumer", 3, "range", "m", (member,))))
+    loading = coordinator.loaded(0.0, None)
+    for _ in range(2):
+        next(loading)
+    assert memory.used_bytes > 0
+    coordinator.close()
+    at_once(loading)
+    assert memory.used_bytes == 0
+    assert coordinator.group_ids() == []
 
 
 CHANGES = st.lists(

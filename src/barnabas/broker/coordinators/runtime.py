@@ -304,6 +304,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
             if shard is failed and not self.is_closed:
                 # The machine may have applied a part of the log.
                 del self._shards[number]
+                failed.resign(ErrorCode.NOT_COORDINATOR)
                 self._placed = None
                 self.follow_topic()
                 return
