@@ -19,6 +19,7 @@ from barnabas.broker.background import Background, setter_for_threads
 from barnabas.broker.broker_events import (
     Events,
     IsrChangeDue,
+    IsrSettled,
     LeadershipChanged,
     LifeCountersDue,
     TopicsDeleted,
@@ -269,11 +270,13 @@ class Broker:
             broker_id, topics, tree, run, events, self._open_files, random_source, self._reserve.check_room
         )
         self._moves = LogMoves(topics, logs, self._work, self._throttles.log_dirs)
-        isr_updates = self.isr_updates = IsrUpdates(topics, self.clock, self.config.replica_lag_time_max_ms / 1000)
+        lag_s = self.config.replica_lag_time_max_ms / 1000
+        isr_updates = self.isr_updates = IsrUpdates(topics, self.clock, lag_s, events)
         events.subscribe(IsrChangeDue, lambda event: isr_updates.want(event.replica))
         reassigning = self.reassigning = Reassigning(topics, self.topic_admin, broker_id)
         events.subscribe(MetadataDelta, lambda _event: reassigning.look())
         events.subscribe(LeadershipChanged, lambda _event: reassigning.look())
+        events.subscribe(IsrSettled, lambda _event: reassigning.look())
         watch = self._watch = ClusterWatch(tree, run, self._take_over)
         await topics.load(await run(watch.read_everything), lost_memory=logs.lost_memory)
         lives = self._lives = Lives(

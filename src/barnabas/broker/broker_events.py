@@ -25,7 +25,7 @@ class RoleBegan:
 
 @dataclass(frozen=True, slots=True)
 class RoleEnded:
-    """The role of a replica has ended; the next role has not begun."""
+    """The role of a replica ends now; the next role has not begun."""
 
     replica: Replica
 
@@ -40,6 +40,11 @@ class IsrChangeDue:
     """The in-sync replicas of a partition may have to change."""
 
     replica: LeaderReplica
+
+
+@dataclass(frozen=True, slots=True)
+class IsrSettled:
+    """Changes of in-sync replicas are no longer under way, whatever became of them."""
 
 
 @dataclass(frozen=True, slots=True)

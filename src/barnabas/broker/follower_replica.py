@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.disk_work import ON_ANY_THREAD, DiskWork
-from barnabas.broker.replica_storage import ReplicaStorage
+from barnabas.broker.replica_storage import ReplicaStorage, UnexposedAppends
 from barnabas.errors import BarnabasError, StorageError
 from barnabas.records.header import read_header
 from barnabas.storage.append import AppendInfo
@@ -49,7 +49,7 @@ class FollowerReplica:
 
     __slots__ = (
         "_start_refusal",
-        "_unexposed_bytes",
+        "_unexposed",
         "leader",
         "leader_epoch",
         "storage",
@@ -72,8 +72,7 @@ class FollowerReplica:
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.topic_id = topic_id
-        self._unexposed_bytes = 0
-        """The bytes from the high watermark to the log end offset, as far as this follower has appended them."""
+        self._unexposed = UnexposedAppends()
         self._start_refusal = ""
         """The disk's last error when the log start offset had to rise; each is logged once."""
         # An epoch in which this broker led and appended nothing: other replicas may have records of an earlier epoch
@@ -239,6 +238,7 @@ class FollowerReplica:
         try:
             await self.storage.disk.do(cut, offset)
         finally:  # the log may be truncated although the disk refused to store that
+            self._unexposed.clear()
             if self.storage.flusher:
                 self.storage.flusher.note_truncation()
             self.storage.reads_changed()  # reads returned nothing meanwhile
@@ -279,7 +279,7 @@ class FollowerReplica:
         outcome = self.log.account(group)
         if not isinstance(outcome, AppendInfo):
             raise outcome
-        self._unexposed_bytes += len(records)
+        self._unexposed.note(self.log.log_end_offset, len(records))
         if self.storage.flusher:
             self.storage.flusher.note_append()
 
@@ -288,9 +288,8 @@ class FollowerReplica:
         known = self.log.high_watermark
         if leader_high_watermark > known:
             self.log.move_high_watermark(leader_high_watermark)
-            if self.log.high_watermark > known:
-                size, self._unexposed_bytes = self._unexposed_bytes, 0
-                self.storage.readable(size)
+            if (high_watermark := self.log.high_watermark) > known:
+                self.storage.readable(self._unexposed.expose(high_watermark))
 
     async def _raise_log_start(self, leader_log_start: int, *, brought: int) -> None:
         """Raise the log start offset to the leader's.

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
+from barnabas.broker.broker_events import Events, IsrSettled
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_image import next_state
 from barnabas.broker.told_together import ToldTogether
@@ -31,10 +32,15 @@ log = logging.getLogger(__name__)
 
 
 class IsrUpdates:
-    """:param lag_time_max_s: so long a follower may be behind and stay in sync (`replica.lag.time.max.ms`)."""
+    """Changes the in-sync replicas of the partitions that this broker leads.
 
-    def __init__(self, topics: Topics, clock: Clock, lag_time_max_s: float) -> None:
+    :param lag_time_max_s: the seconds that a follower may be behind and stay in sync (`replica.lag.time.max.ms`).
+    :param events: for `IsrSettled`.
+    """
+
+    def __init__(self, topics: Topics, clock: Clock, lag_time_max_s: float, events: Events | None = None) -> None:
         self._topics = topics
+        self._events = events or Events()
         self._clock = clock
         self._lag_time_max_s = lag_time_max_s
         self._wanted: dict[LeaderReplica, None] = {}
@@ -127,6 +133,8 @@ class IsrUpdates:
             self.want(partition)
         if ended:
             await self._topics.follow(ended)
+        if under_way:
+            self._events.publish(IsrSettled())
 
     def _change_of(self, partition: LeaderReplica) -> StateChange | None:
         followers, where = partition.followers, partition.topic_partition

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.acknowledgements import Acknowledgements, Waiter, refused
 from barnabas.broker.disk_work import ON_ANY_THREAD, DiskWork
-from barnabas.broker.replica_storage import ReplicaStorage
+from barnabas.broker.replica_storage import ReplicaStorage, UnexposedAppends
 from barnabas.broker.schema_check import check_values
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import NO_OFFSET, Acks
@@ -79,7 +79,7 @@ class LeaderReplica:
         "_on_isr_change_due",
         "_readable",
         "_trimmed",
-        "_unexposed_bytes",
+        "_unexposed",
         "followers",
         "leader",
         "leader_epoch",
@@ -108,8 +108,7 @@ class LeaderReplica:
         self._fenced: ApiError | None = None
         self._next: LeaderReplica | None = None
         """The leader of the next leader epoch, where that is this broker too."""
-        self._unexposed_bytes = 0
-        """The bytes from the high watermark to the log end offset, as far as this leader has appended them."""
+        self._unexposed = UnexposedAppends()
         self._readable = Acknowledgements()
         self._trimmed = Acknowledgements()
         if followers is not None:
@@ -468,7 +467,8 @@ class LeaderReplica:
             if size:
                 storage.readable(size)
             return
-        self._unexposed_bytes += size
+        if size:
+            self._unexposed.note(storage.log.log_end_offset, size)
         if storage.flusher:
             storage.flusher.note_append()
         if followers is not None and size:
@@ -525,8 +525,7 @@ class LeaderReplica:
             offset = followers.high_watermark(offset)
         if offset > known:
             log_of_partition.move_high_watermark(offset)
-            size, self._unexposed_bytes = self._unexposed_bytes, 0
-            storage.readable(size)
+            storage.readable(self._unexposed.expose(offset))
             self._offsets_moved()
         self._readable.settle(offset, self._lacks_replicas(Acks.ALL))
         start = log_of_partition.log_start_offset

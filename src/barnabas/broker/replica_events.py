@@ -15,12 +15,13 @@ class ReadListener(Protocol):
     def on_readable(self, size: int) -> None:
         """Called when the high watermark has risen.
 
-        :param size: the bytes that became readable; 0 where the replica has not counted them.
+        :param size: the bytes that became readable.
         """
 
     def on_reads_changed(self) -> None:
         """Called when a read may have another result, whatever was appended: the replica has resigned, is fenced or
-        deleted, a flush has failed, or the log was truncated or has its indexes again."""
+        deleted, a flush has failed, the log was truncated or has its indexes again, or the high watermark has risen
+        over records that the replica has not counted."""
 
 
 class LogEndListener(Protocol):

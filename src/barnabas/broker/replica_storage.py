@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
@@ -40,6 +41,43 @@ T = TypeVar("T")
 
 ConsumerRead: TypeAlias = ReadResult | Coroutine[Any, Any, ReadResult]
 """The result of a read; of a remote segment, a coroutine that returns the result."""
+
+
+UNEXPOSED_APPENDS_MAX = 1024
+"""Appends beyond this count together with the last one."""
+
+
+class UnexposedAppends:
+    """The appends that end above the high watermark, in the order of the log, each with its bytes."""
+
+    __slots__ = ("_appends",)
+
+    def __init__(self) -> None:
+        self._appends: deque[tuple[int, int]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._appends)
+
+    def note(self, end_offset: int, size: int) -> None:
+        """Note an append.
+
+        :param end_offset: the log end offset after the append.
+        :param size: its bytes.
+        """
+        if len(self._appends) >= UNEXPOSED_APPENDS_MAX:
+            size += self._appends.pop()[1]
+        self._appends.append((end_offset, size))
+
+    def expose(self, high_watermark: int) -> int:
+        """Forget the appends that end at the high watermark or below it, and return their bytes."""
+        size = 0
+        while self._appends and self._appends[0][0] <= high_watermark:
+            size += self._appends.popleft()[1]
+        return size
+
+    def clear(self) -> None:
+        """Forget all appends: the log was truncated."""
+        self._appends.clear()
 
 
 class ReplicaStorage:
@@ -168,7 +206,14 @@ class ReplicaStorage:
         self.readers.pop(listener, None)
 
     def readable(self, size: int) -> None:
-        """Pass on that the high watermark has risen."""
+        """Pass on that the high watermark has risen.
+
+        :param size: the bytes that became readable; 0 where the replica has not counted them, so that readers must
+            read again to know.
+        """
+        if not size:
+            self.reads_changed()
+            return
         for each in tuple(self.readers):
             each.on_readable(size)
 
@@ -307,6 +352,8 @@ class ReplicaStorage:
             log.warning("%s; rebuilding the indexes", error, extra=about(self.topic_partition))
             await self.disk.do(error.segment.rebuild_indexes, store=True)
             result = self.log.read(offset, max_bytes, self.log.log_end_offset)
+        if not result.batches:
+            return result
         return result._replace(batches=await self._search(self.log.bytes_of, result.batches))
 
     def _begin_repair(self, error: IndexDamagedError) -> ReadResult:

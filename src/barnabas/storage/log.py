@@ -475,13 +475,14 @@ class Log:
         :raises StorageError: the log is offline.
         """
         self._health.check()
-        offsets = self._offsets.current
-        if not 0 <= offset <= offsets.high_watermark:
-            message = f"{self.partition}: delete before offset {offset}, the high watermark is {offsets.high_watermark}"
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        if offset <= offsets.log_start_offset:
-            return offsets.log_start_offset
         with self._state_lock:
+            offsets = self._offsets.current
+            high_watermark = offsets.high_watermark
+            if not 0 <= offset <= high_watermark:
+                message = f"{self.partition}: delete before offset {offset}, the high watermark is {high_watermark}"
+                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+            if offset <= offsets.log_start_offset:
+                return offsets.log_start_offset
             self._offsets.move_log_start(offset)
             self._removed += self._segments.remove_before(offset)
         self.leader_epochs.truncate_before(self._segments.first.base_offset)
@@ -529,7 +530,7 @@ class Log:
         return self._first_dirty_offset
 
     def mark_dirty_from(self, offset: int) -> None:
-        """Count the log as compacted up to an offset at most."""
+        """Set the offset up to which the log counts as compacted; at most the log end offset."""
         self._first_dirty_offset = min(offset, self._offsets.current.log_end_offset)
 
     def mark_compacted(self, end_offset: int, truncation_count: int) -> None:

@@ -118,8 +118,8 @@ class OffsetTracker:
 
     def move_log_end(self, offset: int) -> None:
         """Let the log end later: records were appended, or a new segment leaves offsets out."""
-        start, local_start, _, high_watermark, _, recovery_point = self.current
-        if self._follows_end:
+        start, local_start, _, high_watermark, end, recovery_point = self.current
+        if self._follows_end and offset > end:
             high_watermark = offset
         elif high_watermark < start:  # the log has reached back, and ends behind its start again
             high_watermark = min(start, offset)

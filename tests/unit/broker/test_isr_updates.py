@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker import isr_updates
-from barnabas.broker.broker_events import Events
+from barnabas.broker.broker_events import Events, IsrSettled
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metadata_image import MetadataImage
@@ -58,7 +58,10 @@ class Leading:
         self.followed: list[Any] = []
         self.epochs_in_tree = {2: 2, 3: 3}
         self.is_written, self.is_answered = True, True
-        self.updates = IsrUpdates(self, self.clock, LAG_S)  # type: ignore[arg-type]
+        self.settled: list[IsrSettled] = []
+        events = Events()
+        events.subscribe(IsrSettled, self.settled.append)
+        self.updates = IsrUpdates(self, self.clock, LAG_S, events)  # type: ignore[arg-type]
 
     # -- what it needs of topics --
 
@@ -102,6 +105,19 @@ class Leading:
 
 def run(scenario: Callable[[Leading], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(scenario(Leading()))
+
+
+def test_subscribers_hear_of_a_change_that_left_the_metadata_as_it_was() -> None:
+    async def scenario(leading: Leading) -> None:
+        await leading.update()
+        assert leading.settled == []
+        leading.let_lag()
+        leading.is_written = False
+        await leading.update()
+        assert leading.followers.isr == (1, 2, 3)
+        assert leading.settled == [IsrSettled()]
+
+    run(scenario)
 
 
 def test_followers_that_lag_leave_by_one_change() -> None:

@@ -122,6 +122,20 @@ def test_readers_that_wait_are_told_what_all_have_and_followers_that_it_is_urgen
     run(lambda: Bench(tmp_path / "clicks-0", is_read=True), scenario)
 
 
+def test_readers_get_the_bytes_of_each_rise_of_the_high_watermark(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.append(Acks.LEADER)
+        bench.append(Acks.LEADER)
+        for follower in (2, 3):
+            bench.fetch(follower, 1)
+        for follower in (2, 3):
+            bench.fetch(follower, 2)
+        assert bench.log.high_watermark == 2
+        assert bench.reads.events == [len(batch()), len(batch())]
+
+    run(lambda: Bench(tmp_path / "clicks-0", is_read=True), scenario)
+
+
 def test_leader_that_is_alone_in_sync_acknowledges_at_once_unless_more_are_asked_for(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         assert bench.append(Acks.ALL) is None

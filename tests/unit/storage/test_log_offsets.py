@@ -62,6 +62,15 @@ def test_log_end_of_a_sole_replica_takes_the_high_watermark_along() -> None:
     assert tracker.current == LogOffsets(10, 10, 60, 60, 60, 0)
 
 
+def test_new_segment_at_the_log_end_leaves_the_high_watermark() -> None:
+    tracker = OffsetTracker(0, 5)
+    tracker.release_high_watermark(follows_end=False)
+    tracker.move_log_end(9)
+    tracker.release_high_watermark(follows_end=True)  # the flush policy was removed
+    tracker.move_log_end(9)
+    assert tracker.current.high_watermark == 5
+
+
 def test_log_end_with_other_replicas_leaves_the_high_watermark() -> None:
     tracker = held()
     tracker.move_log_end(60)
