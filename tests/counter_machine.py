@@ -7,7 +7,7 @@ be rolled back, with those that were built on it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from barnabas.errors import ApiError, ErrorCode, MalformedMessageError
@@ -134,6 +134,11 @@ class CounterMachine:
     def close(self, _error: ErrorCode) -> Sequence[Reply]:
         self.is_closed = True
         return ()
+
+    def release(self) -> Iterator[None]:
+        while self.latest:
+            self.latest.popitem()
+            yield
 
     def _answer(self, append: CounterAppend, result: Any) -> Effects[CounterRecord]:
         waiter, append.waiter = append.waiter, None

@@ -14,7 +14,7 @@ An event is a method of the machine. It takes the time and returns `Effects`. Th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -94,6 +94,9 @@ class StateMachine(Protocol[RecordT]):
 
     def close(self, error: ErrorCode) -> Sequence[Reply]:
         """Stop: answer everyone who waits for another reason than an append."""
+
+    def release(self) -> Iterator[None]:
+        """Free the state of a closed machine, and yield after each slice of about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from barnabas.broker.coordinators.loading import Replay, replay_log
 from barnabas.broker.coordinators.runtime import CoordinatorConfig, CoordinatorRuntime
 from barnabas.broker.coordinators.shard import CoordinatorShard
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.groups.hashing import partition_of
 from barnabas.model import TopicPartition
 from barnabas.state_machine import Append, Effects, Reply
 from tests.counter_machine import COUNTERS, CounterMachine, CounterRecord
@@ -131,6 +132,7 @@ class CounterBroker:
             broker.clock,
             broker.scheduler,
             self._deliver,
+            partition_of,
         )
         self.under_way = 0
 
@@ -177,7 +179,7 @@ class CounterBroker:
         if any(each in machine.latest for each in IDLE):
             return False
         stored = CounterMachine()
-        await replay_log(shard.replica, Replay(COUNTERS, stored.apply), self._broker.scheduler, 4_096)
+        await replay_log(shard.replica, Replay(COUNTERS, stored.apply), self._broker.scheduler, 4_096, lambda: False)
         if not stored.values == machine.values == machine.latest:
             self._counters.say(f"counters are {machine.latest} and {machine.values}, their log has {stored.values}")
         return True

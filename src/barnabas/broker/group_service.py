@@ -21,6 +21,7 @@ from barnabas.broker.internal_topics import CONSUMER_OFFSETS
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.classic_group import GroupConfig
 from barnabas.groups.coordinator import GroupCoordinator
+from barnabas.groups.hashing import partition_of
 from barnabas.groups.memory import GroupMemory
 from barnabas.groups.records import Change, decode_change, encode_change
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
@@ -95,6 +96,7 @@ class GroupService:
             clock,
             scheduler,
             self._deliver,
+            partition_of,
         )
 
     # -- the coordinator of a group ------------------------------------------------------------------------

@@ -84,6 +84,7 @@ class LeaderReplica:
         "leader",
         "leader_epoch",
         "storage",
+        "times_fenced",
         "topic_partition",
     )
 
@@ -106,6 +107,8 @@ class LeaderReplica:
         self._on_isr_change_due = on_isr_change_due
         self._log_end_listeners: dict[LogEndListener, None] = {}
         self._fenced: ApiError | None = None
+        self.times_fenced = 0
+        """How often `fence` was called."""
         self._next: LeaderReplica | None = None
         """The leader of the next leader epoch, where that is this broker too."""
         self._unexposed = UnexposedAppends()
@@ -176,6 +179,7 @@ class LeaderReplica:
         """Refuse appends and reads until `unfence`, because another broker may lead."""
         message = f"{self.topic_partition}: it is in doubt whether broker {self.leader} still leads"
         self._fenced = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+        self.times_fenced += 1
         self.storage.reads_changed()
         self._leadership_lost()
 

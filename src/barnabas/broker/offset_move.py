@@ -141,6 +141,9 @@ class _Moved:
         if not append.written.done():
             append.written.set_exception(error)
 
+    def broken(self, error: ApiError) -> None:
+        pass
+
 
 async def _write(into: ShardLog[Change], changes: list[OffsetRecord]) -> None:
     move = _Move(changes)

@@ -10,7 +10,7 @@ notice nothing. A rebalance that was under way is forgotten; the members begin i
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from barnabas.errors import ApiError, ErrorCode
@@ -34,6 +34,8 @@ from barnabas.state_machine import Append, Effects, Reply
 
 GROUPS_PER_STEP = 32
 """Loading yields after so many groups."""
+GROUPS_PER_RELEASE = 256
+"""One slice of `release` frees so many groups."""
 
 Effect: TypeAlias = Effects[Change]
 
@@ -91,7 +93,8 @@ class GroupCoordinator:
         self._memory = memory or GroupMemory()
         self._topics = topics
         self._held_bytes: dict[str, int] = {}  # of each group, as the memory counts it
-        self._new_uuid = new_uuid
+        # Not a method: a group that refers to its coordinator would stay in memory until a garbage collection.
+        self._new_member_id: Callable[[str], str] = lambda prefix: f"{prefix}-{new_uuid()}"
         self._groups: dict[str, Group] = {}
         self._empty_since: dict[str, float] = {}
         # The earliest deadline of each group that has one, and a heap of (deadline, group id). An entry of the
@@ -102,6 +105,8 @@ class GroupCoordinator:
         self._unsettled: dict[OffsetWrite, None] = {}
         self._loading: _Loading | None = _Loading()
         self._is_closed = False
+        self._released: dict[str, Group] = {}
+        """The groups of a closed coordinator."""
 
     # -- the log -------------------------------------------------------------------------------------------
 
@@ -359,11 +364,21 @@ class GroupCoordinator:
         self._writes.clear()
         self._memory.change(-sum(self._held_bytes.values()))
         self._held_bytes.clear()
-        self._groups.clear()
+        self._released.update(self._groups)
+        self._groups = {}
         self._empty_since.clear()
         self._scheduled.clear()
         self._heap.clear()
         return replies
+
+    def release(self) -> Iterator[None]:
+        """Free the groups of a closed coordinator in slices."""
+        groups = self._released
+        while groups:
+            for _ in range(min(GROUPS_PER_RELEASE, len(groups))):
+                groups.popitem()
+            yield
+        self._released = {}
 
     # -- inside --------------------------------------------------------------------------------------------
 
@@ -388,9 +403,6 @@ class GroupCoordinator:
         if isinstance(group, ClassicGroup):
             return group, ErrorCode.NONE
         return None, ErrorCode.UNKNOWN_MEMBER_ID
-
-    def _new_member_id(self, prefix: str) -> str:
-        return f"{prefix}-{self._new_uuid()}"
 
     def _effects(self, replies: Sequence[Reply] = ()) -> Effect:
         writes, self._writes = self._writes, []

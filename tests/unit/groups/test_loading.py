@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import weakref
 from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.groups import Committed, GroupConfig, GroupCoordinator, StoredGroup, StoredMember
-from barnabas.groups.coordinator import GROUPS_PER_STEP
+from barnabas.groups.coordinator import GROUPS_PER_RELEASE, GROUPS_PER_STEP
 from barnabas.groups.memory import GroupMemory
 from barnabas.groups.offsets import GroupOffsets
 from barnabas.groups.records import Change, GroupRecord, OffsetRecord
@@ -71,6 +74,24 @@ def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_forgotten_again() -> 
     assert coordinator.unsettled_offsets() == {("g", FIRST)}
     assert coordinator.appended(0.0, tombstones) == Effects()
     assert coordinator.unsettled_offsets() == set()
+
+
+def test_a_closed_coordinator_frees_its_groups_in_slices_without_a_garbage_collection() -> None:
+    count = 2 * GROUPS_PER_RELEASE
+    coordinator = loaded(*(GroupRecord(f"g{number}", StoredGroup("consumer", 3)) for number in range(count)))
+    group = coordinator._groups["g0"]
+    references = sys.getrefcount(group)
+    gc.disable()
+    try:
+        coordinator.close()
+        assert coordinator.group_ids() == []
+        assert len(list(coordinator.release())) == 2
+        assert sys.getrefcount(group) == references - 1
+        kept = weakref.ref(coordinator)
+        del coordinator
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_a_coordinator_that_is_closed_while_it_loads_holds_no_memory() -> None:

@@ -65,6 +65,9 @@ class Outcomes(Protocol[RecordT]):
 
     def failed(self, append: Append[RecordT], error: ApiError) -> None: ...
 
+    def broken(self, error: ApiError) -> None:
+        """Give up the state: `apply` has failed, so that a record of the log is missing in it. The log closes."""
+
 
 def coordinator_error(error: BarnabasError) -> ApiError:
     """Return the error of an append in the codes that clients of coordinators know, as in Kafka."""
@@ -147,16 +150,16 @@ class ShardLog(Generic[RecordT]):
         self._in_flight: list[_Entry[RecordT]] = []
         self._is_scheduled = False
         self._slow: asyncio.Task[None] | None = None
-        self._is_closed = False
+        self._closed: ApiError | None = None
 
     def write(self, append: Append[RecordT]) -> None:
         """Append records; the outcome follows, perhaps before this returns.
 
         :raises MalformedMessageError: one of them does not fit a record; none is appended.
-        :raises ApiError: COORDINATOR_NOT_AVAILABLE: too much waits already; NOT_COORDINATOR: the shard is closed.
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE: too much waits already; the error of `close`, once it is closed.
         """
-        if self._is_closed:
-            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{self._replica.topic_partition} has another coordinator")
+        if self._closed is not None:
+            raise ApiError(self._closed.code, self._closed.message)
         entry = _Entry(append, self._codec, self._clock.monotonic(), self._clock.time_ms())
         if self._queue and self._queued_bytes + entry.size > QUEUE_BYTES_MAX:
             message = f"{self._replica.topic_partition}: {self._queued_bytes} bytes wait for the disk already"
@@ -175,22 +178,44 @@ class ShardLog(Generic[RecordT]):
         :param records: those of the batch.
         :returns: False where nothing was done: `write` does it, or says why not.
         """
-        if self._queue or self._in_flight or self._is_closed:
+        if self._queue or self._in_flight or self._closed is not None:
             return False
         if self._replica.leader_epoch != self._leader_epoch or not self._replica.append_made(batch):
             return False
         self._counters.appends += 1
-        for record in records:
-            self._apply(record)
-        return True
+        return self._take_effect(records)
 
     def close(self, error: ApiError) -> None:
         """Answer all that wait. Records that are being written still come into the log."""
-        self._is_closed = True
-        waiting, self._queue = [*self._in_flight, *self._queue], []
+        if self._closed is not None:
+            return
+        self._closed = error
+        waiting, self._in_flight, self._queue = [*self._in_flight, *self._queue], [], []
         self._count_queued(-self._queued_bytes)
         for entry in waiting:
             self._answer_unconfirmed(entry, error)
+        # The shard owns this log. Without this cycle, reference counting frees a lost shard and all of its state.
+        del self._outcomes, self._apply
+
+    def _take_effect(self, records: Sequence[RecordT]) -> bool:
+        """Apply records that are in the log. If that fails, give the shard up, and return False."""
+        try:
+            for record in records:
+                self._apply(record)
+        except Exception:
+            where = self._replica.topic_partition
+            log.exception("%s: cannot apply a record that is in the log; loading the partition again", where)
+            self._break()
+            return False
+        return True
+
+    def _break(self) -> None:
+        where = self._replica.topic_partition
+        error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{where}: a record could not be applied")
+        try:
+            self._outcomes.broken(error)
+        finally:
+            self.close(error)
 
     def _count_queued(self, size: int) -> None:
         self._queued_bytes += size
@@ -208,19 +233,18 @@ class ShardLog(Generic[RecordT]):
     def _write_round(self) -> None:
         """Write as much of what waits as one round of the event loop may, and come back with the next one."""
         self._in_flight = self._take_round()
-        batches = _batches(self._in_flight, self._batch_bytes_max(), self._clock.time_ms())
         self._counters.appends += len(self._in_flight)
         replica = self._replica
         try:
+            batches = _batches(self._in_flight, self._batch_bytes_max(), self._clock.time_ms())
             self._check_epoch()
             replica.check_replicas()
             outcomes = replica.append_all([batch.builder.build() for batch in batches])
         except BarnabasError as error:
-            self._finish(batches, [error] * len(batches))
+            self._fail_round(error)
         except Exception as error:
             log.exception("%s: an append failed; its clients get an error", replica.topic_partition)
-            refusal = StorageError(f"{replica.topic_partition}: an append failed: {error!r}")
-            self._finish(batches, [refusal] * len(batches))
+            self._fail_round(StorageError(f"{replica.topic_partition}: an append failed: {error!r}"))
         else:
             if not isinstance(outcomes, asyncio.Future) and replica.acknowledges_at_once(Acks.ALL):
                 self._finish(batches, outcomes)
@@ -259,31 +283,46 @@ class ShardLog(Generic[RecordT]):
 
     # -- outcomes ------------------------------------------------------------------------------------------
 
+    def _fail_round(self, error: BarnabasError) -> None:
+        for entry in self._in_flight:
+            entry.error = error
+        self._finish([], [])
+
     def _finish(self, batches: Sequence[_Batch[RecordT]], outcomes: Sequence[Outcome | _Unconfirmed]) -> None:
         """Let what is in the log take effect, then settle the appends."""
-        if self._is_closed:
+        if self._closed is not None:
             return  # all were answered, and the next coordinator loads what came into the log
+        if not self._note_outcomes(batches, outcomes):
+            return
+        finished, self._in_flight = self._in_flight, []
+        for entry in finished:
+            self._settle(entry)
+
+    def _note_outcomes(self, batches: Sequence[_Batch[RecordT]], outcomes: Sequence[Outcome | _Unconfirmed]) -> bool:
         for batch, outcome in zip(batches, outcomes, strict=True):
             if isinstance(outcome, BarnabasError):
                 for entry in batch.entries:
                     entry.error = entry.error or outcome
                 continue
-            for record in batch.records:
-                self._apply(record)
+            if not self._take_effect(batch.records):
+                return False
             if isinstance(outcome, _Unconfirmed):
                 for entry in batch.entries:
                     entry.doubt = entry.doubt or outcome.error
-        finished, self._in_flight = self._in_flight, []
-        for entry in finished:
-            if entry.error is not None:
-                self._fail(entry, coordinator_error(entry.error))
-                continue
-            if entry.doubt is not None:
-                self._answer_unconfirmed(entry, coordinator_error(entry.doubt))
-            try:
-                self._outcomes.appended(entry.append)
-            except Exception:
-                log.exception("%s: cannot take in an append", self._replica.topic_partition)
+        return True
+
+    def _settle(self, entry: _Entry[RecordT]) -> None:
+        if entry.error is not None:
+            self._fail(entry, coordinator_error(entry.error))
+            return
+        if entry.doubt is not None:
+            self._answer_unconfirmed(entry, coordinator_error(entry.doubt))
+        try:
+            self._outcomes.appended(entry.append)
+        except Exception:
+            where = self._replica.topic_partition
+            log.exception("%s: cannot take in an append; its client gets an error", where)
+            self._answer_unconfirmed(entry, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{where}: no result"))
 
     def _fail(self, entry: _Entry[RecordT], error: ApiError) -> None:
         """Fail an append, and before it those behind it that build on it."""

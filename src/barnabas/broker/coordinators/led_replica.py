@@ -49,6 +49,10 @@ class LedReplica(Protocol):
         """Whether this broker still leads, as far as it knows; False while its session is in doubt."""
 
     @property
+    def times_fenced(self) -> int:
+        """How often this has been in doubt. It shows a doubt that has begun and ended since the last look."""
+
+    @property
     def config(self) -> TopicConfig: ...
 
     async def read_stored(self, offset: int, max_bytes: int) -> ReadResult:

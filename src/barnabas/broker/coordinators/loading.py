@@ -99,9 +99,13 @@ def _records(view: memoryview, position: int, header: BatchHeader) -> list[Recor
 
 
 async def replay_log(
-    replica: LedReplica, replay: Replay[RecordT], scheduler: CooperativeScheduler, buffer_bytes: int
+    replica: LedReplica,
+    replay: Replay[RecordT],
+    scheduler: CooperativeScheduler,
+    buffer_bytes: int,
+    is_given_up: Callable[[], bool],
 ) -> None:
-    """Apply all that is in the log of a replica.
+    """Apply all that is in the log of a replica, unless the load is given up.
 
     :raises BarnabasError: the disk refused.
     """
@@ -109,7 +113,7 @@ async def replay_log(
         # The offsets of an offline log may be unknown, and an unknown log is not an empty one.
         raise StorageError(f"the log {replica.topic_partition} is offline")
     offset = replica.log.log_start_offset
-    while offset < replica.log.log_end_offset:
+    while offset < replica.log.log_end_offset and not is_given_up():
         batches = (await replica.read_stored(offset, buffer_bytes)).batches
         assert isinstance(batches, bytes)
         next_offset = await scheduler.finish(replay.replay(batches))

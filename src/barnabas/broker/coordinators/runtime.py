@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -28,7 +28,6 @@ from barnabas.broker.coordinators.counters import CoordinatorCounters
 from barnabas.broker.coordinators.shard import CoordinatorShard
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
-from barnabas.groups.hashing import partition_of
 from barnabas.state_machine import RecordCodec, Reply, StateMachine
 
 if TYPE_CHECKING:
@@ -51,6 +50,8 @@ GRACE_S = 5.0
 
 LOAD_RETRY_S = 60.0
 """The pause before a shard that could not be loaded is loaded again."""
+
+_FREED = object()
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         clock: Clock,
         scheduler: CooperativeScheduler,
         deliver: Callable[[Reply], None],
-        hash_key: Callable[[str, int], int] = partition_of,
+        hash_key: Callable[[str, int], int],
     ) -> None:
         self.counters = CoordinatorCounters()
         self._topic = topic
@@ -97,7 +98,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self._loop = asyncio.get_running_loop()
         self._placed: PlacedTopic | None = None
         self._shards: dict[int, CoordinatorShard[MachineT, RecordT]] = {}
-        self._leaving: deque[CoordinatorShard[MachineT, RecordT]] = deque()
+        self._leaving: deque[Iterator[None]] = deque()
         self._creating: asyncio.Task[None] | None = None
         self._logged_reason = ""
         """Why the topic could not be made, as it was logged last."""
@@ -240,9 +241,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         for number, shard in list(self._shards.items()):
             replica = led.get(number)
             if replica is not shard.replica or replica.leader_epoch != shard.leader_epoch:
-                del self._shards[number]
-                shard.resign(ErrorCode.NOT_COORDINATOR)
-                self._let_go(shard)
+                self._drop(number, shard, ErrorCode.NOT_COORDINATOR)
         added = []
         for number, replica in led.items():
             if number not in self._shards:
@@ -255,20 +254,28 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
                     self._config.append_timeout_s,
                     self._deliver,
                     self._arm,
+                    self._give_up,
                 )
                 added.append(shard)
         self._load_all(added)
 
-    def _let_go(self, shard: CoordinatorShard[MachineT, RecordT]) -> None:
-        """Free a shard in a turn of the event loop of its own: many may go together, each with thousands of objects."""
-        if not self._leaving:
-            self._loop.call_soon(self._free_one)
-        self._leaving.append(shard)
+    def _drop(self, number: int, shard: CoordinatorShard[MachineT, RecordT], error: ErrorCode) -> None:
+        del self._shards[number]
+        shard.resign(error)
+        self._let_go(shard)
 
-    def _free_one(self) -> None:
-        self._leaving.popleft()
+    def _let_go(self, shard: CoordinatorShard[MachineT, RecordT]) -> None:
+        """Free the state of a shard in slices, one slice in each turn of the event loop: it may have many objects."""
+        if not self._leaving:
+            self._loop.call_soon(self._free_some)
+        self._leaving.append(shard.release())
+
+    def _free_some(self) -> None:
+        is_freed = next(self._leaving[0], _FREED) is _FREED
+        if is_freed:
+            self._leaving.popleft()
         if self._leaving:
-            self._loop.call_soon(self._free_one)
+            self._loop.call_soon(self._free_some)
 
     # -- loading -------------------------------------------------------------------------------------------
 
@@ -287,9 +294,13 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
     async def _load_one_by_one(self, shards: Sequence[CoordinatorShard[MachineT, RecordT]]) -> None:
         await self._may_load.wait()
         for shard in shards:
+            if shard.is_closed:
+                continue
             try:
                 await self._load(shard)
             except Exception as error:
+                if shard.is_closed:
+                    continue
                 where = shard.replica.topic_partition
                 if isinstance(error, BarnabasError):
                     log.warning("cannot load %s: %s; retrying in %g s", where, error, LOAD_RETRY_S)
@@ -299,27 +310,30 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
                 shard.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 self._loop.call_later(LOAD_RETRY_S, self._load_again, shard)
 
+    def _give_up(self, broken: CoordinatorShard[MachineT, RecordT]) -> None:
+        """Refuse the clients of a shard whose state is wrong, answer those that wait, and load the partition again."""
+        self._loop.call_soon(self._load_again, broken)
+        broken.resign(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
     def _load_again(self, failed: CoordinatorShard[MachineT, RecordT]) -> None:
         for number, shard in self._shards.items():
             if shard is failed and not self.is_closed:
                 # The machine may have applied a part of the log.
-                del self._shards[number]
-                failed.resign(ErrorCode.NOT_COORDINATOR)
+                self._drop(number, failed, ErrorCode.NOT_COORDINATOR)
                 self._placed = None
                 self.follow_topic()
                 return
 
     async def _load(self, shard: CoordinatorShard[MachineT, RecordT]) -> None:
-        started_s, records_before = self._clock.monotonic(), self.counters.records_replayed
-        await shard.load(self._scheduler, self._config.load_buffer_bytes)
-        if shard not in self._shards.values():
+        started_s = self._clock.monotonic()
+        records = await shard.load(self._scheduler, self._config.load_buffer_bytes)
+        if shard.is_closed:
             return
         shard.error = ErrorCode.NONE
         self._arm(shard.machine.next_deadline())
         took_ms = (self._clock.monotonic() - started_s) * 1000
         self.counters.loads += 1
         self.counters.load_ms += round(took_ms)
-        records = self.counters.records_replayed - records_before
         log.info("%s: loaded %d records in %.0f ms", shard.replica.topic_partition, records, took_ms)
 
     # -- timers --------------------------------------------------------------------------------------------
@@ -338,6 +352,8 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         now = self._clock.monotonic()
         for shard in list(self._shards.values()):
             # Due work that is left is done as soon as others have had their turn: the timer is armed for it.
+            if shard.is_closed:
+                continue
             if self._is_held(shard, now):
                 self._arm(now + FENCED_CHECK_S)
             elif self._clock.monotonic() - now < TICK_S:
@@ -350,6 +366,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
 
     def _is_held(self, shard: CoordinatorShard[MachineT, RecordT], now: float) -> bool:
         """Whether nothing of a shard expires for now: clients may be talking to another coordinator."""
-        if not shard.replica.is_led:
-            shard.fenced_s = now
+        replica = shard.replica
+        if not replica.is_led or replica.times_fenced != shard.times_fenced:
+            shard.fenced_s, shard.times_fenced = now, replica.times_fenced
         return now < shard.fenced_s + GRACE_S

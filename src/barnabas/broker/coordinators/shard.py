@@ -4,7 +4,7 @@ loaded."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from barnabas.broker.coordinators.appends import ShardLog, coordinator_error
@@ -33,6 +33,7 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
 
     :param deliver: gives a waiter its result.
     :param arm: has the machine ticked at its deadline.
+    :param give_up: drops the shard, and loads its partition into another one.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         append_timeout_s: float,
         deliver: Callable[[Reply], None],
         arm: Callable[[float | None], None],
+        give_up: Callable[[CoordinatorShard[MachineT, RecordT]], None],
     ) -> None:
         self.replica = replica
         self.leader_epoch = replica.leader_epoch
@@ -54,12 +56,16 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         """Why the shard is not served; NONE once it is loaded."""
         self.fenced_s = float("-inf")
         """When it was last in doubt that this broker leads."""
+        self.times_fenced = replica.times_fenced
+        """How often this had been in doubt when the runtime looked last."""
         self.log = ShardLog(replica, codec, self, clock, append_timeout_s, counters)
         self._codec = codec
         self._clock = clock
         self._counters = counters
         self._deliver = deliver
         self.arm = arm
+        self._give_up = give_up
+        self.is_closed = False
         self._failure_logged_s = float("-inf")
 
     @property
@@ -90,16 +96,19 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         stored = self.replica.log
         return stored.log_start_offset < stored.log_end_offset or stored.is_offline
 
-    async def load(self, scheduler: CooperativeScheduler, buffer_bytes: int) -> None:
-        """Apply the records of the partition. `error` stays as it is.
+    async def load(self, scheduler: CooperativeScheduler, buffer_bytes: int) -> int:
+        """Apply the records of the partition, until the shard resigns. `error` stays as it is.
 
+        :returns: how many records there were.
         :raises BarnabasError: the disk refused.
         """
         replay = Replay(self._codec, self.machine.apply)
-        await replay_log(self.replica, replay, scheduler, buffer_bytes)
+        await replay_log(self.replica, replay, scheduler, buffer_bytes, lambda: self.is_closed)
         self._counters.records_replayed += replay.records
         self._counters.records_damaged += replay.damaged
-        await scheduler.finish(self.machine.loaded(self._clock.monotonic(), self._clock.expiry_ms()))
+        if not self.is_closed:
+            await scheduler.finish(self.machine.loaded(self._clock.monotonic(), self._clock.expiry_ms()))
+        return replay.records
 
     def begin_empty(self) -> None:
         """Serve at once: the partition has no records."""
@@ -109,10 +118,17 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
 
     def resign(self, error: ErrorCode) -> None:
         """Serve no more, and answer everyone who waits."""
+        if self.is_closed:
+            return
         self.error = error
+        self.is_closed = True
         for reply in self.machine.close(error):
             self._deliver(reply)
         self.log.close(ApiError(error, f"{self.replica.topic_partition} has another coordinator"))
+
+    def release(self) -> Iterator[None]:
+        """Free the state in slices, after `resign`."""
+        yield from self.machine.release()
 
     # -- outcomes of appends -------------------------------------------------------------------------------
 
@@ -126,6 +142,9 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
     def failed(self, append: Append[RecordT], error: ApiError) -> None:
         self._log_failure("refused", append, error)
         self.perform(self.machine.failed(self._clock.monotonic(), append, error))
+
+    def broken(self, error: ApiError) -> None:
+        self._give_up(self)
 
     def _log_failure(self, what: str, append: Append[RecordT], error: ApiError) -> None:
         now_s = self._clock.monotonic()

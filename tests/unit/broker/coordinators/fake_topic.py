@@ -14,6 +14,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.groups.hashing import partition_of
 from barnabas.model import NO_TIMESTAMP, TopicPartition
 from barnabas.records import BatchBuilder, read_records
 from barnabas.records.header import Buffer, iter_headers, stamp
@@ -68,6 +69,7 @@ class FakeReplica:
         self.leader_epoch = leader_epoch
         self.log = log or FakeLog()
         self.is_led = True
+        self.times_fenced = 0
         self.config = topic_config(BrokerConfig(), {})
         self.errors: list[BarnabasError | None] = []
         self.disk: asyncio.Future[None] | None = None
@@ -163,6 +165,7 @@ class Scene:
             self.clock,
             CooperativeScheduler(self.clock.monotonic),
             self.deliver,
+            partition_of,
         )
 
     async def _do_create(self) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import gc
 import logging
+import weakref
 
 import pytest
 
@@ -11,7 +14,8 @@ from barnabas.broker.coordinators.runtime import EVENTS_PER_TICK, FENCED_CHECK_S
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.groups.hashing import partition_of
-from tests.counter_machine import IDLE_S, CounterRecord
+from barnabas.storage.log_reader import ReadResult
+from tests.counter_machine import IDLE_S, CounterMachine, CounterRecord
 from tests.unit.broker.coordinators.fake_topic import TOPIC, FakePlacement, FakeReplica, Scene, code_of, settle
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -222,6 +226,124 @@ def test_a_runtime_that_stops_answers_everyone() -> None:
     asyncio.run(scenario())
 
 
+def test_shards_that_are_lost_while_others_load_are_not_read(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        replicas = [with_records(CounterRecord("a", 7), CounterRecord("b", 7), number=number) for number in range(2)]
+        scene = Scene(*replicas, count=2, load_buffer_bytes=1)
+        reads = [0, 0]
+
+        async def read(number: int, offset: int, max_bytes: int) -> ReadResult:
+            reads[number] += 1
+            await asyncio.sleep(0)
+            scene.placement = FakePlacement(2, [])
+            scene.runtime.follow_topic()
+            if replicas[number].log.is_offline:
+                raise StorageError("the disk is gone")
+            return await FakeReplica.read_stored(replicas[number], offset, max_bytes)
+
+        for number, replica in enumerate(replicas):
+            replica.read_stored = functools.partial(read, number)  # type: ignore[method-assign]
+        scene.runtime.start()
+        await scene.runtime.wait_until_loaded()
+        assert reads == [1, 0], "the load ends when the shard is lost"
+        scene.placement = FakePlacement(2, replicas[:1])
+        scene.runtime.follow_topic()
+        await asyncio.sleep(0)
+        replicas[0].log.is_offline = True
+        await scene.runtime.wait_until_loaded()
+        assert scene.runtime.counters.failed_loads == 0
+
+    asyncio.run(scenario())
+    assert not caplog.records
+
+
+def test_a_shard_whose_record_cannot_be_applied_is_loaded_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    original = CounterMachine.apply
+    is_bad = True
+
+    def apply(machine: CounterMachine, record: CounterRecord) -> None:
+        nonlocal is_bad
+        if is_bad and record.name == "bad":
+            is_bad = False
+            raise ZeroDivisionError("nobody foresaw this")
+        original(machine, record)
+
+    monkeypatch.setattr(CounterMachine, "apply", apply)
+
+    async def scenario(is_slow: bool) -> None:
+        nonlocal is_bad
+        replica = FakeReplica()
+        scene = await Scene(replica).begin()
+        replica.holds_back, is_bad = is_slow, True
+        # Without a slow disk, the first append is written at once, and the others in the next turn.
+        waiting = [scene.add(name) for name in ("bad" if is_slow else "first", "bad", "bad", "good")]
+        await settle()
+        replica.expose()
+        first = NOT_AVAILABLE if is_slow else ErrorCode.NONE
+        assert [await code_of(each) for each in waiting] == [first, *[NOT_AVAILABLE] * 3]
+        assert scene.runtime.counters.queue_bytes == 0
+        replica.holds_back = False
+        await settle()
+        await scene.runtime.wait_until_loaded()
+        assert await scene.add("bad") == 2, "the record is in the log"
+
+    for is_slow in (False, True):
+        asyncio.run(scenario(is_slow))
+        assert f"{TOPIC}-0: cannot apply a record" in caplog.text
+
+
+def test_a_made_batch_that_cannot_be_applied_gives_up_the_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        replica = FakeReplica()
+        scene = await Scene(replica).begin()
+        with monkeypatch.context() as patch:
+            shard = scene.shard()
+            patch.setattr(shard.log, "_apply", lambda _record: 1 / 0)
+            made = with_records(CounterRecord("a", 7)).log.data
+            assert not shard.log.write_at_once(made, [CounterRecord("a", 7)])
+        assert scene.runtime.find("a") is NOT_AVAILABLE
+        await settle()
+        assert await scene.add("a") == 8
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_shard_is_freed_without_a_garbage_collection() -> None:
+    async def scenario() -> None:
+        scene = await Scene(with_records(*(CounterRecord(f"c{number}", 1) for number in range(8)))).begin()
+        await scene.add("a")
+        shard = weakref.ref(scene.shard())
+        scene.placement = FakePlacement(1, [])
+        scene.runtime.follow_topic()
+        await asyncio.sleep(0)
+        assert shard() is not None, "its state is freed in slices"
+        await settle()
+        assert shard() is None
+
+    gc.disable()
+    try:
+        asyncio.run(scenario())
+    finally:
+        gc.enable()
+
+
+def test_the_log_line_of_a_load_counts_its_own_records(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        first, second = with_records(CounterRecord("a", 7)), with_records(CounterRecord("b", 7), number=1)
+        scene = Scene(first, count=2, load_buffer_bytes=1)
+        scene.runtime.start()
+        scene.placement = FakePlacement(2, [first, second])
+        scene.runtime.follow_topic()
+        await scene.runtime.wait_until_loaded()
+
+    asyncio.run(scenario())
+    assert len([each for each in caplog.messages if "loaded 1 records" in each]) == 2
+
+
 # --- fencing ---
 
 
@@ -315,5 +437,22 @@ def test_nothing_expires_while_another_broker_may_lead_nor_soon_after() -> None:
         assert is_there()
         scene.clock.advance(GRACE_S)
         assert not is_there()
+
+    asyncio.run(scenario())
+
+
+def test_nothing_expires_soon_after_a_doubt_between_two_ticks() -> None:
+    async def scenario() -> None:
+        replica = FakeReplica()
+        scene = await Scene(replica).begin()
+        assert await scene.add("a") == 1
+        machine = scene.shard().machine
+        replica.times_fenced += 1
+        scene.clock.advance(10 * IDLE_S)
+        scene.runtime._tick()
+        assert "a" in machine.latest
+        scene.clock.advance(GRACE_S)
+        scene.runtime._tick()
+        assert "a" not in machine.latest
 
     asyncio.run(scenario())
