@@ -247,18 +247,19 @@ class GroupService:
         """Return the ids of the groups that have members, or had some."""
         return [group_id for shard in self.runtime.shards for group_id in shard.machine.group_ids()]
 
-    def delete(self, group_id: str) -> ErrorCode:
-        """Forget a group without members."""
+    def delete(self, group_id: str) -> asyncio.Future[None] | ErrorCode:
+        """Forget a group without members. Return a future of its tombstone, or why the group is not forgotten."""
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
             return ErrorCode.GROUP_ID_NOT_FOUND if not self.has_topic and not self.runtime.is_closed else shard
-        error, effects = shard.machine.delete(group_id)
+        stored: asyncio.Future[None] = self._loop.create_future()
+        error, effects = shard.machine.delete(self._clock.monotonic(), stored, group_id)
         shard.perform(effects)
-        return error
+        return error or stored
 
     def forget_if_unused(self, shard: GroupShard, group_id: str) -> bool:
         """Forget a group that has no offsets, if it has no members either; return whether it is gone."""
-        is_gone, effects = shard.machine.forget_if_unused(group_id)
+        is_gone, effects = shard.machine.forget_if_unused(self._clock.monotonic(), group_id)
         shard.perform(effects)
         return is_gone
 

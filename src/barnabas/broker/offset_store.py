@@ -8,14 +8,14 @@ Tombstones forget offsets, in pieces, so that other clients have their turn in b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.group_service import GroupService, GroupShard
 from barnabas.clock import Clock
 from barnabas.errors import ApiError
 from barnabas.groups.offsets import CommittedOffsets, expired, of_deleted
-from barnabas.groups.records import Change, GroupRecord, OffsetRecord
+from barnabas.groups.records import Change, OffsetRecord
 from barnabas.groups.results import GroupState
 from barnabas.groups.stored import Committed
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
@@ -91,18 +91,19 @@ class OffsetStore:
         found = shard.machine.offsets.of(group_id)
         await self._forget(shard, group_id, {where: found[where] for where in partitions if where in found})
 
-    async def delete_group(self, group_id: str, *, is_known: bool = False) -> bool:
+    async def delete_group(self, group_id: str, group_end: Awaitable[None] | None = None) -> bool:
         """Forget all offsets of a group; return whether there were any.
 
-        :param is_known: whether the group had members, so that its own tombstone must be stored, too.
+        :param group_end: ends when the tombstone of the group is stored, which must be so before its offsets are
+            forgotten. None where there was no group.
         :raises ApiError: they are not forgotten.
         """
         if not self._groups.coordinates(group_id):
             return False
         shard = self._groups.find(group_id)
         found = dict(shard.machine.offsets.of(group_id))
-        if is_known:
-            await self._write(shard, group_id, [GroupRecord(group_id, None)])
+        if group_end is not None:
+            await group_end
         await self._forget(shard, group_id, found)
         return bool(found)
 
@@ -169,10 +170,12 @@ class OffsetStore:
 
     async def _write_settled(self, shard: GroupShard, chosen: Sequence[OffsetRecord]) -> int:
         """Forget offsets, except those that a commit on its way to the log is about to replace; return how many."""
+        if shard.is_closed:
+            raise ApiError(shard.error, f"{shard.replica.topic_partition} has another coordinator")
         if not chosen:
             return 0
-        unsettled = shard.machine.unsettled_offsets()
-        settled = [change for change in chosen if (change.group_id, change.where) not in unsettled]
+        machine = shard.machine
+        settled = [change for change in chosen if not machine.is_unsettled(change.group_id, change.where)]
         # A write of many groups names the first in an error.
         await self._write(shard, chosen[0].group_id, settled)
         return len(settled)

@@ -121,7 +121,7 @@ class ClassicGroup:
         self._replies: list[Reply] = []
         self._writes: list[GroupWrite] = []
         self._assigning: GroupWrite | None = None  # has the assignment of the generation that completes
-        self._unstored: dict[GroupWrite, tuple[Any, JoinResult]] = {}  # joins that wait for a record
+        self._unstored: dict[GroupWrite, tuple[Any, JoinResult]] = {}  # joins of members that wait for a record
 
     # -- records -------------------------------------------------------------------------------------------
 
@@ -412,6 +412,7 @@ class ClassicGroup:
         old = self.roster[old_id]
         self._answer_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
         self._answer_sync(old, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        self._answer_unstored(old_id, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
         member = self.roster.rename_static(old_id, new_id)
         subscription = member.metadata(self.protocol_name)
         if old_id in self._pending_sync:
@@ -551,6 +552,14 @@ class ClassicGroup:
             member = self.roster.remove(member_id)
             self._answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
             self._answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+            self._answer_unstored(member_id, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
+
+    def _answer_unstored(self, member_id: str, result: JoinResult) -> None:
+        """Answer the joins of a member id that wait for a record: the id is no longer in the group."""
+        for write, (waiter, joined) in list(self._unstored.items()):
+            if joined.member_id == member_id:
+                del self._unstored[write]
+                self._reply(waiter, result)
 
     def _end_pending(self, member_id: str) -> None:
         if self._pending.pop(member_id, None) is not None:

@@ -55,6 +55,25 @@ class OffsetWrite(Append[Change]):
         self.waiter = waiter
 
 
+class GroupEnd(GroupWrite):
+    """The tombstone of a group that was forgotten.
+
+    :param empty_since: since when the group has had no members.
+    :param waiter: gets None, or an ApiError. None where nobody waits.
+    """
+
+    __slots__ = ("empty_since", "waiter")
+
+    def __init__(self, group: Group, empty_since: float, waiter: Any) -> None:
+        super().__init__(group, None)
+        self.empty_since = empty_since
+        self.waiter = waiter
+
+    def answer(self, error: ApiError | None = None) -> Effect:
+        waiter, self.waiter = self.waiter, None
+        return Effects() if waiter is None else Effects((Reply(waiter, error),))
+
+
 class NoTopics:
     """The metadata of a cluster without topics."""
 
@@ -102,7 +121,8 @@ class GroupCoordinator:
         self._scheduled: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._writes: list[GroupWrite] = []
-        self._unsettled: dict[OffsetWrite, None] = {}
+        self._unsettled: dict[tuple[str, TopicPartition], int] = {}
+        """How many appends are about to replace an offset, by group and partition."""
         self._loading: _Loading | None = _Loading()
         self._is_closed = False
         self._released: dict[str, Group] = {}
@@ -152,10 +172,12 @@ class GroupCoordinator:
         self._schedule(now, group)
 
     def appended(self, now: float, append: Append[Change]) -> Effect:
+        if isinstance(append, GroupEnd):
+            return append.answer()
         if isinstance(append, GroupWrite):
             return self._stored(now, append, ErrorCode.NONE)
         assert isinstance(append, OffsetWrite)
-        self._unsettled.pop(append, None)
+        self._settle(append)
         topics = self._topics()
         gone = [
             each
@@ -166,24 +188,32 @@ class GroupCoordinator:
         if not gone:
             return Effects(replies)
         # A commit for a new topic of that name, applied or on its way, has replaced the one for the old topic.
-        last = [each for each in gone if self.offsets.of(each.group_id).get(each.where) is each.committed]
-        if last and (unsettled := self.unsettled_offsets()):
-            last = [each for each in last if (each.group_id, each.where) not in unsettled]
+        last = [
+            each
+            for each in gone
+            if self.offsets.of(each.group_id).get(each.where) is each.committed
+            and not self.is_unsettled(each.group_id, each.where)
+        ]
         if not last:
             return Effects(replies)
         forgotten = self._write_offsets(append.group_id, [each._replace(committed=None) for each in last], None)
         return Effects(replies, forgotten.appends)
 
     def unconfirmed(self, now: float, append: Append[Change], error: ApiError) -> Effect:
+        if isinstance(append, GroupEnd):
+            return append.answer(ApiError(_group_error(error), error.message))
         if isinstance(append, GroupWrite):
             return self._stored(now, append, _group_error(error))
         assert isinstance(append, OffsetWrite)
         return _refused(append, error)
 
     def failed(self, now: float, append: Append[Change], error: ApiError) -> Effect:
-        """Let the members of a group agree again; forget a commit, which has changed nothing yet."""
+        """Let the members of a group agree again, and keep a group whose tombstone is not in the log. Forget a commit,
+        which has changed nothing yet."""
         if isinstance(append, OffsetWrite):
-            self._unsettled.pop(append, None)
+            self._settle(append)
+        elif isinstance(append, GroupEnd):
+            self._put_back(now, append)
         return self.unconfirmed(now, append, error)
 
     def _stored(self, now: float, write: GroupWrite, error: ErrorCode) -> Effect:
@@ -275,22 +305,30 @@ class GroupCoordinator:
         return self._write_offsets(group_id, records, waiter)
 
     def forget(self, waiter: Any, group_id: str, tombstones: Sequence[Change]) -> Effect:
-        """Write tombstones of offsets, or of a group that is gone already; see `OffsetWrite` for the reply."""
+        """Write tombstones of offsets; see `OffsetWrite` for the reply."""
         return self._write_offsets(group_id, tombstones, waiter)
 
-    def unsettled_offsets(self) -> set[tuple[str, TopicPartition]]:
-        """Return, by group and partition, the offsets that an append is about to replace."""
-        return {
-            (each.group_id, each.where)
-            for write in self._unsettled
-            for each in write.records
-            if isinstance(each, OffsetRecord)
-        }
+    def is_unsettled(self, group_id: str, where: TopicPartition) -> bool:
+        """Whether an append is about to replace an offset."""
+        return (group_id, where) in self._unsettled
 
     def _write_offsets(self, group_id: str, records: Sequence[Change], waiter: Any) -> Effect:
-        write = OffsetWrite(group_id, records, waiter)
-        self._unsettled[write] = None
-        return Effects((), (write,))
+        unsettled = self._unsettled
+        for each in records:
+            if isinstance(each, OffsetRecord):
+                key = each.group_id, each.where
+                unsettled[key] = unsettled.get(key, 0) + 1
+        return Effects((), (OffsetWrite(group_id, records, waiter),))
+
+    def _settle(self, write: OffsetWrite) -> None:
+        unsettled = self._unsettled
+        for each in write.records:
+            if isinstance(each, OffsetRecord):
+                key = each.group_id, each.where
+                if unsettled[key] == 1:
+                    del unsettled[key]
+                else:
+                    unsettled[key] -= 1
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -338,22 +376,24 @@ class GroupCoordinator:
         """Return the ids of the groups that have members, or had some and were not forgotten since."""
         return list(self._groups)
 
-    def delete(self, group_id: str) -> tuple[ErrorCode, Effect]:
-        """Forget a group without members; GROUP_ID_NOT_FOUND may still have offsets."""
+    def delete(self, now: float, waiter: Any, group_id: str) -> tuple[ErrorCode, Effect]:
+        """Forget a group without members, see `GroupEnd` for the reply. GROUP_ID_NOT_FOUND may still have offsets."""
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND, Effects()
         if not group.is_forgettable:
             return ErrorCode.NON_EMPTY_GROUP, Effects()
-        self._drop(group_id)
-        return ErrorCode.NONE, self._effects()
+        was_stored = group.was_stored
+        self._drop(now, group_id, waiter)
+        return ErrorCode.NONE, self._effects(() if was_stored else (Reply(waiter, None),))
 
-    def forget_if_unused(self, group_id: str) -> tuple[bool, Effect]:
-        """Forget a group without members; call this for one without offsets. Return whether it is gone."""
+    def forget_if_unused(self, now: float, group_id: str) -> tuple[bool, Effect]:
+        """Forget a group without members; call this for one without offsets. Return whether it is gone, unless its
+        tombstone fails."""
         group = self._groups.get(group_id)
         if group is None or not group.is_forgettable:
             return False, Effects()
-        self._drop(group_id)
+        self._drop(now, group_id)
         return True, self._effects()
 
     def close(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Reply]:
@@ -372,13 +412,13 @@ class GroupCoordinator:
         return replies
 
     def release(self) -> Iterator[None]:
-        """Free the groups of a closed coordinator in slices."""
+        """Free the groups and offsets of a closed coordinator in slices."""
         groups = self._released
         while groups:
             for _ in range(min(GROUPS_PER_RELEASE, len(groups))):
                 groups.popitem()
             yield
-        self._released = {}
+        yield from self.offsets.release()
 
     # -- inside --------------------------------------------------------------------------------------------
 
@@ -411,7 +451,7 @@ class GroupCoordinator:
     def _schedule(self, now: float, group: Group) -> None:
         if group.is_forgettable and not group.was_stored:
             # No client came back with a member id that the group gave out: there is nothing to remember.
-            self._drop(group.group_id)
+            self._drop(now, group.group_id)
             return
         self._count(group.group_id, group.size_bytes)
         self._writes += group.take_writes()
@@ -435,13 +475,22 @@ class GroupCoordinator:
         else:
             del self._held_bytes[group_id]
 
-    def _drop(self, group_id: str) -> None:
+    def _drop(self, now: float, group_id: str, waiter: Any = None) -> None:
         group = self._groups.pop(group_id)
         self._count(group_id, 0)
+        empty_since = self._empty_since.pop(group_id, now)
         if group.was_stored:
-            self._writes.append(GroupWrite(group, None))
-        self._empty_since.pop(group_id, None)
+            self._writes.append(GroupEnd(group, empty_since, waiter))
         self._scheduled.pop(group_id, None)
+
+    def _put_back(self, now: float, end: GroupEnd) -> None:
+        """Keep a group that the log still has, unless a new group has its id."""
+        group_id = end.group.group_id
+        if group_id in self._groups or self._is_closed:
+            return
+        self._groups[group_id] = end.group
+        self._empty_since[group_id] = end.empty_since
+        self._schedule(now, end.group)
 
 
 class _Loading:
@@ -476,6 +525,7 @@ def _refused(write: OffsetWrite, error: ApiError) -> Effect:
         return Effects()
     code = error.code
     if code is ErrorCode.MESSAGE_TOO_LARGE:
-        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        is_commit = any(isinstance(each, OffsetRecord) and each.committed for each in write.records)
+        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE if is_commit else ErrorCode.UNKNOWN_SERVER_ERROR
     refusal = ApiError(code, f"offsets of group {write.group_id!r} are not stored: {error.message}")
     return Effects((Reply(write.waiter, refusal),))

@@ -12,6 +12,9 @@ from barnabas.groups.topic_metadata import TopicMetadata
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.types import ZERO_UUID
 
+OFFSETS_PER_RELEASE = 2_048
+"""One slice of `GroupOffsets.release` frees about so many offsets."""
+
 _NONE: Mapping[TopicPartition, Committed] = {}
 
 
@@ -45,6 +48,16 @@ class GroupOffsets:
             offsets.pop(where, None)
             if not offsets:
                 del self._by_group[group_id]
+
+    def release(self) -> Iterator[None]:
+        """Free all offsets in slices."""
+        freed = 0
+        while self._by_group:
+            _, offsets = self._by_group.popitem()
+            freed += 1 + len(offsets)
+            if freed >= OFFSETS_PER_RELEASE:
+                freed = 0
+                yield
 
 
 class CommittedOffsets:

@@ -45,7 +45,7 @@ class Scene:
         self.disk_is_slow = False
         self.writes: deque[GroupWrite] = deque()
         self.log: dict[str, StoredGroup | None] = {}
-        self.answers: dict[int, JoinResult | SyncResult] = {}
+        self.answers: dict[int, JoinResult | SyncResult | ApiError | None] = {}
 
     def perform(self, effects: Effects[Change]) -> None:
         self.deliver(effects.replies)
@@ -140,6 +140,12 @@ class Scene:
         result, effects = self.coordinator.leave(self.now, GROUP, leaving)
         self.perform(effects)
         return [each.error for each in result.members] or [result.error]
+
+    def delete(self) -> tuple[ErrorCode, int]:
+        waiter = next(self._waiters)
+        error, effects = self.coordinator.delete(self.now, waiter, GROUP)
+        self.perform(effects)
+        return error, waiter
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and everything happen at its time."""

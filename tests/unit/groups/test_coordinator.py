@@ -56,7 +56,7 @@ def test_empty_group_is_described_until_it_is_forgotten(scene):
     assert (description.state, description.protocol_type) == (GroupState.EMPTY, "consumer")
     scene.advance(60)
     assert scene.coordinator.next_deadline() is None
-    assert scene.coordinator.forget_if_unused(GROUP)[0]
+    assert scene.coordinator.forget_if_unused(scene.now, GROUP)[0]
     assert scene.coordinator.describe(GROUP) is None
 
 
@@ -76,8 +76,8 @@ def test_a_group_whose_first_join_is_refused_is_not_kept(scene):
 
 def test_group_with_members_is_not_forgotten(scene):
     scene.make_stable(1)
-    assert not scene.coordinator.forget_if_unused(GROUP)[0]
-    assert not scene.coordinator.forget_if_unused("never heard of")[0]
+    assert not scene.coordinator.forget_if_unused(scene.now, GROUP)[0]
+    assert not scene.coordinator.forget_if_unused(scene.now, "never heard of")[0]
     assert scene.coordinator.group_ids() == [GROUP]
 
 
@@ -99,8 +99,43 @@ def test_description_of_a_rebalancing_group_shows_no_protocol(scene):
 
 def test_only_a_group_without_members_is_deleted(scene):
     members = scene.make_stable(2)
-    assert scene.coordinator.delete(GROUP)[0] is ErrorCode.NON_EMPTY_GROUP
+    assert scene.delete()[0] is ErrorCode.NON_EMPTY_GROUP
     scene.leave(*members)
-    assert scene.coordinator.delete(GROUP)[0] is ErrorCode.NONE
-    assert scene.coordinator.delete(GROUP)[0] is ErrorCode.GROUP_ID_NOT_FOUND
+    assert scene.delete()[0] is ErrorCode.NONE
+    assert scene.delete()[0] is ErrorCode.GROUP_ID_NOT_FOUND
     assert scene.joined(scene.join()).generation == 1
+
+
+def test_a_group_whose_tombstone_fails_can_be_deleted_again(scene):
+    scene.leave(*scene.make_stable(2))
+    scene.advance(50)
+    scene.disk_is_slow = True
+    _, waiter = scene.delete()
+    assert scene.coordinator.group_ids() == []
+    scene.store(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert scene.answers[waiter].code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (scene.state, scene.coordinator.empty_for_s(scene.now, GROUP)) == (GroupState.EMPTY, 50)
+    error, waiter = scene.delete()
+    assert (error, scene.is_waiting(waiter)) == (ErrorCode.NONE, True)
+    scene.store()
+    assert (scene.log[GROUP], scene.answers[waiter], scene.coordinator.group_ids()) == (None, None, [])
+
+
+def test_an_unused_group_whose_tombstone_fails_is_forgotten_later(scene):
+    scene.leave(*scene.make_stable(1))
+    scene.disk_is_slow = True
+    scene.perform(scene.coordinator.forget_if_unused(scene.now, GROUP)[1])
+    scene.store(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert scene.coordinator.group_ids() == [GROUP]
+    scene.perform(scene.coordinator.forget_if_unused(scene.now, GROUP)[1])
+    scene.store()
+    assert (scene.log[GROUP], scene.coordinator.group_ids()) == (None, [])
+
+
+def test_a_failed_tombstone_leaves_a_new_group_of_that_id(scene):
+    scene.leave(*scene.make_stable(1))
+    scene.disk_is_slow = True
+    scene.delete()
+    member_id = scene.joined(scene.join()).member_id
+    scene.store(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert scene.member_ids == [member_id]

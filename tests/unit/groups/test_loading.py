@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups import Committed, GroupConfig, GroupCoordinator, StoredGroup, StoredMember
 from barnabas.groups.coordinator import GROUPS_PER_RELEASE, GROUPS_PER_STEP
 from barnabas.groups.memory import GroupMemory
 from barnabas.groups.offsets import GroupOffsets
 from barnabas.groups.records import Change, GroupRecord, OffsetRecord
 from barnabas.groups.topic_metadata import TopicSnapshot
-from barnabas.model import TopicPartition
+from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.state_machine import Effects
 from tests.searches import examples
 from tests.steps import at_once
@@ -71,9 +72,30 @@ def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_forgotten_again() -> 
     (reply,), (tombstones,) = coordinator.appended(0.0, effects.appends[0])
     assert reply == ("waiter", {FIRST})
     assert tombstones.records == [OffsetRecord("g", FIRST, None)]
-    assert coordinator.unsettled_offsets() == {("g", FIRST)}
+    assert coordinator.is_unsettled("g", FIRST)
     assert coordinator.appended(0.0, tombstones) == Effects()
-    assert coordinator.unsettled_offsets() == set()
+    assert not coordinator.is_unsettled("g", FIRST)
+
+
+def test_an_offset_is_unsettled_until_its_last_append_is_settled() -> None:
+    coordinator = loaded()
+    offsets = {FIRST: OffsetAndMetadata(5)}
+    appends = [coordinator.commit(0, number, "g", offsets).appends[0] for number in range(3)]
+    coordinator.appended(0.0, appends[0])
+    coordinator.failed(0.0, appends[1], ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    assert coordinator.is_unsettled("g", FIRST)
+    assert not coordinator.is_unsettled("other", FIRST)
+    coordinator.appended(0.0, appends[2])
+    assert not coordinator.is_unsettled("g", FIRST)
+
+
+def test_only_a_commit_that_is_too_large_has_the_error_of_commits() -> None:
+    coordinator = loaded()
+    too_large = ApiError(ErrorCode.MESSAGE_TOO_LARGE)
+    (commit,) = coordinator.commit(0, "waiter", "g", {FIRST: OffsetAndMetadata(5)}).appends
+    (tombstone,) = coordinator.forget("waiter", "g", [OffsetRecord("g", FIRST, None)]).appends
+    codes = [coordinator.failed(0.0, each, too_large).replies[0].result.code for each in (commit, tombstone)]
+    assert codes == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
 def test_a_closed_coordinator_frees_its_groups_in_slices_without_a_garbage_collection() -> None:

@@ -121,6 +121,18 @@ def test_new_id_of_a_static_member_that_cannot_be_stored_is_an_error(scene):
     assert scene.joined(scene.join(instance="pod-1")).error is ErrorCode.NONE
 
 
+def test_static_member_that_leaves_before_its_new_id_is_stored_is_answered(scene):
+    scene.make_stable(1, instance="pod-1")
+    scene.disk_is_slow = True
+    first, second = scene.join(instance="pod-1"), scene.join(instance="pod-1")
+    assert scene.joined(first).error is ErrorCode.FENCED_INSTANCE_ID
+    scene.leave(LeavingMember("", "pod-1"))
+    assert scene.joined(second).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.delete()[0] is ErrorCode.NONE
+    scene.store()
+    assert scene.log[GROUP] is None
+
+
 def test_who_waits_for_the_disk_is_answered_when_the_coordinator_stops(scene):
     scene.make_stable(1, instance="pod-1")
     scene.disk_is_slow = True
@@ -141,9 +153,7 @@ def test_empty_group_is_stored_with_its_generation(scene):
 
 def test_deleted_group_is_gone_with_another_coordinator(scene):
     scene.leave(*scene.make_stable(1))
-    error, effects = scene.coordinator.delete(GROUP)
-    assert error is ErrorCode.NONE
-    scene.perform(effects)
+    assert scene.delete()[0] is ErrorCode.NONE
     assert scene.log[GROUP] is None
     scene.restart()
     assert scene.coordinator.group_ids() == []

@@ -28,11 +28,12 @@ async def delete_groups(
 
 
 async def _delete(groups: GroupService, offsets: OffsetStore, name: str) -> ErrorCode:
-    error = groups.delete(name)
-    if error not in {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND}:
-        return error
+    deleted = groups.delete(name)
+    is_unknown = deleted is ErrorCode.GROUP_ID_NOT_FOUND
+    if isinstance(deleted, ErrorCode) and not is_unknown:
+        return deleted
     try:
-        had_offsets = await offsets.delete_group(name, is_known=not error)
+        had_offsets = await offsets.delete_group(name, None if isinstance(deleted, ErrorCode) else deleted)
     except ApiError as refused:
         return refused.code
-    return ErrorCode.NONE if had_offsets else error
+    return ErrorCode.GROUP_ID_NOT_FOUND if is_unknown and not had_offsets else ErrorCode.NONE
