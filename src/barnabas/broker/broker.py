@@ -318,6 +318,7 @@ class Broker:
         self._stopping.callback(groups.close)
         self._events.subscribe(LeadershipChanged, lambda _event: groups.follow_topic())
         offsets = self.offsets = OffsetStore(groups, self.clock, self.scheduler)
+        self._events.subscribe(TopicsDeleted, lambda event: groups.metadata.forget(event.names))
         self._events.subscribe(TopicsDeleted, lambda event: offsets.delete_topics(event.topic_ids, event.names))
         self.producer_ids = ProducerIds(self._tree, self.identity.node_id, self._in_tree_thread, self.topics.replicas)
         await self.producer_ids.raise_counter()

@@ -80,6 +80,9 @@ class NoTopics:
     def topic(self, _name: str) -> TopicSnapshot | None:
         return None
 
+    def topic_id(self, _name: str) -> bytes | None:
+        return None
+
     def has_topic_id(self, _topic_id: bytes) -> bool:
         return False
 
@@ -301,7 +304,7 @@ class GroupCoordinator:
             topic = topics.topic(where.topic)
             assert topic
             committed = Committed(offset, metadata, leader_epoch, now_ms, topic.id)
-            records.append(OffsetRecord(group_id, topic.partitions[where.partition], committed))
+            records.append(OffsetRecord(group_id, topic.partition(where.partition), committed))
         return self._write_offsets(group_id, records, waiter)
 
     def forget(self, waiter: Any, group_id: str, tombstones: Sequence[Change]) -> Effect:
@@ -498,21 +501,22 @@ class _Loading:
 
     def __init__(self) -> None:
         self.groups: dict[str, StoredGroup] = {}
-        self._topics: TopicMetadata | None = None
+        self._topics: dict[str, TopicSnapshot | None] = {}
 
     def shared(
         self, topics: Callable[[], TopicMetadata], where: TopicPartition, committed: Committed
     ) -> tuple[TopicPartition, Committed]:
         """Return the same, made of objects that exist already where possible: there may be millions of offsets."""
-        if self._topics is None:
-            self._topics = topics()
-        topic = self._topics.topic(where.topic)
+        try:
+            topic = self._topics[where.topic]
+        except KeyError:
+            topic = self._topics[where.topic] = topics().topic(where.topic)
         if topic is None:
             return where, committed
         if topic.id == committed.topic_id:
             committed = committed._replace(topic_id=topic.id)
-        if 0 <= where.partition < len(topic.partitions):
-            where = topic.partitions[where.partition]
+        if 0 <= where.partition < topic.partition_count:
+            where = topic.partition(where.partition)
         return where, committed
 
 

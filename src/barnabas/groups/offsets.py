@@ -80,8 +80,7 @@ class CommittedOffsets:
     def _is_valid(self, where: TopicPartition, committed: Committed) -> bool:
         if committed.topic_id == ZERO_UUID:
             return True
-        topic = self._topics.topic(where.topic)
-        return topic is not None and topic.id == committed.topic_id
+        return self._topics.topic_id(where.topic) == committed.topic_id
 
 
 def of_deleted(

@@ -1,32 +1,39 @@
-"""What groups know of the topics of the cluster: a snapshot, replaced as a whole when the topics change."""
+"""The metadata of topics that groups use: immutable snapshots."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from barnabas.model import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSnapshot:
-    """A topic at one moment.
+class TopicSnapshot(Protocol):
+    """A topic at one moment. A snapshot costs the same for a topic of any size."""
 
-    :param partitions: by number. Many groups keep these objects, so that each exists once.
-    :param racks: of each partition, the racks of its replicas; empty where no broker has one.
-    """
+    @property
+    def name(self) -> str: ...
 
-    name: str
-    id: bytes
-    partitions: tuple[TopicPartition, ...]
-    racks: tuple[frozenset[str], ...] = ()
+    @property
+    def id(self) -> bytes: ...
+
+    @property
+    def partition_count(self) -> int: ...
+
+    def partition(self, number: int) -> TopicPartition:
+        """Return the name of a partition: the same object for every snapshot, since many groups keep it."""
+
+    def racks_of(self, number: int) -> frozenset[str]:
+        """Return the racks of the live brokers that have a replica of a partition."""
 
 
 class TopicMetadata(Protocol):
-    """The topics at one moment."""
+    """The topics as they are now."""
 
     def topic(self, name: str) -> TopicSnapshot | None:
         """Return a topic, or None."""
+
+    def topic_id(self, name: str) -> bytes | None:
+        """Return the id of a topic, or None."""
 
     def has_topic_id(self, topic_id: bytes) -> bool:
         """Whether there is a topic with this id."""

@@ -23,12 +23,29 @@ from tests.searches import examples
 from tests.steps import at_once
 
 FIRST, SECOND = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
-CLICKS = TopicSnapshot("clicks", b"0123456789abcdef", (FIRST, SECOND))
+
+
+class Clicks:
+    name = "clicks"
+    id = b"0123456789abcdef"
+    partition_count = 2
+
+    def partition(self, number: int) -> TopicPartition:
+        return (FIRST, SECOND)[number]
+
+    def racks_of(self, _number: int) -> frozenset[str]:
+        return frozenset()
+
+
+CLICKS = Clicks()
 
 
 class OneTopic:
     def topic(self, name: str) -> TopicSnapshot | None:
         return CLICKS if name == "clicks" else None
+
+    def topic_id(self, name: str) -> bytes | None:
+        return CLICKS.id if name == "clicks" else None
 
     def has_topic_id(self, topic_id: bytes) -> bool:
         return topic_id == CLICKS.id
