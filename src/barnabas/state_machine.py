@@ -6,10 +6,12 @@ replies and wakes it at its deadline. The machine is pure: no I/O, no clock, no 
 
 An event is a method of the machine. It takes the time and returns `Effects`. The machine keeps these rules:
 
-- `apply` alone changes what the log says. The runtime calls it in the order of the log: while it loads the partition,
-  and for each own record once that is below the high watermark.
+- A machine that changes its state only when a record is replicated does so in `apply`. The runtime calls `apply` in the
+  order of the log: while it loads the partition, and for each own record once the record is in the log and its
+  replication has ended. If `apply` raises, the runtime closes the machine and loads the partition into another one.
+- A machine may change its state in the event, before the record is replicated. If the append fails, `failed` makes the
+  state agree with the log again. The exceptions are in `docs/decisions/026-coordinator-runtime.md`.
 - A reply that depends on a record is returned by `appended`, not by the event.
-- What an event changes in advance, `failed` takes back.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class StateMachine(Protocol[RecordT]):
     """What the runtime asks of a state machine besides its events."""
 
     def apply(self, record: RecordT) -> None:
-        """Change the state as a record says. Called in the order of the log."""
+        """Change the state as a record says. Called in the order of the log; an exception ends the machine."""
 
     def loaded(self, now: float, now_ms: int | None) -> Generator[None, None, None]:
         """Begin to serve, after all records of the log were applied; yield now and then.
@@ -71,7 +73,8 @@ class StateMachine(Protocol[RecordT]):
         """
 
     def appended(self, now: float, append: Append[RecordT]) -> Effects[RecordT]:
-        """Go on with what waited for an append: its records are below the high watermark, and applied."""
+        """Go on with what waited for an append: its records are in the log, and applied. `unconfirmed` may have come
+        before."""
 
     def unconfirmed(self, now: float, append: Append[RecordT], error: ApiError) -> Effects[RecordT]:
         """Answer those that wait for an append with an error; keep the state.
@@ -82,6 +85,7 @@ class StateMachine(Protocol[RecordT]):
 
     def failed(self, now: float, append: Append[RecordT], error: ApiError) -> Effects[RecordT]:
         """Roll back what was changed for an append, and answer those that wait for it: its records are not in the log.
+        `unconfirmed` may have come before.
 
         :param error: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, or MESSAGE_TOO_LARGE.
         """

@@ -1,6 +1,6 @@
 """The members of a group: by id, static members by instance id, the leader, and the protocols that all support.
 
-Bookkeeping without states and without time; `barnabas.groups.group` decides when to use it. Invariants: the
+Bookkeeping without states and without time; `barnabas.groups.classic_group` decides when to use it. Invariants: the
 leader is a member, or there are no members; each instance id names exactly one member; there is at least one
 protocol that every member supports, because a join that would break this is refused by `supports`.
 """

@@ -5,12 +5,16 @@ written at once, and so is a batch that is made already, while nothing waits. Ap
 a write is under way, from however many connections, make the next write. The records take effect, and their append is
 answered, when they are below the high watermark (acks=all).
 
-The state machine learns the outcome of each append:
+Each append has one outcome:
 
-- appended: below the high watermark;
-- unconfirmed: the append took longer than its timeout, or is in the log with too few replicas in sync. Those that wait
-  get an error. The records are not rolled back, because the log may keep them;
-- failed: not in the log. The machine rolls back.
+- appended: its records are in the log, and applied;
+- failed: its records are not in the log. The machine rolls back.
+
+Before its outcome an append may become unconfirmed: it took longer than its timeout, or it is in the log with too few
+replicas in sync. Those that wait get an error, and the state stays, because the log may have the records.
+
+If the machine cannot apply a record, or the shard is lost, the log closes: an append that waits becomes unconfirmed and
+has no outcome. The next shard of the partition loads what is in the log.
 
 An append without an order key whose records need several batches may come into the log in part, and has failed then.
 """
@@ -81,7 +85,7 @@ def coordinator_error(error: BarnabasError) -> ApiError:
 
 
 class _Unconfirmed(NamedTuple):
-    """The outcome of a batch that is in the log, and must not be acknowledged."""
+    """A batch is in the log, and must not be acknowledged."""
 
     error: BarnabasError
 
@@ -322,7 +326,7 @@ class ShardLog(Generic[RecordT]):
         except Exception:
             where = self._replica.topic_partition
             log.exception("%s: cannot take in an append; its client gets an error", where)
-            self._answer_unconfirmed(entry, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{where}: no result"))
+            self._answer_unconfirmed(entry, self._no_result())
 
     def _fail(self, entry: _Entry[RecordT], error: ApiError) -> None:
         """Fail an append, and before it those behind it that build on it."""
@@ -342,7 +346,14 @@ class ShardLog(Generic[RecordT]):
         try:
             self._outcomes.failed(entry.append, error)
         except Exception:
-            log.exception("%s: cannot take in a failed append", self._replica.topic_partition)
+            where = self._replica.topic_partition
+            log.exception("%s: cannot take in a failed append; its client gets an error", where)
+            self._answer_unconfirmed(entry, self._no_result())
+
+    def _no_result(self) -> ApiError:
+        return ApiError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self._replica.topic_partition}: an append has no result"
+        )
 
     def _answer_unconfirmed(self, entry: _Entry[RecordT], error: ApiError) -> None:
         if entry.is_answered:

@@ -22,4 +22,5 @@ class CoordinatorCounters:
     """Failed appends, and those that failed because an append before them did."""
     timeouts: int = 0
     queue_bytes: int = 0
-    timers_due: int = 0
+    ticks_due: int = 0
+    """Ticks of shards whose deadline had passed; a tick may do several due things."""

@@ -6,7 +6,7 @@ The runtime
 - loads a shard when this broker begins to lead its partition, and drops it when that ends. A shard belongs to one
   leader epoch: it appends in no other, and another epoch has another shard;
 - appends records, and has replies delivered when their records are below the high watermark; has the machine roll back
-  where an append failed (`appends.py`);
+  where an append failed (`appends.py`). It loads a partition again if the machine cannot apply a record of it;
 - wakes machines at their deadlines with one timer for all shards. A tick does a bounded amount of work. While it is in
   doubt whether this broker leads, nothing expires, because members may talk to another coordinator;
 - counts (`counters.py`).
@@ -359,7 +359,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
             elif self._clock.monotonic() - now < TICK_S:
                 deadline = shard.machine.next_deadline()
                 if deadline is not None and deadline <= now:
-                    self.counters.timers_due += 1
+                    self.counters.ticks_due += 1
                 shard.perform(shard.machine.tick(now, EVENTS_PER_TICK))
             else:
                 self._arm(shard.machine.next_deadline())

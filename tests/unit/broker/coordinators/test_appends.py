@@ -240,16 +240,39 @@ def test_a_machine_that_fails_over_an_outcome_holds_up_no_other(
         replica = FakeReplica()
         scene = await Scene(replica).begin()
         replica.holds_back = is_slow
-        scene.add("bad")
-        waiting = scene.add("good")
+        bad, waiting = scene.add("bad"), scene.add("good")
         for _ in range(3):
             await settle()
             replica.expose()
         assert await waiting == 1
+        assert await code_of(bad) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert "nobody foresaw this" in caplog.text
 
     asyncio.run(scenario(is_slow=False))
     asyncio.run(scenario(is_slow=True))
+
+
+def test_an_append_is_answered_if_the_machine_cannot_roll_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CounterMachine, "roll_back", lambda *_arguments: 1 / 0)
+
+    async def scenario() -> None:
+        replica = FakeReplica()
+        scene = await Scene(replica).begin()
+        replica.errors = [NO_ROOM]
+        assert await code_of(scene.add("a")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    asyncio.run(scenario())
+
+
+def test_appends_whose_batches_cannot_be_made_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        scene = await Scene(FakeReplica()).begin()
+        with monkeypatch.context() as patch:
+            patch.setattr(appends, "_batches", lambda *_arguments: 1 / 0)
+            assert await code_of(scene.add("a")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await scene.add("a") == 1
+
+    asyncio.run(scenario())
 
 
 def test_a_shard_appends_in_its_own_leader_epoch_alone() -> None:

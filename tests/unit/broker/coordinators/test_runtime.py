@@ -382,7 +382,7 @@ def test_a_timer_ends_a_counter_with_a_tombstone(caplog: pytest.LogCaptureFixtur
         await settle()
         assert scene.shard().machine.values == {}
         assert replica.log.records() == [CounterRecord("a", 5), CounterRecord("a", None)]
-        assert scene.runtime.counters.timers_due == 1
+        assert scene.runtime.counters.ticks_due == 1
         assert await scene.add("a", 1) == 1
 
     asyncio.run(scenario())
