@@ -292,7 +292,9 @@ class ClassicGroup:
 
     @property
     def has_waiters(self) -> bool:
-        return self.state not in {GroupState.EMPTY, GroupState.STABLE} or bool(self._unstored)
+        # `close` asks each of many groups, and the hash of an enum is slow.
+        state = self.state
+        return not (state is GroupState.EMPTY or state is GroupState.STABLE) or bool(self._unstored)
 
     def kill(self, error: ErrorCode) -> list[Reply]:
         for member in self.roster:

@@ -128,8 +128,8 @@ class GroupCoordinator:
         """How many appends are about to replace an offset, by group and partition."""
         self._loading: _Loading | None = _Loading()
         self._is_closed = False
-        self._released: dict[str, Group] = {}
-        """The groups of a closed coordinator."""
+        self._released: list[dict[str, Any]] = []
+        """What a closed coordinator had of each group."""
 
     # -- the log -------------------------------------------------------------------------------------------
 
@@ -406,21 +406,20 @@ class GroupCoordinator:
         replies = [reply for group in self._groups.values() if group.has_waiters for reply in group.kill(error)]
         self._writes.clear()
         self._memory.change(-sum(self._held_bytes.values()))
-        self._held_bytes.clear()
-        self._released.update(self._groups)
-        self._groups = {}
-        self._empty_since.clear()
-        self._scheduled.clear()
-        self._heap.clear()
+        # To clear the containers of many groups would take long: `release` does that in slices.
+        self._released += (self._groups, self._held_bytes, self._empty_since, self._scheduled)
+        self._groups, self._held_bytes, self._empty_since, self._scheduled = {}, {}, {}, {}
+        self._heap = []
         return replies
 
     def release(self) -> Iterator[None]:
         """Free the groups and offsets of a closed coordinator in slices."""
-        groups = self._released
-        while groups:
-            for _ in range(min(GROUPS_PER_RELEASE, len(groups))):
-                groups.popitem()
-            yield
+        while self._released:
+            kept = self._released.pop()
+            while kept:
+                for _ in range(min(GROUPS_PER_RELEASE, len(kept))):
+                    kept.popitem()
+                yield
         yield from self.offsets.release()
 
     # -- inside --------------------------------------------------------------------------------------------

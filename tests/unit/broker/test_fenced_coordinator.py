@@ -40,6 +40,7 @@ def test_fenced_coordinator_sends_clients_to_look_again(tmp_path: Path) -> None:
         with pytest.raises(ApiError):
             caller.broker.offsets.committed("g")
         shard.replica.unfence()
+        assert shard.replica.times_fenced == 1, "the timers of groups notice it also when it is over"
         assert await answers(caller, member_id) == [ErrorCode.NONE] * 4
 
     run_with_broker(tmp_path, scenario, offsets_topic_num_partitions=1)
