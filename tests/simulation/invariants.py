@@ -55,6 +55,8 @@ class Invariants:
         self._starts: dict[tuple[TopicPartition, int], tuple[Log, int]] = {}
         self._cuts: dict[tuple[TopicPartition, int], tuple[Log, int]] = {}
         """Of each log, how often it was cut."""
+        self.restored: set[int] = set()
+        """The brokers whose disk is an older copy of itself."""
         self._lost_power: set[tuple[int, TopicPartition]] = set()
         """Who lost memory, and has not been out of sync since: it is there by name only."""
         self._untold: set[tuple[int, TopicPartition]] = set()
@@ -133,6 +135,7 @@ class Invariants:
 
     def note_restored(self, number: int) -> None:
         """The disk of a broker is an older copy of itself: it may lack what counts, of each partition."""
+        self.restored.add(number)
         for place in self._in_tree():
             state = self.state_of(place)
             if state is not None:
