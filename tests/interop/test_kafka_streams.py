@@ -66,7 +66,7 @@ class Lines:
         self._producer.flush(60)
 
     def close(self) -> None:
-        self._producer.close(60)
+        self._producer.close(timeout_s=60)
 
 
 @pytest.fixture(scope="module")
