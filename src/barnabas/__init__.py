@@ -73,17 +73,15 @@ _NAMES_IN = {
 }
 _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names}
 
-_RENAMED = {"KafkaError": "ApiError"}
-
 
 def __getattr__(name: str) -> object:
     if name == "__all__":
         return [*_MODULE_OF, "__version__"]
-    if name in _RENAMED:
-        errors = importlib.import_module("barnabas.errors")
-        errors.warn_of_old_name(__name__, name)
-        return getattr(errors, _RENAMED[name])
     if name not in _MODULE_OF:
+        errors = importlib.import_module("barnabas.errors")
+        if name in errors.RENAMED:
+            errors.warn_of_old_name(__name__, name)
+            return getattr(errors, errors.RENAMED[name])
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULE_OF[name]), name)
     globals()[name] = value
