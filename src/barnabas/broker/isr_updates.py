@@ -38,9 +38,9 @@ class IsrUpdates:
     :param events: for `IsrSettled`.
     """
 
-    def __init__(self, topics: Topics, clock: Clock, lag_time_max_s: float, events: Events | None = None) -> None:
+    def __init__(self, topics: Topics, clock: Clock, lag_time_max_s: float, events: Events) -> None:
         self._topics = topics
-        self._events = events or Events()
+        self._events = events
         self._clock = clock
         self._lag_time_max_s = lag_time_max_s
         self._wanted: dict[LeaderReplica, None] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.broker_events import RoleBegan
+from barnabas.broker.broker_events import Events, RoleBegan
 from barnabas.broker.cluster_watch import ClusterWatch, News
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.isr_updates import IsrUpdates
@@ -186,7 +186,7 @@ def test_all_partitions_are_looked_at_even_if_some_never_stop_asking(run: Run) -
         await cluster.lose(other)
         await cluster.follow()
         partition = leader.topics.replicas.leader("clicks", 0)
-        updates = IsrUpdates(leader.topics, SYSTEM_CLOCK, lag_time_max_s=1.0)
+        updates = IsrUpdates(leader.topics, SYSTEM_CLOCK, lag_time_max_s=1.0, events=Events())
         appends = RecordedAppends()
         partition.watch_log_end(appends)
         running = asyncio.create_task(updates.run())

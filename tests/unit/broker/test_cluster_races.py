@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker import handing_over
-from barnabas.broker.broker_events import RoleBegan
+from barnabas.broker.broker_events import Events, RoleBegan
 from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.isr_updates import IsrUpdates
@@ -53,7 +53,7 @@ def test_claim_that_met_the_last_isr_of_a_dead_leader_is_made_again(run: Run) ->
 
 async def settle_isr(node: Node) -> None:
     """Find out whether a change of the ISR was written."""
-    updates = IsrUpdates(node.topics, node.cluster.clock, lag_time_max_s=10.0)
+    updates = IsrUpdates(node.topics, node.cluster.clock, lag_time_max_s=10.0, events=Events())
     info, topic_id = node.info(), node.topics.image.topics["clicks"].topic_id
     partition = node.topics.replicas.leader(*CLICKS)
     updates._under_way = {partition: StateChange(CLICKS, topic_id, info.state, info.version)}
@@ -185,7 +185,7 @@ def test_follower_is_not_taken_in_by_what_it_had_in_an_earlier_life(run: Run) ->
         await cluster.follow()
         append(one)
         partition = one.topics.replicas.leader(*CLICKS)
-        updates = IsrUpdates(one.topics, cluster.clock, lag_time_max_s=10.0)
+        updates = IsrUpdates(one.topics, cluster.clock, lag_time_max_s=10.0, events=Events())
         now_s = cluster.clock.monotonic()
         partition.on_follower_fetch(2, one.topics.image.brokers[2].epoch, 1, now_s)
         await cluster.lose(two)

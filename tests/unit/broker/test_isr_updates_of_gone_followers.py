@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from barnabas.broker.broker_events import Events
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.clock import ManualClock
 from barnabas.coordination.values import PartitionState
@@ -27,7 +28,7 @@ def test_high_watermark_goes_on_when_a_follower_that_had_caught_up_is_gone(tmp_p
         image = SimpleNamespace(
             topics={CLICKS.topic: object()}, partition=lambda _: info, is_eligible=lambda broker, _epoch: broker != 3
         )
-        updates = IsrUpdates(cast(Any, SimpleNamespace(image=image)), ManualClock(), LAG_TIME_MAX_S)
+        updates = IsrUpdates(cast(Any, SimpleNamespace(image=image)), ManualClock(), LAG_TIME_MAX_S, Events())
         await updates.update([bench.partition])
         assert bench.log.high_watermark == 1
         assert waiter is not None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.broker_events import Events
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.reassigning import Reassigning
@@ -28,7 +29,7 @@ class Leader:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.reassigning = Reassigning(node.topics, node.topic_admin, node.id)
-        self.isr_updates = IsrUpdates(node.topics, node.cluster.clock, 10.0)
+        self.isr_updates = IsrUpdates(node.topics, node.cluster.clock, 10.0, Events())
 
     async def hear_from(self, *followers: int, where: TopicPartition = CLICKS) -> None:
         """Let followers say that they have everything, and take them in."""
