@@ -105,7 +105,7 @@ class StateMachine(Protocol[RecordT]):
 
 @dataclass(frozen=True, slots=True)
 class RecordCodec(Generic[RecordT]):
-    """How records stand in the log.
+    """Encodes and decodes the records of a state machine.
 
     :param encode: returns key and value; given the time of the append in milliseconds. Raises MalformedMessageError
         where the record does not fit.

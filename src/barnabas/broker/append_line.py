@@ -20,7 +20,7 @@ class AppendLine:
         self._steps: deque[Callable[[], Awaitable[None]]] | None = None
         self._task: asyncio.Task[None] | None = None
         self.is_busy = False
-        """Whether a step runs or waits. A plain attribute: each append reads it."""
+        """True while a step runs or waits. It is a plain attribute because each append reads it."""
 
     def run(self, step: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
         """Run a step after those that came before it; return a future of its result."""

@@ -79,7 +79,7 @@ class LearningPauses:
         self._left, self._pause = 0, 1
 
     def is_over(self) -> bool:
-        """Whether the next commit is to become the template; else one less is left to pass."""
+        """Return True if the next commit becomes the template; otherwise count one commit that passes."""
         if self._left:
             self._left -= 1
             return False

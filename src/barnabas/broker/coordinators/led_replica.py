@@ -1,4 +1,4 @@
-"""What the runtime needs of an internal topic and of a partition that this broker leads."""
+"""Protocols of an internal topic and of a partition that this broker leads, as the coordinator runtime uses them."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ class _Read:
         return data
 
     def _add(self, data: PartitionData, result: ReadResult) -> None:
-        """Let the response have what was read."""
+        """Add the result of a read to the response."""
         data.records, _, aborted = result
         self.size += len(data.records)
         if aborted and self._committed:
