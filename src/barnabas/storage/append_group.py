@@ -128,6 +128,8 @@ class AppendGroup:
     """The requests of one write.
 
     :param leader_epoch: the epoch that the batches get; of a follower's append, the leader's epoch.
+    :param now_ms: wall time.
+    :param now_s: monotonic time.
     """
 
     __slots__ = (
@@ -135,6 +137,7 @@ class AppendGroup:
         "_leader_epoch",
         "_log_start_offset",
         "_now_ms",
+        "_now_s",
         "_since_ms",
         "_takes_plain",
         "append_time_ms",
@@ -153,9 +156,10 @@ class AppendGroup:
         "size",
     )
 
-    def __init__(self, log: LogState, leader_epoch: int, now_ms: int) -> None:
+    def __init__(self, log: LogState, leader_epoch: int, now_ms: int, now_s: float) -> None:
         self._leader_epoch = leader_epoch
         self._now_ms = now_ms
+        self._now_s = now_s
         self._log_start_offset = log.log_start_offset
         self._latest_epoch = log.latest_epoch
         self._since_ms = log.active_since_ms
@@ -200,7 +204,7 @@ class AppendGroup:
         """
         try:
             header = checked_batch(view, self.config) if checked is None else checked
-            duplicate = self.producers.check(header, self._now_ms) if header.producer_id != NO_PRODUCER_ID else None
+            duplicate = self.producers.check(header, self._now_s) if header.producer_id != NO_PRODUCER_ID else None
             if duplicate is not None:
                 self.outcomes.append(self._known(duplicate))
                 return True
@@ -281,7 +285,7 @@ class AppendGroup:
             last_sequence = last if last <= SEQUENCE_MAX else last - SEQUENCE_MAX - 1
             noted.append((base_offset + ahead, last_sequence, base_offset, last_offset))
             base_offset = last_offset + 1
-        self.producers.take_over(producer_id, epoch, noted, self._now_ms)
+        self.producers.take_over(producer_id, epoch, noted, self._now_s)
 
     def _replicate_plain(self, view: memoryview) -> bool:
         """Take batches of a leader if all of them are plain and fit into the segment; return whether they do."""
@@ -364,7 +368,7 @@ class AppendGroup:
             timestamp_ms = header.max_timestamp_ms if append_time_ms == NO_TIMESTAMP else append_time_ms
             noted.append((header.batch_length + LENGTH_OVERHEAD, last_offset, timestamp_ms))
             if header.producer_id != NO_PRODUCER_ID and not header.is_control:
-                self.producers.update(header, offset, self._now_ms)
+                self.producers.update(header, offset, self._now_s)
             self.next_offset = last_offset + 1
         if batches:
             self.chunks.append(view)

@@ -141,7 +141,7 @@ class Log:
             self.leader_epochs,
             self._producers,
             health,
-            DerivedFiles(filesystem, folder, loaded.snapshots, loaded.stored_epochs),
+            DerivedFiles(filesystem, folder, clock, loaded.snapshots, loaded.stored_epochs),
             is_as_closed=not loaded.is_changed and now.recovery_point == now.log_end_offset,
             has_new_names=has_new_names,
         )

@@ -225,10 +225,8 @@ class LogAppender:
                 self._roll(base_offset, self._clock.time_ms())
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
-        expiry_ms = self._clock.expiry_ms()
         with self._state_lock:
-            if expiry_ms is not None:
-                self._producers.expire(expiry_ms)
+            self._producers.expire(self._clock.monotonic())
             indexes = self._segments.active.encode_indexes(closing=True)
         active = self._flusher.seal(indexes, base_offset, self._config.index_interval_bytes)
         with self._state_lock:
@@ -262,7 +260,7 @@ class LogAppender:
             self._producers,
             self._config,
         )
-        return AppendGroup(state, leader_epoch, self._clock.time_ms())
+        return AppendGroup(state, leader_epoch, self._clock.time_ms(), self._clock.monotonic())
 
     def _account_for(self, group: AppendGroup) -> None:
         """:raises BarnabasError: what was written may not be acknowledged; the outcomes have the error."""

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from barnabas.clock import Clock
 from barnabas.storage.checkpoints import EpochStart, encode_leader_epochs
 from barnabas.storage.file_names import LEADER_EPOCH_CHECKPOINT, SNAPSHOT_SUFFIX, offset_name
 from barnabas.storage.filesystem import (
@@ -82,13 +83,19 @@ class DerivedFiles:
     :param epochs: the content of the checkpoint of the leader epochs; None: it is missing or damaged.
     """
 
-    __slots__ = ("_epochs_unflushed", "_filesystem", "_folder", "_last_snapshot", "_stored_epochs", "lock")
+    __slots__ = ("_clock", "_epochs_unflushed", "_filesystem", "_folder", "_last_snapshot", "_stored_epochs", "lock")
 
     def __init__(
-        self, filesystem: FileSystem, folder: FilePath, snapshots: Sequence[int], epochs: tuple[EpochStart, ...] | None
+        self,
+        filesystem: FileSystem,
+        folder: FilePath,
+        clock: Clock,
+        snapshots: Sequence[int],
+        epochs: tuple[EpochStart, ...] | None,
     ) -> None:
         self._filesystem = filesystem
         self._folder = str(folder)
+        self._clock = clock
         self._epochs_unflushed = True
         self._stored_epochs = epochs
         self._last_snapshot = max(snapshots, default=None)
@@ -127,7 +134,7 @@ class DerivedFiles:
 
         The caller makes the name durable, together with others.
         """
-        content = encode_snapshot(producers)
+        content = encode_snapshot(producers, self._clock)
         replace_file(self._filesystem, self._snapshot(offset), content, durable=durable, name_later=True)
         before, self._last_snapshot = self._last_snapshot, offset
         if before is not None and before != offset and before not in segment_starts:

@@ -8,8 +8,12 @@ producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32
 first offset of the open transaction i64. Kafka keeps one batch per producer there; here each of the five has an entry,
 oldest first, so that a retry across a restart is recognised. Kafka's reader takes the last one of a producer.
 
-Invariants. The time of an entry is when the broker received the batch, not the records' own time: a producer that sends
-events of last year is not idle. An entry is replaced as a whole, so a shallow copy of all entries is a snapshot.
+Invariants. An entry has the monotonic time at which the broker received the batch. The records' own time does not
+count: a producer that sends events of last year is not idle. Wall time does not count either: a clock that was wrong
+for a while would expire producers that are active. A snapshot stores wall time, as Kafka does, but a start reads only
+the differences between its entries, and the newest entry has the age 0 then. So a producer expires after a day in which
+the broker ran.
+An entry is replaced as a whole, so a shallow copy of all entries is a snapshot.
 
 Threads. The owner of the log, under the state lock where a roll or a flush may copy the entries.
 
@@ -25,17 +29,18 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from barnabas.clock import Clock
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import NO_PRODUCER_ID, PLAUSIBLE_PRODUCER_IDS
 from barnabas.records.header import SEQUENCE_MAX, BatchHeader
 from barnabas.records.scan import BATCHES_KEPT
 
-PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
+PRODUCER_EXPIRATION_S = 24 * 60 * 60
 """A producer without batches for this long is forgotten (Kafka's producer.id.expiration.ms)."""
 
 STRANGERS_MAX = 1_000
 """The number of refused batches of unknown producers that are remembered, the last ones."""
-STRANGER_EXPIRATION_MS = 10 * 60 * 1000
+STRANGER_EXPIRATION_S = 10 * 60
 """How long they are remembered. Producers give a record up sooner: delivery.timeout.ms is two minutes, librdkafka's
 message.timeout.ms is five."""
 
@@ -54,7 +59,8 @@ class ProducerBatch(NamedTuple):
     last_sequence: int
     base_offset: int
     last_offset: int
-    append_time_ms: int
+    appended_s: float
+    """The monotonic time at which the broker received the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +78,8 @@ class ProducerStates:
         self._entries = entries if entries is not None else {}
         self.highest_id = _highest_plausible(self._entries)
         """The highest id that a broker may have allocated, or -1. It stays when its entry expires."""
-        self._strangers: dict[tuple[int, int, int], int] = {}
-        """The times at which batches of unknown producers were refused, by producer id, epoch and sequence."""
+        self._strangers: dict[tuple[int, int, int], float] = {}
+        """Monotonic times at which batches of unknown producers were refused, by producer id, epoch and sequence."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -85,17 +91,17 @@ class ProducerStates:
         """A copy of all entries by producer id."""
         return dict(self._entries)
 
-    def check(self, header: BatchHeader, now_ms: int) -> ProducerBatch | None:
+    def check(self, header: BatchHeader, now_s: float) -> ProducerBatch | None:
         """Check the sequence of a producer's batch.
 
-        :param now_ms: the broker's time.
+        :param now_s: the monotonic time.
         :returns: the batch in the log, if this one is a retry of it; otherwise None.
         :raises ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; NOT_LEADER_OR_FOLLOWER where the
             producer must send all its unacknowledged batches again.
         """
         entry = self._entry(header.producer_id)
         if entry is None:
-            self._check_stranger(header, now_ms)
+            self._check_stranger(header, now_s)
             return None
         if header.producer_epoch < entry.epoch:
             raise ApiError(
@@ -131,17 +137,18 @@ class ProducerStates:
             return False
         return all(batch.first_sequence != base_sequence for batch in entry.batches)
 
-    def update(self, header: BatchHeader, base_offset: int, append_time_ms: int) -> None:
+    def update(self, header: BatchHeader, base_offset: int, appended_s: float) -> None:
         """Remember a batch of the log.
 
         :param header: of the batch; its base offset does not count.
+        :param appended_s: the monotonic time.
         """
         batch = ProducerBatch(
             header.base_sequence,
             header.last_sequence,
             base_offset,
             base_offset + header.last_offset_delta,
-            append_time_ms,
+            appended_s,
         )
         entry = self._entry(header.producer_id)
         if entry is not None and entry.epoch == header.producer_epoch:
@@ -151,15 +158,16 @@ class ProducerStates:
         self._entries[header.producer_id] = ProducerEntry(header.producer_epoch, batches)
 
     def take_over(
-        self, producer_id: int, epoch: int, batches: Sequence[tuple[int, int, int, int]], append_time_ms: int
+        self, producer_id: int, epoch: int, batches: Sequence[tuple[int, int, int, int]], appended_s: float
     ) -> None:
         """Remember batches of a producer in the log, oldest first.
 
         :param batches: first and last sequence, base and last offset of each.
+        :param appended_s: the monotonic time.
         """
         entry = self._entry(producer_id)
         earlier = entry.batches if entry is not None and entry.epoch == epoch else ()
-        found = tuple(ProducerBatch(*each, append_time_ms) for each in batches)
+        found = tuple(ProducerBatch(*each, appended_s) for each in batches)
         self._entries[producer_id] = ProducerEntry(epoch, (*earlier, *found)[-BATCHES_KEPT:])
 
     def replace_by(self, other: ProducerStates) -> None:
@@ -167,16 +175,19 @@ class ProducerStates:
         self._entries, self._strangers = other._entries, other._strangers
         self.highest_id = other.highest_id
 
-    def expire(self, now_ms: int) -> None:
-        """Forget the producers without batches for a day."""
+    def expire(self, now_s: float) -> None:
+        """Forget the producers without batches for a day.
+
+        :param now_s: the monotonic time.
+        """
         for producer_id, entry in self.entries().items():
-            if now_ms - entry.batches[-1].append_time_ms >= PRODUCER_EXPIRATION_MS:
+            if now_s - entry.batches[-1].appended_s >= PRODUCER_EXPIRATION_S:
                 del self._entries[producer_id]
 
     def _entry(self, producer_id: int) -> ProducerEntry | None:
         return self._entries.get(producer_id)
 
-    def _check_stranger(self, header: BatchHeader, now_ms: int) -> None:
+    def _check_stranger(self, header: BatchHeader, now_s: float) -> None:
         """Accept a batch of an unknown producer, with a sequence above 0, only when it comes for the second time.
 
         There are two cases, and the batch does not show which one it is. The log has forgotten the producer, which
@@ -191,16 +202,16 @@ class ProducerStates:
         stranger = header.producer_id, header.producer_epoch, header.base_sequence
         if header.base_sequence == 0:
             return
-        refused_ms = self._strangers.get(stranger)
-        if refused_ms is not None:
-            if now_ms - refused_ms < STRANGER_EXPIRATION_MS:
+        refused_s = self._strangers.get(stranger)
+        if refused_s is not None:
+            if now_s - refused_s < STRANGER_EXPIRATION_S:
                 return
             del self._strangers[stranger]  # the entries are in the order of time
         if len(self._strangers) >= STRANGERS_MAX:
             oldest = next(iter(self._strangers))
-            if now_ms - self._strangers.pop(oldest) < STRANGER_EXPIRATION_MS:
+            if now_s - self._strangers.pop(oldest) < STRANGER_EXPIRATION_S:
                 return
-        self._strangers[stranger] = now_ms
+        self._strangers[stranger] = now_s
         raise ApiError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"nothing is known of producer {header.producer_id}, which sent sequence {header.base_sequence}: send "
@@ -245,8 +256,9 @@ def _following(sequence: int) -> int:
     return 0 if sequence == SEQUENCE_MAX else sequence + 1
 
 
-def encode_snapshot(entries: dict[int, ProducerEntry]) -> bytes:
+def encode_snapshot(entries: dict[int, ProducerEntry], clock: Clock) -> bytes:
     """Return the content of a snapshot file."""
+    ahead_ms = clock.time_ms() - clock.monotonic() * 1000  # of monotonic time; one number keeps all differences
     rows = [
         _ENTRY.pack(
             producer_id,
@@ -254,7 +266,7 @@ def encode_snapshot(entries: dict[int, ProducerEntry]) -> bytes:
             batch.last_sequence,
             batch.last_offset,
             batch.last_offset - batch.base_offset,
-            batch.append_time_ms,
+            round(ahead_ms + batch.appended_s * 1000),
             _NO_COORDINATOR_EPOCH,
             _NO_TRANSACTION,
         )
@@ -265,9 +277,10 @@ def encode_snapshot(entries: dict[int, ProducerEntry]) -> bytes:
     return _SNAPSHOT_HEAD.pack(_VERSION, crc32c(content)) + content
 
 
-def decode_snapshot(data: bytes) -> ProducerStates:
+def decode_snapshot(data: bytes, now_s: float) -> ProducerStates:
     """Read the content of a snapshot file.
 
+    :param now_s: the monotonic time, which the newest entry gets.
     :raises ValueError: it is damaged.
     """
     head_size = _SNAPSHOT_HEAD.size + _COUNT.size
@@ -280,12 +293,14 @@ def decode_snapshot(data: bytes) -> ProducerStates:
     if len(data) != head_size + count * _ENTRY.size:
         raise ValueError(f"producer snapshot of {len(data)} bytes with {count} entries")
     entries: dict[int, ProducerEntry] = {}
-    for row in _ENTRY.iter_unpack(memoryview(data)[head_size:]):
-        producer_id, epoch, last_sequence, last_offset, offset_delta, append_time_ms, _, _ = row
+    rows = list(_ENTRY.iter_unpack(memoryview(data)[head_size:]))
+    newest_ms = max((timestamp_ms for _, _, _, _, _, timestamp_ms, _, _ in rows), default=0)
+    for producer_id, epoch, last_sequence, last_offset, offset_delta, timestamp_ms, _, _ in rows:
         first_sequence = last_sequence - offset_delta
         if first_sequence < 0:
             first_sequence += SEQUENCE_MAX + 1
-        batch = ProducerBatch(first_sequence, last_sequence, last_offset - offset_delta, last_offset, append_time_ms)
+        appended_s = now_s - (newest_ms - timestamp_ms) / 1000
+        batch = ProducerBatch(first_sequence, last_sequence, last_offset - offset_delta, last_offset, appended_s)
         known = entries.get(producer_id)
         earlier = known.batches if known is not None and known.epoch == epoch else ()
         entries[producer_id] = ProducerEntry(epoch, (*earlier, batch)[-BATCHES_KEPT:])

@@ -287,13 +287,13 @@ def load_producers(
     :param snapshots: the offsets of the snapshots that a start found; renamed ones are removed from the list. Snapshots
         of a later end are renamed, since the log has lost its end. None: the log was truncated, and they are deleted.
     """
-    states, offset = ProducerStates(), segments[0].base_offset
+    states, offset, now_s = ProducerStates(), segments[0].base_offset, clock.monotonic()
     found = snapshot_offsets(filesystem, folder) if snapshots is None else snapshots
     for snapshot_offset in sorted(found, reverse=True):
         name = offset_name(snapshot_offset, SNAPSHOT_SUFFIX)
         if snapshot_offset <= end_offset:
             try:
-                states, offset = decode_snapshot(read_file(filesystem, f"{folder}/{name}")), snapshot_offset
+                states, offset = decode_snapshot(read_file(filesystem, f"{folder}/{name}"), now_s), snapshot_offset
                 break
             except ValueError as error:
                 renamed = set_aside(filesystem, folder / name)
@@ -304,14 +304,12 @@ def load_producers(
             renamed = set_aside(filesystem, folder / name)
             logger.warning("%s/%s is of a later end, and renamed to %s", folder, name, renamed.name)
         found.remove(snapshot_offset)
-    now_ms, expiry_ms = clock.time_ms(), clock.expiry_ms()
     for scan in _scans_from(segments, offset):
         for producer_id, (epoch, batches) in scan.producers.items():
-            states.take_over(producer_id, epoch, batches, now_ms)
+            states.take_over(producer_id, epoch, batches, now_s)
     # Producers that expire now count for the highest id, too.
     states = ProducerStates(states.entries())
-    if expiry_ms is not None:
-        states.expire(expiry_ms)
+    states.expire(now_s)
     return states
 
 

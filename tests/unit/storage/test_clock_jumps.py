@@ -12,6 +12,7 @@ from barnabas.model import TopicPartition
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.folder_identity import newest_modified_ms
 from barnabas.storage.log_config import CleanupPolicy
+from barnabas.storage.producer_state import PRODUCER_EXPIRATION_S
 from tests.compacting import Keyed, keyed_batch
 from tests.log_steps import delete_old_segments
 
@@ -83,22 +84,43 @@ def test_nothing_is_compacted(open_guarded: Open, clock: ManualClock) -> None:
     log.close()
 
 
-def test_producers_are_not_forgotten_when_a_segment_rolls_or_a_log_opens(
-    open_guarded: Open, clock: ManualClock, guarded: GuardedClock, make_batch: Callable[..., bytearray]
+def test_wall_clock_makes_no_log_forget_a_producer(
+    open_guarded: Open, clock: ManualClock, make_batch: Callable[..., bytearray]
 ) -> None:
     log = open_guarded()
     fill(log, make_batch)
     clock.jump(YEAR_S)
+    clock.advance(HOLD_S)
     log.append(make_batch(), 0)
     log.roll()
     assert set(log.producers) == {7}
     log.close()
+    clock.jump(YEAR_S)
     log = open_guarded()
     assert set(log.producers) == {7}
-    clock.advance(HOLD_S)
+    clock.advance(PRODUCER_EXPIRATION_S)
     log.append(make_batch(), 0)
     log.roll()
     assert log.producers == {}
+    log.close()
+
+
+def test_log_that_a_wrong_clock_loaded_accepts_no_retry_after_the_next_start(
+    tmp_path: Path, clock: ManualClock, make_batch: Callable[..., bytearray]
+) -> None:
+    def start() -> Log:
+        return Log.open(tmp_path / "clicks-0", PLACE, LogConfig(), GuardedClock(clock), OsFileSystem())
+
+    crashed = start()
+    for sequence in range(4):
+        crashed.append(make_batch(producer_id=7, producer_epoch=0, base_sequence=sequence), 0)
+    crashed.flush()
+    clock.jump(-14 * 86_400)
+    start().close()  # reads the batches, and stores a snapshot
+    clock.jump(14 * 86_400)
+    log = start()
+    retry = log.append(make_batch(producer_id=7, producer_epoch=0, base_sequence=3), 0)
+    assert (retry.duplicate, log.log_end_offset) == (True, 4)
     log.close()
 
 

@@ -1,6 +1,8 @@
 """DescribeProducers, version 0: the idempotent producers that a partition remembers (KIP-664).
 
-Their last timestamp is when the broker took their last batch. There are no transactions, so none is open.
+The last timestamp of a producer is the time when the broker took its last batch, by the broker's present wall clock.
+A start moves the times of all producers of a partition together, so that the newest one is the time of the start.
+There are no transactions, so none is open.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
 from barnabas.broker.replica_manager import ReplicaManager
+from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -23,17 +26,17 @@ NO_COORDINATOR_EPOCH = -1
 
 @serves(DescribeProducersRequest)
 def describe_producers(
-    replicas: ReplicaManager, request: DescribeProducersRequest, call: Call
+    replicas: ReplicaManager, clock: Clock, request: DescribeProducersRequest, call: Call
 ) -> DescribeProducersResponse:
     """Tell the producers of each partition."""
     described = []
     for topic in request.topics:
-        partitions = [_describe(replicas, topic.name, number) for number in topic.partition_indexes]
+        partitions = [_describe(replicas, clock, topic.name, number) for number in topic.partition_indexes]
         described.append(TopicResponse(name=topic.name, partitions=partitions))
     return DescribeProducersResponse(topics=described)
 
 
-def _describe(replicas: ReplicaManager, topic: str, number: int) -> PartitionResponse:
+def _describe(replicas: ReplicaManager, clock: Clock, topic: str, number: int) -> PartitionResponse:
     try:
         producers = replicas.leader(topic, number).log.producers
     except BarnabasError as error:
@@ -43,6 +46,7 @@ def _describe(replicas: ReplicaManager, topic: str, number: int) -> PartitionRes
             error_message=error_message(error),
             active_producers=[],
         )
+    now_ms, now_s = clock.time_ms(), clock.monotonic()
     return PartitionResponse(
         partition_index=number,
         error_code=ErrorCode.NONE,
@@ -51,7 +55,7 @@ def _describe(replicas: ReplicaManager, topic: str, number: int) -> PartitionRes
                 producer_id=producer_id,
                 producer_epoch=entry.epoch,
                 last_sequence=entry.batches[-1].last_sequence,
-                last_timestamp=entry.batches[-1].append_time_ms,
+                last_timestamp=now_ms - round((now_s - entry.batches[-1].appended_s) * 1000),
                 coordinator_epoch=NO_COORDINATOR_EPOCH,
             )
             for producer_id, entry in producers.items()
