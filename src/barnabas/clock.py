@@ -14,6 +14,8 @@ import threading
 import time
 from typing import Protocol
 
+from barnabas.model import NO_TIMESTAMP
+
 JUMP_S_MAX = 10.0
 """A step of the wall clock up to this length is no jump; NTP steps by less. The clock may make one in each `HOLD_S`."""
 
@@ -49,6 +51,13 @@ class Clock(Protocol):
         """
         ...
 
+    def stored_ms(self) -> int:
+        """Return wall time for a record by which data expires later; NO_TIMESTAMP while the wall clock is in doubt.
+
+        A later start may have the right time, and cannot see that the stored time is wrong.
+        """
+        ...
+
 
 class SystemClock:
     """The machine's clock."""
@@ -67,6 +76,9 @@ class SystemClock:
         return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
     def expiry_ms(self) -> int | None:
+        return self.time_ms()
+
+    def stored_ms(self) -> int:
         return self.time_ms()
 
 
@@ -96,6 +108,9 @@ class ManualClock:
         return self._elapsed_s
 
     def expiry_ms(self) -> int | None:
+        return self.time_ms()
+
+    def stored_ms(self) -> int:
         return self.time_ms()
 
     def advance(self, seconds: float) -> None:
@@ -154,6 +169,10 @@ class GuardedClock:
                 self._course_read_s = now_s
             # The reading that was compared, and no other: the clock may jump between two.
             return None if now_s < self._held_until_s else round(wall_s * 1000)
+
+    def stored_ms(self) -> int:
+        # `expiry_ms` compares the clocks, and takes several times as long.
+        return self.time_ms() if self.since_boot() >= self._held_until_s else NO_TIMESTAMP
 
     def compare_with_last_life(self, last_ms: int) -> None:
         """Doubt the wall clock of a start that does not follow closely upon the program's last sign of life.

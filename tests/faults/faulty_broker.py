@@ -171,6 +171,9 @@ class ToldClock:
     def expiry_ms(self) -> int | None:
         return self.time_ms()
 
+    def stored_ms(self) -> int:
+        return self.time_ms()
+
 
 def plant(name: str) -> None:
     """Give this process the bug of a name, for good."""

@@ -43,6 +43,9 @@ class HostClock:
     def expiry_ms(self) -> int | None:
         return self.time_ms()
 
+    def stored_ms(self) -> int:
+        return self.time_ms()
+
 
 class Host:
     """A machine's process: one life of it, from its start to its death.

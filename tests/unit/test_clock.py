@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.clock import HOLD_S, JUMP_S_MAX, SYSTEM_CLOCK, GuardedClock, ManualClock
+from barnabas.model import NO_TIMESTAMP
 
 YEAR_S = 365 * 86_400
 
@@ -118,3 +119,12 @@ def test_the_machines_clock_is_guarded() -> None:
     clock = GuardedClock(SYSTEM_CLOCK)
     assert clock.since_boot() > 0
     assert clock.expiry_ms() is not None
+
+
+def test_stored_time_is_unknown_while_the_wall_clock_is_in_doubt() -> None:
+    wall = ManualClock()
+    clock = GuardedClock(wall)
+    clock.compare_with_last_life(wall.time_ms() + 86_400_000)
+    assert clock.stored_ms() == NO_TIMESTAMP
+    wall.advance(HOLD_S)
+    assert clock.stored_ms() == wall.time_ms()

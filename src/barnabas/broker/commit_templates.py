@@ -179,14 +179,15 @@ class CommitTemplate:
         shard = self._parts.groups.find_for_commit(*self._group)
         if isinstance(shard, ErrorCode):
             return None
-        now_ms = self._parts.clock.time_ms()
+        clock = self._parts.clock
+        committed_ms = clock.stored_ms()
         changes: list[OffsetRecord] = []
         numbers: list[int] = []
         for (where, metadata, leader_epoch, topic_id), offset in zip(self._fixed, offsets, strict=True):
-            committed = Committed(offset, metadata, leader_epoch, now_ms, topic_id)
+            committed = Committed(offset, metadata, leader_epoch, committed_ms, topic_id)
             changes.append(OffsetRecord(self._group[0], where, committed))
-            numbers += (offset, now_ms)
-        if not shard.log.write_at_once(self._batch.with_numbers(now_ms, numbers), changes):
+            numbers += (offset, committed_ms)
+        if not shard.log.write_at_once(self._batch.with_numbers(clock.time_ms(), numbers), changes):
             return None
         self.was_repeated = True
         return self._answer(correlation_id)

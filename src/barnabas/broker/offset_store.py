@@ -49,7 +49,7 @@ class OffsetStore:
         """
         shard = self._groups.find(group_id)
         stored: asyncio.Future[set[TopicPartition]] = asyncio.get_running_loop().create_future()
-        shard.perform(shard.machine.commit(self._clock.time_ms(), stored, group_id, offsets))
+        shard.perform(shard.machine.commit(self._clock.stored_ms(), stored, group_id, offsets))
         return stored
 
     # -- reading -------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from barnabas.groups.results import (
 )
 from barnabas.groups.stored import Committed, StoredGroup
 from barnabas.groups.topic_metadata import TopicMetadata, TopicSnapshot
-from barnabas.model import OffsetAndMetadata, TopicPartition
+from barnabas.model import NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from barnabas.state_machine import Append, Effects, Reply
 
 GROUPS_PER_STEP = 32
@@ -141,6 +141,8 @@ class GroupCoordinator:
             group_id, where, committed = record
             if loading is not None and committed is not None:
                 where, committed = loading.shared(self._topics, where, committed)
+                if committed.committed_ms == NO_TIMESTAMP:
+                    loading.without_time[group_id, where] = None
             self.offsets.apply(group_id, where, committed)
         elif loading is None:
             return
@@ -150,9 +152,18 @@ class GroupCoordinator:
             loading.groups[record.group_id] = record.stored
 
     def loaded(self, now: float, now_ms: int | None) -> Generator[None, None, None]:
-        """Build the groups from their records. The time that they were empty counts on over a restart."""
+        """Build the groups from their records. The time that they were empty counts on over a restart.
+
+        Offsets and groups whose records were written while the wall clock was in doubt have no time; they are as old as
+        the load.
+        """
         loading, self._loading = self._loading, None
         assert loading is not None
+        if now_ms is not None:
+            for group_id, where in loading.without_time:
+                committed = self.offsets.of(group_id).get(where)
+                if committed is not None and committed.committed_ms == NO_TIMESTAMP:
+                    self.offsets.apply(group_id, where, committed._replace(committed_ms=now_ms))
         for number, (group_id, stored) in enumerate(loading.groups.items()):
             if number % GROUPS_PER_STEP == 0:
                 yield
@@ -500,6 +511,8 @@ class _Loading:
 
     def __init__(self) -> None:
         self.groups: dict[str, StoredGroup] = {}
+        self.without_time: dict[tuple[str, TopicPartition], None] = {}
+        """Offsets that were committed while the wall clock was in doubt."""
         self._topics: dict[str, TopicSnapshot | None] = {}
 
     def shared(

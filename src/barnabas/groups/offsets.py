@@ -9,7 +9,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 
 from barnabas.groups.stored import Committed
 from barnabas.groups.topic_metadata import TopicMetadata
-from barnabas.model import OffsetAndMetadata, TopicPartition
+from barnabas.model import NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.types import ZERO_UUID
 
 OFFSETS_PER_RELEASE = 2_048
@@ -108,7 +108,8 @@ def expired(
     """Return the offsets that are to be forgotten (KIP-211).
 
     They are those of a group without members, once it has been so, and the offset has not been committed, for the
-    retention time; and those in topics that no member of a group reads any more, once they are as old.
+    retention time; and those in topics that no member of a group reads any more, once they are as old. Offsets
+    without a time stay: they were committed while the wall clock was in doubt. The next load gives them a time.
 
     :param empty_for_ms: for how long the group has had no members; None if it has some.
     :param read: the topics that its members read; None if that is not known.
@@ -117,6 +118,8 @@ def expired(
     def is_old(committed: Committed) -> bool:
         if committed.expires_ms >= 0:
             return now_ms >= committed.expires_ms
+        if committed.committed_ms == NO_TIMESTAMP:
+            return False
         return now_ms - committed.committed_ms >= retention_ms
 
     if empty_for_ms is None:

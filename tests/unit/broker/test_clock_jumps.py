@@ -84,6 +84,38 @@ def test_a_group_that_is_loaded_while_the_clock_is_in_doubt_is_not_empty_for_lon
     run(tmp_path, clock, in_doubt)
 
 
+def test_offset_that_was_committed_by_a_wrong_clock_stays_after_the_next_start(tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    async def commit_twice(broker: Broker) -> None:
+        assert broker.clock.expiry_ms() is None
+        for offset in (5, 6):
+            await broker.offsets.commit("g", {PLACE: OffsetAndMetadata(offset, "m", -1)})
+
+    async def expire(broker: Broker) -> None:
+        assert broker.clock.expiry_ms() is not None
+        assert await broker.offsets.expire(7 * DAY_MS) == 0
+        assert broker.offsets.group_ids() == ["g"]
+        clock.advance(7 * 86_400)
+        assert await broker.offsets.expire(7 * DAY_MS) == 1
+
+    async def nothing(broker: Broker) -> None:
+        assert broker.clock.expiry_ms() is not None
+
+    def date_files() -> None:
+        for each in tmp_path.iterdir():
+            if each.is_file():
+                os.utime(each, (clock.time_s(), clock.time_s()))
+
+    run(tmp_path, clock, nothing)
+    date_files()
+    clock.jump(-14 * 86_400)
+    run(tmp_path, clock, commit_twice)
+    clock.jump(14 * 86_400)
+    date_files()  # so that the start has nothing to doubt
+    run(tmp_path, clock, expire)
+
+
 def test_the_cleaner_begins_no_job_by_a_clock_that_jumps(tmp_path: Path) -> None:
     clock = ManualClock()
 

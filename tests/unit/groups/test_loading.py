@@ -17,7 +17,7 @@ from barnabas.groups.memory import GroupMemory
 from barnabas.groups.offsets import GroupOffsets
 from barnabas.groups.records import Change, GroupRecord, OffsetRecord
 from barnabas.groups.topic_metadata import TopicSnapshot
-from barnabas.model import OffsetAndMetadata, TopicPartition
+from barnabas.model import NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from barnabas.state_machine import Effects
 from tests.searches import examples
 from tests.steps import at_once
@@ -72,6 +72,17 @@ def test_a_group_was_empty_for_as_long_as_its_record_says() -> None:
     record = GroupRecord("a", StoredGroup("consumer", 3, since_ms=1_000))
     assert loaded(record, now_ms=61_000).empty_for_s(110.0, "a") == 70.0
     assert loaded(record, now_ms=None).empty_for_s(110.0, "a") == 10.0
+
+
+def test_offset_without_a_time_is_as_old_as_the_load() -> None:
+    def committed_ms(now_ms: int | None) -> int:
+        records = [OffsetRecord("a", FIRST, Committed(5, committed_ms=NO_TIMESTAMP)) for _ in range(2)]
+        return (
+            loaded(*records, OffsetRecord("a", SECOND, Committed(5)), now_ms=now_ms).offsets.of("a")[FIRST].committed_ms
+        )
+
+    assert committed_ms(61_000) == 61_000
+    assert committed_ms(None) == NO_TIMESTAMP
 
 
 def test_loaded_offsets_share_the_objects_of_their_topic() -> None:

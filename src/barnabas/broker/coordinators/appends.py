@@ -164,7 +164,7 @@ class ShardLog(Generic[RecordT]):
         """
         if self._closed is not None:
             raise ApiError(self._closed.code, self._closed.message)
-        entry = _Entry(append, self._codec, self._clock.monotonic(), self._clock.time_ms())
+        entry = _Entry(append, self._codec, self._clock.monotonic(), self._clock.stored_ms())
         if self._queue and self._queued_bytes + entry.size > QUEUE_BYTES_MAX:
             message = f"{self._replica.topic_partition}: {self._queued_bytes} bytes wait for the disk already"
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
