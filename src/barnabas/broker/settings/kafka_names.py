@@ -138,7 +138,7 @@ ssl.client.auth ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.
 ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
 ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
 ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-ssl.truststore.type telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms
+ssl.truststore.type transaction.abort.timed.out.transaction.cleanup.interval.ms
 transaction.max.timeout.ms transaction.partition.verification.enable
 transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
 transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor

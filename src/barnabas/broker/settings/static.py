@@ -106,6 +106,11 @@ SETTING_DOCUMENTATION: dict[str, str] = {
     "max_incremental_fetch_session_cache_slots": "How many fetch sessions are remembered.",
     "offset_metadata_max_bytes": "The longest metadata of a committed offset, in UTF-16 units as in Kafka (a character"
     " beyond U+FFFF is two), and at most 32767 bytes of UTF-8.",
+    "telemetry_metrics": "The metrics that clients are asked to push (KIP-714): prefixes of their names, with commas"
+    " between them; standard: those that KIP-714 requires of each client; *: all. Empty: none. It needs the extra"
+    " barnabas[otel].",
+    "telemetry_interval_ms": "How often a client pushes its metrics, from 100 to 3600000.",
+    "telemetry_max_bytes": "The largest push of a client, compressed or decompressed; at most 4194304.",
     "default_replication_factor": "How many replicas a topic gets that is made without saying.",
     "unclean_leader_election_enable": "The topics' default of unclean.leader.election.enable.",
     "rack": "Where this broker stands (broker.rack in Kafka): replicas are spread over racks.",
@@ -180,6 +185,13 @@ AT_LEAST_ONE = (
     "num_replica_fetchers",
 )
 
+TELEMETRY_BYTES_MAX = 4 * 1024 * 1024
+TELEMETRY_RANGES = {
+    "telemetry_interval_ms": range(100, 3_600_001),
+    "telemetry_max_bytes": range(1, TELEMETRY_BYTES_MAX + 1),
+}
+"""The values of settings; those of the interval are Kafka's."""
+
 _RACK_AWARE = "RackAwareReplicaSelector"
 _JAVA_PACKAGE = "org.apache.kafka.common.replica."
 RACK_AWARE_SELECTORS = frozenset({_RACK_AWARE, _JAVA_PACKAGE + _RACK_AWARE})
@@ -240,6 +252,9 @@ class BrokerConfig:
     fetch_max_bytes: int = 57_671_680
     max_incremental_fetch_session_cache_slots: int = 1000
     offset_metadata_max_bytes: int = 4096
+    telemetry_metrics: str = "standard"
+    telemetry_interval_ms: int = 300_000
+    telemetry_max_bytes: int = 1_048_576
     default_replication_factor: int = 1
     unclean_leader_election_enable: bool = False
     rack: str = ""
@@ -289,6 +304,7 @@ class BrokerConfig:
         for name in HOSTS:
             self._take_host(name)
         self._check_zookeeper_listener()
+        self._check_telemetry()
         for setting in TOPIC_SETTINGS.values():
             field_name = (setting.broker_setting or "").replace(".", "_")
             if hasattr(self, field_name):
@@ -329,6 +345,11 @@ class BrokerConfig:
             raise ConfigurationError(f"{_dotted(name)}: {error}{hint}") from None
         if len(host) > HOST_CHARACTERS_MAX:
             raise ConfigurationError(f"{_dotted(name)} has {len(host)} characters; it can have {HOST_CHARACTERS_MAX}")
+
+    def _check_telemetry(self) -> None:
+        for name, allowed in TELEMETRY_RANGES.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigurationError(f"{_dotted(name)} must be from {allowed[0]} to {allowed[-1]}")
 
     def _check_zookeeper_listener(self) -> None:
         if not self.zookeeper_listener:

@@ -1,0 +1,383 @@
+"""The metrics that clients push to this broker (KIP-714), and what each of them is asked to push.
+
+A client gets an instance id and a subscription id, and pushes at an interval that the broker sets. The broker keeps
+the last value of each gauge and the sum of each counter until the client is silent for three intervals.
+
+Clients choose names, labels and values freely, so all of it is bounded. The names cannot be those of the broker's own
+metrics: they begin with `org_apache_kafka_` or `client_`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import uuid
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas.broker.pipeline.reply import Steps, is_pause_due
+from barnabas.clock import Clock
+from barnabas.errors import CorruptBatchError, ErrorCode, MalformedMessageError
+from barnabas.metrics.metric import COUNTER_SUFFIX, Kind, Metric, Sample, counter, gauge
+from barnabas.metrics.otlp import Attributes, MetricsReader, Point
+from barnabas.records.compression import Compression, DecompressedTooLargeError, decompress
+
+INSTANCES_MAX = 16_384
+"""Client instances that are remembered, as in Kafka; the one that was silent longest goes first."""
+SERIES_MAX = 10_000
+"""Series of all clients together."""
+SERIES_PER_INSTANCE_MAX = 1_000
+LABELS_MAX = 8
+"""Labels of a metric besides the client's."""
+NAME_CHARACTERS_MAX = 200
+LABEL_CHARACTERS_MAX = 64
+VALUE_CHARACTERS_MAX = 255
+
+SILENCE_S_MIN = 60.0
+SILENT_INTERVALS = 3
+
+COMPRESSIONS = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
+"""What a push may be compressed with besides not at all, the preferred one first."""
+
+RESOURCE_ATTRIBUTES = ("client_rack", "group_id", "group_instance_id", "transactional_id")
+"""The labels that KIP-714 has clients put on their resource; the member id is left out, since it changes often."""
+
+RESERVED_IDS = frozenset({bytes(16), bytes(15) + b"\x01"})
+"""UUIDs that Kafka gives to no client."""
+
+STANDARD = "standard"
+"""Stands for `STANDARD_METRICS` in the setting `telemetry.metrics`."""
+STANDARD_METRICS = (
+    "org.apache.kafka.consumer.connection.creation.",
+    "org.apache.kafka.consumer.coordinator.assigned.partitions",
+    "org.apache.kafka.consumer.coordinator.commit.latency.",
+    "org.apache.kafka.consumer.coordinator.rebalance.latency.",
+    "org.apache.kafka.consumer.fetch.manager.fetch.latency.",
+    "org.apache.kafka.consumer.node.request.latency.",
+    "org.apache.kafka.consumer.poll.idle.ratio.",
+    "org.apache.kafka.producer.connection.creation.",
+    "org.apache.kafka.producer.node.request.latency.",
+    "org.apache.kafka.producer.produce.throttle.time.",
+    "org.apache.kafka.producer.record.queue.time.",
+)
+"""The metrics that KIP-714 requires of each client: some 15 series. All those of a Java consumer are 140."""
+
+OWN_PREFIX, OTHER_PREFIX = "org_apache_kafka_", "client_"
+CLIENT_LABELS = ("client_id", "client_instance_id")
+HELP = "A metric that clients push (KIP-714)."
+_NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_]+")
+
+INSTANCES = gauge("kafka_server_client_metrics_instance_count", "Client instances that the broker remembers.")
+PUSHES = counter("kafka_server_client_metrics_plugin_export_count_total", "Pushes of clients that were taken over.")
+INVALID_PUSHES = counter(
+    "kafka_server_client_metrics_plugin_error_count_total", "Pushes of clients that could not be decoded."
+)
+THROTTLED = counter(
+    "kafka_server_client_metrics_throttle_count_total", "Telemetry requests of clients before their interval was over."
+)
+UNKNOWN_SUBSCRIPTIONS = counter(
+    "kafka_server_client_metrics_unknown_subscription_request_count_total",
+    "Pushes of clients with another subscription than the broker's.",
+)
+DROPPED = counter(
+    "barnabas_client_metrics_dropped_total",
+    "Values in pushes of clients that the broker does not keep: too many series, too large, or neither gauge nor sum.",
+)
+
+
+class Subscription(NamedTuple):
+    """What a client is asked to push; the ids are zero where there is an error."""
+
+    error: ErrorCode
+    client_instance_id: bytes = bytes(16)
+    subscription_id: int = 0
+
+
+def requested_metrics(setting: str) -> tuple[str, ...]:
+    """Return the prefixes that the setting `telemetry.metrics` names.
+
+    >>> requested_metrics("*"), requested_metrics("org.apache.kafka.consumer., app."), requested_metrics("")
+    (('*',), ('org.apache.kafka.consumer.', 'app.'), ())
+    """
+    names = [name for each in setting.split(",") if (name := each.strip())]
+    prefixes = [prefix for name in names for prefix in (STANDARD_METRICS if name == STANDARD else (name,))]
+    return ("*",) if "*" in prefixes else tuple(dict.fromkeys(prefixes))
+
+
+Series = tuple[str, Attributes]
+"""The name of a metric and its labels, as Prometheus takes them."""
+
+
+@dataclass(slots=True)
+class _Instance:
+    """One client, from its first request to its silence."""
+
+    client_id: str
+    subscription_id: int
+    expires_at_s: float = 0.0
+    asked_at_s: float = -math.inf
+    pushed_at_s: float = -math.inf
+    is_terminated: bool = False
+    last_error: ErrorCode = ErrorCode.NONE
+    series: dict[Series, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Counts:
+    pushes: int = 0
+    invalid_pushes: int = 0
+    throttled: int = 0
+    unknown_subscriptions: int = 0
+    dropped: int = 0
+
+
+class ClientTelemetry:
+    """The metrics of all clients of this broker. Used from the event loop; `collect` from any thread.
+
+    :param metrics: prefixes of the names of metrics that clients are asked for; `*`: all.
+    :param interval_ms: between two pushes of a client.
+    :param bytes_max: of a push, compressed and decompressed.
+    :param prepare: called with the first client, a while before its first push.
+    """
+
+    def __init__(
+        self,
+        *,
+        metrics: Iterable[str],
+        interval_ms: int,
+        bytes_max: int,
+        clock: Clock,
+        new_id: Callable[[], uuid.UUID],
+        prepare: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.metrics = tuple(metrics)
+        self.interval_ms = interval_ms
+        self.bytes_max = bytes_max
+        self._clock = clock
+        self._new_id = new_id
+        self._prepare: Callable[[], object] | None = prepare
+        self._checksum = zlib.crc32(f"{self.metrics}{interval_ms}".encode())
+        self._silence_s = max(SILENCE_S_MIN, SILENT_INTERVALS * interval_ms / 1000)
+        self._instances: OrderedDict[bytes, _Instance] = OrderedDict()
+        """In the order of their last requests."""
+        self._series_count = 0
+        self._counts = _Counts()
+
+    # --- requests ---------------------------------------------------------------------------------------
+
+    def subscribe(self, client_instance_id: bytes, client_id: str | None) -> Subscription:
+        """Return what a client is to push.
+
+        :param client_instance_id: zeros where the client has none yet.
+        """
+        if self._prepare is not None:
+            prepare, self._prepare = self._prepare, None
+            prepare()
+        if not any(client_instance_id):
+            client_instance_id = self._new_instance_id()
+        instance = self._instance(client_instance_id, client_id)
+        now_s = self._clock.monotonic()
+        is_early = now_s - max(instance.asked_at_s, instance.pushed_at_s) < self.interval_ms / 1000
+        if is_early and instance.last_error not in _ASKS_AGAIN:
+            self._counts.throttled += 1
+            return Subscription(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        instance.asked_at_s = now_s
+        instance.last_error = ErrorCode.NONE
+        return Subscription(ErrorCode.NONE, client_instance_id, instance.subscription_id)
+
+    def push(
+        self,
+        client_instance_id: bytes,
+        client_id: str | None,
+        subscription_id: int,
+        compression_type: int,
+        metrics: bytes,
+        *,
+        is_terminating: bool,
+    ) -> Steps[ErrorCode]:
+        """Take over the metrics of a client; return what was wrong with them."""
+        if client_instance_id in RESERVED_IDS:
+            return ErrorCode.INVALID_REQUEST
+        instance = self._instance(client_instance_id, client_id)
+        error = self._check(instance, subscription_id, compression_type, len(metrics), is_terminating=is_terminating)
+        instance.is_terminated |= is_terminating
+        if error is ErrorCode.NONE and metrics:
+            points = yield from self._decode(Compression(compression_type), metrics)
+            if isinstance(points, ErrorCode):
+                error = points
+            else:
+                yield from self._keep_all(client_instance_id, instance, points)
+        instance.last_error = error
+        return error
+
+    def _check(
+        self, instance: _Instance, subscription_id: int, compression_type: int, size: int, *, is_terminating: bool
+    ) -> ErrorCode:
+        """Return what is wrong with a push besides its content. The order is Kafka's."""
+        if instance.is_terminated:
+            return ErrorCode.INVALID_REQUEST
+        now_s = self._clock.monotonic()
+        is_first = instance.asked_at_s > instance.pushed_at_s
+        is_early = not is_first and now_s - instance.pushed_at_s < self.interval_ms / 1000
+        if is_early and not is_terminating:
+            self._counts.throttled += 1
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        instance.pushed_at_s = now_s
+        if subscription_id != instance.subscription_id:
+            self._counts.unknown_subscriptions += 1
+            return ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+        if compression_type not in _COMPRESSION_TYPES:
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        return ErrorCode.TELEMETRY_TOO_LARGE if size > self.bytes_max else ErrorCode.NONE
+
+    def _decode(self, compression: Compression, metrics: bytes) -> Steps[list[Point] | ErrorCode]:
+        """Return the points of a push, or what is wrong with it, step by step."""
+        points: list[Point] = []
+        try:
+            content = decompress(compression, metrics, self.bytes_max)
+            yield
+            reader = MetricsReader(content, RESOURCE_ATTRIBUTES)
+            for point in reader:
+                yield
+                if point is None:
+                    continue
+                if len(points) < SERIES_PER_INSTANCE_MAX:
+                    points.append(point)
+                else:
+                    self._counts.dropped += 1
+        except DecompressedTooLargeError:
+            # Not INVALID_RECORD, after which Java's clients push no more (KAFKA-21076).
+            self._counts.invalid_pushes += 1
+            return ErrorCode.TELEMETRY_TOO_LARGE
+        except (CorruptBatchError, MalformedMessageError):
+            self._counts.invalid_pushes += 1
+            return ErrorCode.INVALID_RECORD
+        self._counts.pushes += 1
+        self._counts.dropped += reader.skipped
+        return points
+
+    def _keep_all(self, client_instance_id: bytes, instance: _Instance, points: Iterable[Point]) -> Steps[None]:
+        """Keep the points of a push, as long as the client is not forgotten between two steps."""
+        for number, point in enumerate(points):
+            if is_pause_due(number):
+                yield
+            if self._instances.get(client_instance_id) is not instance:
+                return
+            self._keep(instance, point)
+
+    def _keep(self, instance: _Instance, point: Point) -> None:
+        name = prometheus_name(point.name, is_counter=point.is_counter)
+        adds_up = point.is_delta or name.endswith(COUNTER_SUFFIX)
+        is_wrong = adds_up and not (math.isfinite(point.value) and (point.value >= 0 or not point.is_counter))
+        series = name, _labels(point.attributes)
+        before = instance.series.get(series)
+        is_full = len(instance.series) >= SERIES_PER_INSTANCE_MAX or self._series_count >= SERIES_MAX
+        if is_wrong or (before is None and is_full):
+            self._counts.dropped += 1
+            return
+        instance.series[series] = point.value + (before or 0.0) if point.is_delta else point.value
+        self._series_count += before is None
+
+    # --- instances --------------------------------------------------------------------------------------
+
+    def _new_instance_id(self) -> bytes:
+        while (new_id := self._new_id().bytes) in self._instances or new_id in RESERVED_IDS:
+            pass
+        return new_id
+
+    def _instance(self, client_instance_id: bytes, client_id: str | None) -> _Instance:
+        """Return a client instance, a new one for an id that is not known: another broker may have given it."""
+        now_s = self._clock.monotonic()
+        while self._instances and next(iter(self._instances.values())).expires_at_s <= now_s:
+            self._forget_first()
+        instance = self._instances.get(client_instance_id)
+        if instance is None:
+            if len(self._instances) >= INSTANCES_MAX:
+                self._forget_first()
+            subscription_id = self._checksum ^ zlib.crc32(client_instance_id)
+            instance = _Instance(_shortened(client_id or ""), subscription_id - (subscription_id >> 31 << 32))
+            self._instances[client_instance_id] = instance
+        instance.expires_at_s = now_s + self._silence_s
+        self._instances.move_to_end(client_instance_id)
+        return instance
+
+    def _forget_first(self) -> None:
+        _, instance = self._instances.popitem(last=False)
+        self._series_count -= len(instance.series)
+        instance.series = {}
+
+    # --- what Prometheus reads --------------------------------------------------------------------------
+
+    def collect(self) -> Iterator[Sample]:
+        """Yield the last values of all clients, and what the broker counts of their pushes."""
+        counts = self._counts
+        yield INSTANCES.sample(len(self._instances))
+        yield PUSHES.sample(counts.pushes)
+        yield INVALID_PUSHES.sample(counts.invalid_pushes)
+        yield THROTTLED.sample(counts.throttled)
+        yield UNKNOWN_SUBSCRIPTIONS.sample(counts.unknown_subscriptions)
+        yield DROPPED.sample(counts.dropped)
+        by_name: dict[str, list[tuple[str, str, Attributes, float]]] = {}
+        now_s = self._clock.monotonic()
+        for instance_id, instance in list(self._instances.items()):
+            if instance.expires_at_s <= now_s:
+                continue
+            client_instance_id = str(uuid.UUID(bytes=instance_id))
+            for (name, labels), value in list(instance.series.items()):
+                by_name.setdefault(name, []).append((instance.client_id, client_instance_id, labels, value))
+        for name, found in by_name.items():
+            yield from _samples(name, found)
+
+
+_COMPRESSION_TYPES = frozenset({Compression.NONE, *COMPRESSIONS})
+_ASKS_AGAIN = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
+"""Errors after which a client asks at once what it is to push."""
+
+
+def prometheus_name(name: str, *, is_counter: bool) -> str:
+    """Return the name of a client's metric as Prometheus takes it.
+
+    >>> prometheus_name("org.apache.kafka.producer.connection.creation.total", is_counter=True)
+    'org_apache_kafka_producer_connection_creation_total'
+    >>> prometheus_name("queue depth", is_counter=True)
+    'client_queue_depth_total'
+    """
+    clean = _NOT_IN_NAMES.sub("_", name[:NAME_CHARACTERS_MAX])
+    if not clean.startswith(OWN_PREFIX):
+        clean = OTHER_PREFIX + clean
+    return clean + COUNTER_SUFFIX if is_counter and not clean.endswith(COUNTER_SUFFIX) else clean
+
+
+def _labels(attributes: Attributes) -> Attributes:
+    """Return attributes as labels, each name once, in the order of their names."""
+    labels: dict[str, str] = {}
+    for name, value in attributes:
+        label = _NOT_IN_NAMES.sub("_", name[:LABEL_CHARACTERS_MAX]).lstrip("_0123456789")
+        if label and label not in CLIENT_LABELS and len(labels) < LABELS_MAX:
+            labels.setdefault(label, _shortened(value))
+    return tuple(sorted(labels.items()))
+
+
+def _shortened(text: str) -> str:
+    return text[:VALUE_CHARACTERS_MAX]
+
+
+def _samples(name: str, found: Iterable[tuple[str, str, Attributes, float]]) -> Iterator[Sample]:
+    """Yield the samples of one metric, all with the same labels; those that a client does not set are empty.
+
+    Series that differ in further labels alone become one: two series with the same labels make Prometheus refuse all.
+    """
+    found = list(found)
+    names = dict.fromkeys(label for _, _, labels, _ in found for label, _ in labels)
+    used = [*names][:LABELS_MAX]
+    kind = Kind.COUNTER if name.endswith(COUNTER_SUFFIX) else Kind.GAUGE
+    metric = Metric(name, kind, HELP, (*CLIENT_LABELS, *used))
+    samples: dict[tuple[str, ...], float] = {}
+    for client_id, client_instance_id, labels, value in found:
+        given = dict(labels)
+        samples[client_id, client_instance_id, *(given.get(label, "") for label in used)] = value
+    for values, value in samples.items():
+        yield metric.sample(value, *values)

@@ -1,0 +1,27 @@
+"""GetTelemetrySubscriptions (key 71): which of its metrics a client is to push, and how often (KIP-714).
+
+A client without an instance id sends zeros, and gets an id.
+"""
+
+from __future__ import annotations
+
+from barnabas.protocol.declare import field, message
+from barnabas.protocol.types import BOOLEAN, INT8, INT16, INT32, STRING, UUID, array
+
+
+@message(api_key=71, versions="0", flexible="0+")
+class GetTelemetrySubscriptionsRequest:
+    client_instance_id: bytes = field(UUID)
+
+
+@message(api_key=71, versions="0", flexible="0+")
+class GetTelemetrySubscriptionsResponse:
+    throttle_time_ms: int = field(INT32, default=0)
+    error_code: int = field(INT16)
+    client_instance_id: bytes = field(UUID)
+    subscription_id: int = field(INT32)
+    accepted_compression_types: list[int] = field(array(INT8))
+    push_interval_ms: int = field(INT32)
+    telemetry_max_bytes: int = field(INT32)
+    delta_temporality: bool = field(BOOLEAN)
+    requested_metrics: list[str] = field(array(STRING))
