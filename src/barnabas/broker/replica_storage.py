@@ -88,6 +88,10 @@ class UnexposedAppends:
         self._appends = []
 
 
+def _ignore_flush(_error: BarnabasError | None) -> None:
+    """Serve as `on_flushed` of a role that has ended."""
+
+
 class ReplicaStorage:
     """The log of a replica.
 
@@ -176,6 +180,8 @@ class ReplicaStorage:
         """Return when no work is under way that changes the log."""
         await self.line.wait_until_idle()
         await self.disk.end()
+        # No flush follows. The role, which this method belongs to, is freed at once, not by the next collection.
+        self._on_flushed = _ignore_flush
 
     def mark_deleted(self) -> None:
         """Note that the topic is deleted."""

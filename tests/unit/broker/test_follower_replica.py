@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -100,6 +101,18 @@ def test_high_watermark_is_the_leaders_as_far_as_the_log_reaches_and_does_not_go
         assert reads.events == [len(batch(0, count=3))]
         assert bench.follower.append(memoryview(b""), 1, 0) is None
         assert bench.log.high_watermark == 3
+
+    run(tmp_path, scenario)
+
+
+def test_role_that_has_ended_is_freed_without_a_garbage_collection(tmp_path: Path) -> None:
+    """A start with 10,000 partitions ends 10,000 roles at once."""
+
+    async def scenario(bench: Bench) -> None:
+        ended = bench.follow(0)
+        ended.resign(RESIGNED)
+        await ended.end()
+        assert sys.getrefcount(ended) == 2  # the variable and the argument
 
     run(tmp_path, scenario)
 
