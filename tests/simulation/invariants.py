@@ -101,6 +101,7 @@ class Invariants:
             for name in ("truncate_to", "start_over_at", "reach_back_to"):
                 self._after(stack, Log, name, self._was_cut)
                 self._after(stack, Log, name, self._has_end)
+            self._after(stack, Log, "mark_newer_than_tree", self._was_marked_newer)
             self._after(stack, DataFolders, "note_boot", lambda _: self.note_boot(_here()))
             self._after_answer(stack, Cleaning, "next_group", self._was_rewritten)
             yield
@@ -185,6 +186,7 @@ class Invariants:
     def _other_written(self, path: str, old: bytes, new: bytes) -> None:
         """Take note of what is written that is no state of a place that is looked at closely."""
         if (place := _place_of_state(path)) is not None:
+            self._check_not_doubted(place, _state(path, new))
             self._note_lost_memory(place, _state(path, old), _state(path, new))
         elif path.startswith(f"{paths.TOPIC_CONFIGS}/") and _is_flushed_late(path, old):
             self._flushed_late.add(paths.decode_name(path.removeprefix(f"{paths.TOPIC_CONFIGS}/")))
@@ -213,6 +215,7 @@ class Invariants:
             self._other_written(path, old, new)
             return
         before, after = _state(path, old), _state(path, new)
+        self._check_not_doubted(place, after)
         replicas = self.replica_set_of(place).replicas
         if after.leader >= 0 and after.leader not in after.isr:
             self.say(f"{place}: the leader is not in sync: {after}")
@@ -237,6 +240,10 @@ class Invariants:
         self._check_in_sync(place, after)
         for call in self.on_state:
             call(place, before, after)
+
+    def _check_not_doubted(self, place: TopicPartition, state: PartitionState) -> None:
+        if state.is_doubted:
+            self.say(f"{place}: a broker doubts the tree, which never went back: {state}")
 
     def _check_has_stopped(self, place: TopicPartition, before: PartitionState, session: SimulatedSession) -> None:
         """Check that the leader before leads no longer; one that passes leadership on may do so for an instant more."""
@@ -303,6 +310,9 @@ class Invariants:
         if is_member and log.log_end_offset < committed.end:
             end = log.log_end_offset
             self.say(f"{place}: broker {number} is in sync, and cut its log to {end}, below {committed.end}")
+
+    def _was_marked_newer(self, log: Log) -> None:
+        self.say(f"{log.partition}: broker {_here()} counts its log as newer than the tree, which never went back")
 
     def _has_end(self, log: Log) -> None:
         for call in self.on_end:

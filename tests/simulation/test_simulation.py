@@ -17,7 +17,7 @@ import pytest
 from barnabas.replication.in_sync import RemoteReplicas
 from tests.simulation import loop, pool
 from tests.simulation.invariants import Invariants
-from tests.simulation.plan import LEADER, SAME, Fault, Plan
+from tests.simulation.plan import FOLLOWER, LEADER, SAME, Fault, Plan
 from tests.simulation.story import WORKLOADS, run
 from tests.simulation.test_planted_bugs import OLD_COPY_STARTS_FIRST
 
@@ -50,6 +50,23 @@ def test_who_ends_a_start_in_order_for_want_of_a_tree_loses_nothing_with_its_pow
     result = run(1, plan=plan, workloads=())
     assert result.ok, result.told()
     assert sum("does not start" in what for _, what in result.story) > 1
+
+
+def test_leader_that_missed_its_successor_truncates_its_log_and_follows() -> None:
+    """The successor loses its power and withdraws, so that the old leader finds a state without a leader."""
+    faults = tuple(
+        fault
+        for at_s in (0.4, 3.0)
+        for fault in (
+            Fault(at_s, "stop", (LEADER,), (2.4,)),
+            Fault(at_s + 0.001, "stop", (FOLLOWER,), (1.3,), upon=("claim",)),
+            Fault(at_s + 0.002, "lose_power", (LEADER,), (0.05,)),
+        )
+    )
+    plan = Plan(9.0, faults, scale=0.25, machines=3, settings=(("log_flush_interval_messages", 1_000_000),))
+    result = run(1, plan=plan, workloads=())
+    assert result.ok, result.told()
+    assert any("loses its power" in what for _, what in result.story)
 
 
 def test_older_copy_of_a_disk_that_starts_first_loses_nothing() -> None:

@@ -203,7 +203,7 @@ class FollowerReplica:
         end = self.log.log_end_offset
         if self.log.is_newer_than_tree and offset < end:
             raise StorageError(
-                f"the metadata tree was older than {self.log.folder.parent} when this broker started, and broker"
+                f"the metadata tree was older than {self.log.folder.parent} or another replica's log, and broker"
                 f" {self.leader}, which leads in epoch {self.leader_epoch}, lacks the records from offset {offset} to"
                 f" {end - 1} here, of epochs up to {self.log.leader_epochs.latest}. They may be acknowledged, so they"
                 " stay, and this replica stays out of the in-sync replicas. To give them up, stop this broker and move"

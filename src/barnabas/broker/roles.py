@@ -56,8 +56,9 @@ class Roles:
         why = f"leader epoch {replica.leader_epoch} has ended; broker {leader} leads now"
         leads_on = isinstance(replica, LeaderReplica) and leader == self._broker_id
         await self.resign(replica, why, leads_on=leads_on)
-        if isinstance(replica, LeaderReplica) and info.state.leader == NO_LEADER and not replica.log.is_offline:
+        if isinstance(replica, LeaderReplica) and info.state.is_doubted and not replica.log.is_offline:
             # A replica with a newer log than the tree deposed this leader, which may have acknowledged other records.
+            # Other states without a leader follow a successor, which had all acknowledged records.
             replica.log.mark_newer_than_tree()
         following = self.begin(replica.topic_partition, replica.log, info, replica.config)
         if isinstance(replica, LeaderReplica):

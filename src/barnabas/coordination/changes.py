@@ -17,7 +17,7 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from barnabas.coordination import paths
@@ -204,7 +204,7 @@ def _delete_alone(tree: Tree, number: int) -> int:
 
 def _encode_states(changes: Iterable[StateChange]) -> Mapping[str, Any]:
     """By topic: its id, and of each partition its number, leader, epoch, replicas in sync, and the node's version; and,
-    where some have lost memory, those."""
+    where some have lost memory, those; and the numbers of the partitions whose states are doubted."""
     topics: dict[str, Any] = {}
     for change in changes:
         topic, number = change.where
@@ -212,6 +212,8 @@ def _encode_states(changes: Iterable[StateChange]) -> Mapping[str, Any]:
         state = change.state
         partition = [number, state.leader, state.leader_epoch, state.isr, change.version]
         entry["partitions"].append([*partition, encode_remnants(state.lost_memory)] if state.lost_memory else partition)
+        if state.is_doubted:
+            entry.setdefault("doubted", []).append(number)
     return topics
 
 
@@ -223,10 +225,14 @@ def _decode_states(topics: Mapping[str, Any]) -> Iterable[StateChange]:
         if not isinstance(entry, dict) or not isinstance(entry.get("partitions"), list):
             raise BadValueError(f"topic {topic}: {shown(entry)} does not contain states")
         topic_id = decode_topic_id(entry.get("id"))
+        doubted = entry.get("doubted", [])
+        if not isinstance(doubted, list):
+            raise BadValueError(f"topic {topic}: {shown(doubted)} is no list of partitions")
+        doubted = {whole_number(each, 0, INT32_MAX) for each in doubted}
         for each in entry["partitions"]:
             if not isinstance(each, list) or not 5 <= len(each) <= 6:
                 raise BadValueError(f"topic {topic}: {shown(each)} is no state of a partition")
             number, leader, epoch, isr, version, *lost = each
             where = TopicPartition(topic, whole_number(number, 0, INT32_MAX))
-            state = checked_state(leader, epoch, isr, *lost)
+            state = replace(checked_state(leader, epoch, isr, *lost), is_doubted=where.partition in doubted)
             yield StateChange(where, topic_id, state, whole_number(version, 0, INT32_MAX))

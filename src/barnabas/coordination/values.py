@@ -11,7 +11,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from barnabas.addresses import host_port
@@ -153,12 +153,15 @@ class PartitionState:
     """Who leads a partition, since which epoch, and which replicas are in sync (design of Kafka 0.8).
 
     :param lost_memory: those that were in sync until they lost memory (`barnabas.replication.lost_memory`).
+    :param is_doubted: all replicas report what they have, because the tree is older than a log, or a stranger wrote the
+        state. A leader that such a state deposes may have records that no later leader has.
     """
 
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
     lost_memory: tuple[Remnant, ...] = ()
+    is_doubted: bool = False
 
 
 UNREADABLE = PartitionState(NO_LEADER, NO_LEADER_EPOCH, ())
@@ -366,6 +369,8 @@ def encode_partition_state(state: PartitionState) -> bytes:
     }
     if state.lost_memory:
         fields["lost_memory"] = encode_remnants(state.lost_memory)
+    if state.is_doubted:
+        fields["doubted"] = True
     return _dump(fields)
 
 
@@ -374,7 +379,8 @@ def decode_partition_state(path: str, data: bytes) -> PartitionState:
     fields = Fields(path, data)
     try:
         leader, epoch, isr = (fields.value(name) for name in ("leader", "leader_epoch", "isr"))
-        return checked_state(leader, epoch, isr, fields.value("lost_memory", ()))
+        state = checked_state(leader, epoch, isr, fields.value("lost_memory", ()))
+        return replace(state, is_doubted=True) if fields.boolean("doubted") else state
     except BadValueError as error:
         raise BadNodeError(path, str(error)) from error
 

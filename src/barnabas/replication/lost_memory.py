@@ -13,7 +13,8 @@ anything else, and the state remembers that it was a member (`PartitionState.los
   it: where it is the last member, all replicas tell, since those that left the ISR later than that may have more.
 - Where the tree has lost its memory, and not the replicas (it was brought back from a backup), nobody knows who was in
   sync last. A log with a later epoch than the tree's gives that away (`doubt`), and then all replicas have to tell. A
-  log directory that has a higher life counter than the tree shows the same (`doubt_old_tree`).
+  log directory that has a higher life counter than the tree shows the same (`doubt_old_tree`). The state is doubted
+  (`PartitionState.is_doubted`) until somebody leads: a leader that it deposes keeps its records.
 
 What was told stays true until somebody leads: without a leader logs do not change. A broker that loses memory once
 more withdraws once more, which takes back what it told. In the spirit of KIP-966's unclean recovery.
@@ -47,8 +48,8 @@ def withdraw(
     :param is_gone: its log of the partition is gone, and may be put back.
     :param in_old_copy_of: the partition's replicas, where the broker's log is in an older copy of its log directory.
 
-    >>> withdraw(1, PartitionState(leader=1, leader_epoch=4, isr=(1, 2)))
-    PartitionState(leader=-1, leader_epoch=5, isr=(2,), lost_memory=(Remnant(broker_id=1, epoch=-1, end_offset=-1),))
+    >>> withdraw(1, PartitionState(leader=1, leader_epoch=4, isr=(1, 2))) == PartitionState(-1, 5, (2,), (Remnant(1),))
+    True
     """
     if state.isr == (broker_id,) and not state.lost_memory and not is_gone and not in_old_copy_of:
         return None
@@ -77,7 +78,7 @@ def doubt(replicas: tuple[int, ...], state: PartitionState, known_epoch: int) ->
     """
     if known_epoch <= state.leader_epoch or len(replicas) == 1:
         return None
-    return PartitionState(NO_LEADER, known_epoch, (), tuple(Remnant(each) for each in sorted(replicas)))
+    return _doubted(replicas, known_epoch)
 
 
 def doubt_old_tree(replicas: tuple[int, ...], state: PartitionState) -> PartitionState | None:
@@ -91,10 +92,10 @@ def doubt_old_tree(replicas: tuple[int, ...], state: PartitionState) -> Partitio
     (5, (Remnant(broker_id=1, epoch=-1, end_offset=-1), Remnant(broker_id=2, epoch=-1, end_offset=-1)))
     >>> doubt_old_tree((2, 1), doubted)
     """
-    if len(replicas) == 1 or (not state.isr and set(replicas) <= {each.broker_id for each in state.lost_memory}):
+    report = not state.isr and set(replicas) <= {each.broker_id for each in state.lost_memory}
+    if len(replicas) == 1 or (report and state.is_doubted):
         return None
-    lost = tuple(Remnant(each) for each in sorted(replicas))
-    return PartitionState(NO_LEADER, max(state.leader_epoch, NO_LEADER_EPOCH) + 1, (), lost)
+    return _doubted(replicas, max(state.leader_epoch, NO_LEADER_EPOCH) + 1)
 
 
 def recover(replicas: tuple[int, ...], state: PartitionState) -> PartitionState | None:
@@ -109,8 +110,7 @@ def recover(replicas: tuple[int, ...], state: PartitionState) -> PartitionState 
     members = state.isr or tuple(each.broker_id for each in state.lost_memory)
     if len(replicas) == 1 or (members and set(members) <= set(replicas)):
         return None
-    epoch = max(state.leader_epoch + 1, 0)
-    return PartitionState(NO_LEADER, epoch, (), tuple(Remnant(each) for each in sorted(replicas)))
+    return _doubted(replicas, max(state.leader_epoch + 1, 0))
 
 
 def tell(broker_id: int, state: PartitionState, epoch: int, end_offset: int) -> PartitionState | None:
@@ -142,6 +142,11 @@ def who_has_most(state: PartitionState) -> tuple[int, ...]:
 def remnant_of(broker_id: int, state: PartitionState) -> Remnant | None:
     """Return what the state says of a broker that has withdrawn; None if it has not, or is forgotten."""
     return next((each for each in state.lost_memory if each.broker_id == broker_id), None)
+
+
+def _doubted(replicas: tuple[int, ...], epoch: int) -> PartitionState:
+    """Return the state in which all replicas report, since nobody knows which were in sync."""
+    return PartitionState(NO_LEADER, epoch, (), tuple(Remnant(each) for each in sorted(replicas)), is_doubted=True)
 
 
 def _with(lost: Iterable[Remnant], own: Remnant) -> tuple[Remnant, ...]:

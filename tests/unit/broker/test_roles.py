@@ -20,7 +20,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
 from barnabas.coordination.registry import PartitionInfo, TopicInfo
-from barnabas.coordination.values import NO_LEADER, PartitionState
+from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
 from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import Acks, TopicPartition
 from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
@@ -391,6 +391,56 @@ def test_next_role_begins_when_nothing_of_the_last_one_is_under_way(stage: Stage
         new = await changing
         assert under_way.done()
         assert stage.events[-1] == RoleBegan(new)
+
+    run(scenario())
+
+
+# --- a leader that another state deposes ---
+
+ALL_REPORT = tuple(Remnant(each) for each in (OWN, OTHER, THIRD))
+
+
+def without_leader(isr: tuple[int, ...], lost: tuple[Remnant, ...], *, is_doubted: bool = False) -> PartitionInfo:
+    return PartitionInfo((OWN, OTHER, THIRD), PartitionState(NO_LEADER, 4, isr, lost, is_doubted), 4)
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        pytest.param(without_leader((THIRD,), (Remnant(OTHER),)), id="its successor lost memory"),
+        pytest.param(without_leader((), (Remnant(OTHER), Remnant(THIRD))), id="all members lost memory"),
+        pytest.param(without_leader((), ALL_REPORT), id="the only member is an older copy"),
+        pytest.param(state(OTHER, 4), id="another leader"),
+    ],
+)
+def test_leader_that_missed_its_successor_may_truncate_its_log(stage: Stage, info: PartitionInfo) -> None:
+    async def scenario() -> None:
+        old = stage.first(state(OWN, 2))
+        old.log.append(batch(count=2), 2)
+        follower = await stage.next(old, info)
+        assert not follower.log.is_newer_than_tree
+        await follower.truncate_to(1)
+
+    run(scenario())
+
+
+def test_leader_that_a_newer_log_deposes_keeps_its_records(stage: Stage) -> None:
+    async def scenario() -> None:
+        old = stage.first(state(OWN, 2))
+        old.log.append(batch(count=2), 2)
+        follower = await stage.next(old, without_leader((), ALL_REPORT, is_doubted=True))
+        assert follower.log.is_newer_than_tree
+        with pytest.raises(StorageError, match="the metadata tree was older than"):
+            await follower.truncate_to(1)
+
+    run(scenario())
+
+
+def test_follower_of_a_leader_that_a_newer_log_deposes_may_truncate_its_log(stage: Stage) -> None:
+    async def scenario() -> None:
+        old = stage.first(state(OTHER, 2))
+        follower = await stage.next(old, without_leader((), ALL_REPORT, is_doubted=True))
+        assert not follower.log.is_newer_than_tree
 
     run(scenario())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ def state(topic: str, number: int) -> StateChange:
 
 
 LOST = PartitionState(-1, 8, (), (Remnant(2, 7, 50), Remnant(3)))
+DOUBTED = replace(LOST, is_doubted=True)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,8 @@ LOST = PartitionState(-1, 8, (), (Remnant(2, 7, 50), Remnant(3)))
     [
         Change(),
         Change(states=(StateChange(TopicPartition("clicks", 1), TOPIC_ID, LOST, 10), state("clicks", 0))),
+        Change(states=tuple(StateChange(TopicPartition("clicks", n), TOPIC_ID, DOUBTED, 10) for n in (3, 1))),
+        Change(states=(StateChange(TopicPartition("clicks", 1), TOPIC_ID, DOUBTED, 10), state("clicks", 0))),
         Change(topics=("clicks", "views")),
         Change(states=(state("clicks", 0), state("clicks", 4), state("views", 1))),
         Change(brokers=(1, 2), settings=("/config/brokers/1",)),
@@ -62,6 +66,8 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
         b'{"states":{"clicks":{"id":"AA==","partitions":[[0,1,2,3,4]]}}}',
         b'{"states":{"clicks":{"id":"AA==","partitions":[[-1,1,2,[],4]]}}}',
         b'{"states":{"clicks":{"id":"AA==","partitions":[[0,1,2,[],4,[[1,2]]]]}}}',
+        b'{"states":{"clicks":{"id":"AAECAwQFBgcICQoLDA0ODw==","partitions":[[0,1,1,[1],4]],"doubted":7}}}',
+        b'{"states":{"clicks":{"id":"AAECAwQFBgcICQoLDA0ODw==","partitions":[[0,1,1,[1],4]],"doubted":[[0]]}}}',
         b'{"states":{"clicks":{"id":"AA==","partitions":[[0,1,2,[],4,[[1,2,"x"]]]]}}}',
         b'{"brokers":[1e999]}',
         b'{"brokers":[2147483648]}',

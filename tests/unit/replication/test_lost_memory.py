@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
-from barnabas.replication.lost_memory import doubt, tell, who_has_most, withdraw
+from barnabas.replication.lost_memory import doubt, doubt_old_tree, recover, tell, who_has_most, withdraw
 
 TOLD = (Remnant(1, 3, 20), Remnant(2, 3, 30))
 
@@ -32,6 +32,14 @@ class TestWithdrawing:
         before = PartitionState(NO_LEADER, 5, (), TOLD)
         assert withdraw(1, before) == PartitionState(NO_LEADER, 5, (), (Remnant(1), TOLD[1]))
 
+    def test_only_member_in_an_older_copy_asks_all_and_does_not_doubt_the_tree(self):
+        state = PartitionState(NO_LEADER, 5, (), (Remnant(1), Remnant(2), Remnant(3)))
+        assert withdraw(1, PartitionState(1, 4, (1,)), in_old_copy_of=(1, 2, 3)) == state
+
+    def test_state_that_is_doubted_stays_so(self):
+        before = PartitionState(NO_LEADER, 5, (), TOLD, is_doubted=True)
+        assert withdraw(1, before) == PartitionState(NO_LEADER, 5, (), (Remnant(1), TOLD[1]), is_doubted=True)
+
     def test_who_was_not_in_sync_writes_the_state_as_it_is(self):
         before = PartitionState(1, 4, (1,), (Remnant(2),))
         assert withdraw(3, before) == before
@@ -39,13 +47,24 @@ class TestWithdrawing:
 
 class TestDoubting:
     def test_tree_that_is_older_than_a_log_is_not_believed(self):
-        state = PartitionState(NO_LEADER, 6, (), (Remnant(1), Remnant(2), Remnant(3)))
+        state = PartitionState(NO_LEADER, 6, (), (Remnant(1), Remnant(2), Remnant(3)), is_doubted=True)
         assert doubt((3, 1, 2), PartitionState(1, 4, (1, 2)), 6) == state
         assert doubt((3, 1, 2), state, 6) is None
 
     def test_who_comes_later_and_knows_still_more_asks_all_again(self):
-        state = PartitionState(NO_LEADER, 6, (), (Remnant(1, 6, 20), Remnant(2), Remnant(3)))
-        assert doubt((1, 2, 3), state, 7) == PartitionState(NO_LEADER, 7, (), (Remnant(1), Remnant(2), Remnant(3)))
+        state = PartitionState(NO_LEADER, 6, (), (Remnant(1, 6, 20), Remnant(2), Remnant(3)), is_doubted=True)
+        asked = PartitionState(NO_LEADER, 7, (), (Remnant(1), Remnant(2), Remnant(3)), is_doubted=True)
+        assert doubt((1, 2, 3), state, 7) == asked
+
+    def test_old_tree_is_doubted_once_also_where_all_replicas_report_already(self):
+        asked = PartitionState(NO_LEADER, 5, (), (Remnant(1, 3, 20), Remnant(2)))
+        doubted = PartitionState(NO_LEADER, 6, (), (Remnant(1), Remnant(2)), is_doubted=True)
+        assert doubt_old_tree((1, 2), asked) == doubted
+        assert doubt_old_tree((1, 2), doubted) is None
+        assert doubt_old_tree((1, 2), tell(1, doubted, 3, 20)) is None
+
+    def test_state_of_a_stranger_is_doubted(self):
+        assert recover((1, 2), PartitionState(9, 4, (9,))).is_doubted
 
     def test_tree_that_knows_as_much_is_believed(self):
         assert doubt((1, 2), PartitionState(1, 4, (1, 2)), 4) is None
@@ -66,6 +85,10 @@ class TestTelling:
         told = PartitionState(NO_LEADER, 5, (), TOLD)
         assert tell(1, before, 3, 20) == told
         assert tell(1, told, 3, 20) is None
+
+    def test_what_is_told_ends_no_doubt(self):
+        before = PartitionState(NO_LEADER, 5, (), (Remnant(1), TOLD[1]), is_doubted=True)
+        assert tell(1, before, 3, 20) == PartitionState(NO_LEADER, 5, (), TOLD, is_doubted=True)
 
     @pytest.mark.parametrize(("known", "is_told"), [(Remnant(1), True), (Remnant.gone(1), False)])
     def test_nothing_left_counts_unless_the_log_was_gone(self, known, is_told):
