@@ -19,7 +19,7 @@ from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo
 from barnabas.coordination.values import PartitionState
 from barnabas.log_lines import about
-from barnabas.model import TopicPartition
+from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 from barnabas.replication.claiming import Claim, claim, waited_for, why_offline
 from barnabas.replication.lost_memory import doubt, doubt_old_tree, recover, tell, who_has_most, withdraw
 from barnabas.storage.checkpoints import EpochStart
@@ -279,11 +279,7 @@ class Claims:
     ) -> StateChange:
         lost = [each.broker_id for each in info.state.lost_memory]
         if self._broker_id in who_has_most(info.state):
-            losses[where] = (
-                f"replicas {lost} lost memory or came back with older copies of their disks; broker {self._broker_id}"
-                f" has the most and leads, with log end offset {self._end_of(where).start_offset}; later records are"
-                " lost unless you stop the brokers and put a newer copy of a disk in its place"
-            )
+            losses[where] = self._loss_of(where, lost)
         elif found.is_unclean:
             losses[where] = (
                 f"taken over by a replica that was not in sync (in sync were {[*info.state.isr, *lost]});"
@@ -294,6 +290,20 @@ class Claims:
             epoch = self._later_epoch(epoch)
         state = PartitionState(found.state.leader, epoch, found.state.isr)
         return next_state(where, self._metadata.image.topics[where.topic], state)
+
+    def _loss_of(self, where: TopicPartition, lost: list[int]) -> str:
+        """Return what is lost where this broker has the most of all replicas that lost memory."""
+        epoch, end = self._end_of(where)
+        if epoch == NO_LEADER_EPOCH and end:
+            has = f"no replica has a record left; broker {self._broker_id} leads, and its log goes on at offset {end};"
+            gone = "all earlier records"
+        else:
+            has = f"broker {self._broker_id} has the most and leads, with log end offset {end};"
+            gone = "later records"
+        return (
+            f"replicas {lost} lost memory or came back with older copies of their disks; {has} {gone} are lost unless"
+            " you stop the brokers and put a newer copy of a disk in its place"
+        )
 
     def _is_newly_offline(self, where: TopicPartition, info: PartitionInfo) -> bool:
         """Whether nobody can lead a partition, which was not told yet."""

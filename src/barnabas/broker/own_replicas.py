@@ -42,13 +42,20 @@ class OwnReplicas:
         return replica is not None and replica.log.is_newer_than_tree
 
     def end_of(self, where: TopicPartition) -> EpochStart:
-        """Return of which epoch the last record here is before which none are lost, and the offset behind it."""
+        """Return of which epoch the last record here is before which none are lost, and the offset behind it.
+
+        A log that lost all its records returns the offset with which it goes on: of several such replicas the one that
+        reached furthest leads, so that no offset is used twice.
+        """
         replica = self._replicas.get(where)
         if replica is None:
             return EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
         opened = replica.log
-        end = opened.log_end_offset if opened.lost_from is None else opened.lost_from
-        return EpochStart(last_epoch(opened.leader_epochs, end), end)
+        end = opened.log_end_offset
+        sound_end = end if opened.lost_from is None else opened.lost_from
+        epoch = last_epoch(opened.leader_epochs, sound_end)
+        has_nothing = epoch == NO_LEADER_EPOCH and opened.log_start_offset == end
+        return EpochStart(epoch, end if has_nothing else sound_end)
 
     def _is_sole(self, where: TopicPartition) -> bool:
         info = self._metadata.image.partition(where)

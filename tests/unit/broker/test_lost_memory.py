@@ -102,6 +102,50 @@ def test_partition_is_led_whose_folders_had_not_come_to_any_disk(run: Run) -> No
     run(scenario)
 
 
+@pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1), (3, 1, 2)])
+def test_where_no_replica_has_a_record_left_no_offset_is_used_twice(
+    run: Run, order: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """No segment was ever flushed; the checkpoints say how far each replica could be read."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await begin(cluster, 3, 5, 4)
+        for broker_id, readable in ((1, 3), (2, 5), (3, 4)):
+            data = cluster.folder / str(broker_id)
+            for path in (data / "clicks-0").iterdir():
+                if path.name != "partition.metadata":
+                    path.unlink()
+            (data / "replication-offset-checkpoint").write_text(f"0\n1\nclicks 0 {readable}\n")
+        for broker_id in order:
+            await come_back(cluster, broker_id)
+        (leader,) = [node for node in cluster.nodes if node.leads()]
+        assert leader.id == 2
+        append(leader)
+        log = leader.topics.replicas.leader(*CLICKS).log
+        assert (log.log_start_offset, log.log_end_offset) == (5, 6)
+        assert "no replica has a record left; broker 2 leads, and its log goes on at offset 5" in caplog.text
+
+    run(scenario)
+
+
+def test_log_that_lost_all_its_records_does_not_lead_where_another_has_some(run: Run) -> None:
+    """Not at its second start either, when the epochs of the lost records are still on the disk."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await begin(cluster, 5, 2)
+        data = cluster.folder / "1"
+        for path in (data / "clicks-0").glob("0*"):
+            path.unlink()
+        (data / "clicks-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+        (data / "replication-offset-checkpoint").write_text("0\n1\nclicks 0 5\n")
+        await cluster.lose(await come_back(cluster, 1))
+        for broker_id in (1, 2):
+            await come_back(cluster, broker_id)
+        assert [node.leads() for node in cluster.nodes] == [False, True]
+
+    run(scenario)
+
+
 def test_log_that_was_on_a_disk_is_waited_for(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         await begin(cluster, 3, 0, 0)
