@@ -85,6 +85,7 @@ class Groups(Workload):
     async def begin(self, topic: str, partitions: int) -> None:
         self._topic = topic
         self.ledger, self.commits = GroupLedger(self.say), CommitLedger(self.say)
+        self.invariants.on_group_end.append(lambda group: self.ledger.forget() if group == GROUP else None)
         draw = self.world.random
         self._places = [TopicPartition(topic, number) for number in range(partitions)]
         self._settings = {

@@ -19,6 +19,7 @@ from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.replica import Replica
 from barnabas.coordination import paths
 from barnabas.coordination.values import PartitionState, ReplicaSet, decode_config, decode_partition_state, decode_topic
+from barnabas.groups.coordinator import GroupEnd
 from barnabas.model import TopicPartition
 from barnabas.records.header import iter_headers
 from barnabas.storage import Log
@@ -74,6 +75,8 @@ class Invariants:
         """Called with a broker, a place and where its log ends, when that was opened or cut."""
         self.on_rewritten: list[Callable[[int, Cleaning, CleanedGroup], None]] = []
         """Called with a broker, and what its cleaner has made of which segments, before these are replaced."""
+        self.on_group_end: list[Callable[[str], None]] = []
+        """Called with a group that a coordinator is about to forget, since it has no members and no offsets."""
         self.unsettled: list[Callable[[], bool]] = []
         """Whether something is about to change which replicas there are."""
         cluster.ensemble.on_set.append(self._state_written)
@@ -102,6 +105,7 @@ class Invariants:
                 self._after(stack, Log, name, self._was_cut)
                 self._after(stack, Log, name, self._has_end)
             self._after(stack, Log, "mark_newer_than_tree", self._was_marked_newer)
+            self._after(stack, GroupEnd, "__init__", self._group_ends)
             self._after(stack, DataFolders, "note_boot", lambda _: self.note_boot(_here()))
             self._after_answer(stack, Cleaning, "next_group", self._was_rewritten)
             yield
@@ -321,6 +325,10 @@ class Invariants:
     def _was_rewritten(self, cleaning: Cleaning, group: CleanedGroup | None) -> None:
         for call in self.on_rewritten if group is not None else ():
             call(_here(), cleaning, group)
+
+    def _group_ends(self, end: GroupEnd) -> None:
+        for call in self.on_group_end:
+            call(end.group.group_id)
 
     def _check_cut(self, number: int, place: TopicPartition, log: Log) -> None:
         """Check that a log knows nothing any more of the epochs that were cut off."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.background import Background
@@ -39,6 +39,17 @@ SCALED_MS = {
 CHANGES: tuple[Change, ...] = ("assigned", "revoked", "lost")
 
 
+class Known(NamedTuple):
+    """The highest generation in which a member was told its partitions.
+
+    :param life: how often the group was forgotten before: without members and offsets it is, as Kafka's is, and its
+        generations begin again.
+    """
+
+    life: int
+    generation: int
+
+
 class GroupLedger:
     """What the members of the group were given: partitions, generation by generation, and records.
 
@@ -48,18 +59,25 @@ class GroupLedger:
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
         self.given: dict[TopicPartition, set[int]] = defaultdict(set)
-        self.generation = NO_GENERATION
-        """The highest that any member was told its partitions in."""
+        self.known = Known(0, NO_GENERATION)
         self._owners: dict[tuple[int, TopicPartition], str] = {}
 
-    def claim(self, member: str, generation: int, places: Iterable[TopicPartition], floor: int) -> None:
+    def forget(self) -> None:
+        """The group is forgotten."""
+        self.known = Known(self.known.life + 1, NO_GENERATION)
+        self._owners.clear()
+
+    def claim(self, member: str, generation: int, places: Iterable[TopicPartition], floor: Known) -> None:
         """A member was told its partitions.
 
-        :param floor: the highest generation of which was known when it began to join, or earlier.
+        :param floor: what was known when it began to join, or earlier.
         """
-        if generation < floor:
-            self.say(f"{member} was told generation {generation} after {floor} had been told")
-        self.generation = max(self.generation, generation)
+        life, known = self.known
+        if floor.life != life:
+            return  # the generation may be one of before the group was forgotten
+        if generation < floor.generation:
+            self.say(f"{member} was told generation {generation} after {floor.generation} had been told")
+        self.known = Known(life, max(known, generation))
         for place in places:
             other = self._owners.setdefault((generation, place), member)
             if other != member:
@@ -79,7 +97,7 @@ class GenerationsTold:
         self._ledger = ledger
         self._member = member
         self._generation = NO_GENERATION
-        self._floor = NO_GENERATION
+        self._floor = ledger.known
 
     def look(self, membership: Membership) -> None:
         """Claim what it was told since the last look; whatever it asks from now on is answered with no less."""
@@ -88,7 +106,7 @@ class GenerationsTold:
             self._generation = told.generation
             self._ledger.claim(self._member, told.generation, told.partitions, self._floor)
         if not membership.joining:
-            self._floor = self._ledger.generation
+            self._floor = self._ledger.known
 
 
 class SimulatedMember:

@@ -50,8 +50,12 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def members(said: list[str]) -> tuple[_Member, _Member]:
-    ledger = GroupLedger(said.append)
+def ledger(said: list[str]) -> GroupLedger:
+    return GroupLedger(said.append)
+
+
+@pytest.fixture
+def members(ledger: GroupLedger) -> tuple[_Member, _Member]:
     return _Member(ledger, "one"), _Member(ledger, "other")
 
 
@@ -102,6 +106,21 @@ def test_a_generation_lower_than_the_members_own_is_found(members: tuple[_Member
     _be_told(one, 5)
     _be_told(one, 4)
     assert said == ["one was told generation 4 after 5 had been told"]
+
+
+def test_generations_begin_again_when_the_group_is_forgotten(ledger: GroupLedger, said: list[str]) -> None:
+    one, other, late = (_Member(ledger, name) for name in ("one", "other", "late"))
+    _be_told(one, 5)
+    late.look()
+    late.join()
+    late.hear(2)
+    ledger.forget()
+    late.look()  # it hears only now of a generation of before
+    _be_told(other, 1)
+    _be_told(other, 2)
+    assert said == []
+    _be_told(one, 1)
+    assert said[0] == "one was told generation 1 after 2 had been told"
 
 
 def test_a_partition_of_two_members_is_found_though_one_of_them_has_left(
