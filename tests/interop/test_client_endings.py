@@ -149,7 +149,7 @@ import barnabas, sys
 producer = barnabas.Producer("127.0.0.1:1", delivery_timeout_ms=3_600_000, enable_idempotence=False, acks=1)
 accumulator = producer._engine.accumulator
 accumulator.append(accumulator.set_partitions("t", 1, [0]), 0, 1, None, b"left", ())
-import barnabas.client.life as life
+import barnabas.client.client_lifecycle as life
 life.SILENCE_S = 0.01
 """
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)

@@ -37,7 +37,7 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "a class of another package, or of Python, that has no other way": {
         "cli/standard_output.py": ("stdout", "filename"),
-        "client/life.py": ("atexit",),
+        "client/client_lifecycle.py": ("atexit",),
         "coordination/zookeeper/session.py": ("_connect", "_invoke", "_read_response"),
         "log_lines.py": ("excepthook",),
         "protocol/declare.py": ("__fields__", "__message__"),

@@ -1,6 +1,6 @@
 """One background thread with an event loop, on which a synchronous client's coroutines run.
 
-The thread is a daemon: a program is never kept from ending by it, but for the wait in `life`.
+The thread is a daemon: a program is never kept from ending by it, but for the wait in `lifecycle`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from barnabas.client.life import Finish, Life, forked_error
+from barnabas.client.client_lifecycle import ClientLifecycle, Finish, forked_error
 from barnabas.errors import ClosedError, TimedOutError
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-class LoopThread(Life):
+class LoopThread(ClientLifecycle):
     """Runs coroutines for other threads, until `stop`, or until its client has ended in another way.
 
     :param new_loop: makes its event loop.

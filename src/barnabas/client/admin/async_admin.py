@@ -9,8 +9,8 @@ from typing import Any, Self, TypeVar, Unpack
 
 from barnabas.addresses import host_ports
 from barnabas.client.admin.operations import AdminOperations, cluster_of
+from barnabas.client.client_lifecycle import ApplicationLoop
 from barnabas.client.config import AdminConfig, make_config
-from barnabas.client.life import ApplicationLoop
 from barnabas.client.loop_thread import CLOSED
 from barnabas.client.setting_types import Bootstrap, ClientSettings
 from barnabas.errors import ClosedError
@@ -32,19 +32,19 @@ class AsyncAdmin(AdminOperations):
         config = make_config(AdminConfig, bootstrap, settings)
         super().__init__(config, cluster_of(config))
         self._closed = False
-        self._life = ApplicationLoop()
-        self._life.serves(self, self._cluster.finish, "an AsyncAdmin")
+        self._lifecycle = ApplicationLoop()
+        self._lifecycle.serves(self, self._cluster.finish, "an AsyncAdmin")
 
     async def start(self) -> Self:
         """Begin; entering `async with`, or the first call, does it as well.
 
         :raises ClosedError: after `close`, or in a forked child.
         """
-        self._life.check_process()
+        self._lifecycle.check_process()
         if self._closed:
             raise ClosedError(CLOSED)
-        if self._life.loop is None:
-            self._life.loop = asyncio.get_running_loop()
+        if self._lifecycle.loop is None:
+            self._lifecycle.loop = asyncio.get_running_loop()
         return self
 
     async def _run(self, request: Coroutine[Any, Any, T]) -> T:
@@ -59,9 +59,9 @@ class AsyncAdmin(AdminOperations):
 
         :param timeout_s: for symmetry with the other clients: ending the connections waits for no broker.
         """
-        if not self._life.inherited and self._life.claim_end():
+        if not self._lifecycle.inherited and self._lifecycle.claim_end():
             self._closed = True
-            self._life.is_over()
+            self._lifecycle.is_over()
             await self._cluster.finish()
 
     async def __aenter__(self) -> Self:

@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
+from barnabas.client.client_lifecycle import ApplicationLoop
 from barnabas.client.cluster import Cluster
 from barnabas.client.configured_interceptors import consumer_interceptors
 from barnabas.client.consumer.arguments import consumer_config
@@ -23,7 +24,6 @@ from barnabas.client.consumer.steps import FOREVER_S, Steps
 from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
 from barnabas.client.interceptors import ConsumerInterceptor
-from barnabas.client.life import ApplicationLoop
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
@@ -116,21 +116,21 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._shell = LoopShell(self._core.state, guard)
         cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
         self._background = Background(self._core.state, cluster, guard.bell)
-        self._life = ApplicationLoop()
-        self._life.after_fork = self._core.state.stop_with
-        self._life.serves(self, partial(self._background.finish, self._core), f"an AsyncConsumer{self._core}")
+        self._lifecycle = ApplicationLoop()
+        self._lifecycle.after_fork = self._core.state.stop_with
+        self._lifecycle.serves(self, partial(self._background.finish, self._core), f"an AsyncConsumer{self._core}")
 
     async def start(self) -> Self:
         """Begin; entering `async with`, or the first call that waits, does it as well."""
         if not self._runs:
             self._core.state.check_usable()
-            self._life.loop = asyncio.get_running_loop()
+            self._lifecycle.loop = asyncio.get_running_loop()
             await self._background.start()
         return self
 
     @property
     def _runs(self) -> bool:
-        return self._life.loop is not None
+        return self._lifecycle.loop is not None
 
     async def _run(self, call: Steps[T]) -> T:
         if not self._runs:
@@ -318,12 +318,12 @@ class AsyncConsumer(Generic[K_co, V_co]):
         await self._close(all_done=True, timeout_s=timeout_s)
 
     async def _close(self, *, all_done: bool, timeout_s: float | None = None) -> None:
-        if self._life.inherited:
+        if self._lifecycle.inherited:
             return
-        if not self._life.claim_end():
-            await self._life.until_ended(timeout_s)
+        if not self._lifecycle.claim_end():
+            await self._lifecycle.until_ended(timeout_s)
             return
-        self._life.is_over()
+        self._lifecycle.is_over()
         deadline_s = FOREVER_S if timeout_s is None else SYSTEM_CLOCK.monotonic() + timeout_s
         try:
             if self._runs:
@@ -336,7 +336,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
                 await self._background.close(deadline_s)
                 await self._shell.stop()
             finally:
-                self._life.ended.set()
+                self._lifecycle.ended.set()
 
     async def __aenter__(self) -> Self:
         return await self.start()

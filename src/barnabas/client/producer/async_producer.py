@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from barnabas.addresses import host_ports
+from barnabas.client.client_lifecycle import ApplicationLoop
 from barnabas.client.config import ProducerConfig, make_config
 from barnabas.client.configured_interceptors import producer_interceptors
 from barnabas.client.interceptors import ProducerInterceptor
-from barnabas.client.life import ApplicationLoop
 from barnabas.client.producer.accumulator import TopicQueues
 from barnabas.client.producer.column_values import ColumnSerializer, with_values
 from barnabas.client.producer.delivery import Deliveries, Delivery

@@ -1,6 +1,6 @@
 """How clients end that nobody closes: dropped, at the end of the program, or copied by a fork.
 
-Every client has one `Life`, and here is the only place that hears of these three:
+Every client has one `ClientLifecycle`, and here is the only place that hears of these three:
 
 - Nobody holds the client any more: it is told to finish (to deliver, to leave its group), and ends when it has.
 - The program ends: as soon as its other threads have ended, which may use clients until then, all clients finish, and
@@ -37,7 +37,7 @@ GIVE_UP_S = 1.0
 """How long clients have to say what they lost, when the end of a program is interrupted."""
 
 
-class Life(ABC):
+class ClientLifecycle(ABC):
     """One client's, from its making to its end. A subclass for each kind of event loop that clients run on."""
 
     def __init__(self) -> None:
@@ -46,14 +46,14 @@ class Life(ABC):
         """Holds something until somebody ends the client. To take it out is one step, so that it needs no lock: a
         finaliser may run anywhere, also where the lock would be held."""
         self._finish: Finish | None = None
-        self._finalizer: weakref.finalize[[Life, str], Any] | None = None
+        self._finalizer: weakref.finalize[[ClientLifecycle, str], Any] | None = None
         self.after_fork: Callable[[ClosedError], None] | None = None
         """Called in a forked child, with the error that the copy's calls should raise."""
 
     def has_begun(self) -> None:
         """From now on the end of the program waits for it: the last step of its making. Of one that Ctrl-C has kept
         from being made whole there would be nothing to wait for, and no end to it."""
-        _lives.add(self)
+        _lifecycles.add(self)
 
     def serves(self, client: object, finish: Finish, name: str) -> None:
         """End with `client`, also where nobody closes it.
@@ -84,7 +84,7 @@ class Life(ABC):
 
     def is_over(self) -> None:
         """The client has ended: there is nothing to be done any more when it is dropped, or the program ends."""
-        _lives.discard(self)
+        _lifecycles.discard(self)
         if self._finalizer is not None:
             self._finalizer.detach()
 
@@ -111,7 +111,7 @@ class Life(ABC):
             self.after_fork(forked_error(self._pid))
 
 
-class ApplicationLoop(Life):
+class ApplicationLoop(ClientLifecycle):
     """For clients that run on the event loop of the application.
 
     :param on_program_end: says what is lost, for without its event loop the client can do nothing any more.
@@ -178,12 +178,12 @@ def forked_error(pid: int) -> ClosedError:
     return ClosedError(f"this client belongs to process {pid}, of which this one is a fork; make a new one here")
 
 
-_lives: set[Life] = set()
+_lifecycles: set[ClientLifecycle] = set()
 
 
-def _on_dropped(life: Life, name: str) -> None:
+def _on_dropped(lifecycle: ClientLifecycle, name: str) -> None:
     """Run by the garbage collector, anywhere: whatever lock the code there holds must not be wanted here."""
-    if not life.inherited and life.end_soon():
+    if not lifecycle.inherited and lifecycle.end_soon():
         warnings.warn(
             f"{name} was dropped without close(), so it ends by itself; close it, or use a with block",
             ResourceWarning,
@@ -213,33 +213,33 @@ def _others() -> list[threading.Thread]:
 
 
 def _end_clients() -> None:
-    lives = [life for life in list(_lives) if not life.inherited]
+    lifecycles = [lifecycle for lifecycle in list(_lifecycles) if not lifecycle.inherited]
     try:
-        for life in lives:
-            life.end_with_program()
-        for life in lives:
-            if not life.join(SILENCE_S):
+        for lifecycle in lifecycles:
+            lifecycle.end_with_program()
+        for lifecycle in lifecycles:
+            if not lifecycle.join(SILENCE_S):
                 log.warning("the program ends when its clients have delivered what was sent; Ctrl-C ends it now")
-                life.join(None)
+                lifecycle.join(None)
     except KeyboardInterrupt:
         _give_up()
 
 
 def _give_up() -> None:
     """Where Ctrl-C has ended the wait: let clients say what is lost."""
-    lives = [life for life in list(_lives) if not life.inherited]
-    for life in lives:
-        life.end_with_program()
-        life.interrupt_end()
-    for life in lives:
-        life.join(GIVE_UP_S)
+    lifecycles = [lifecycle for lifecycle in list(_lifecycles) if not lifecycle.inherited]
+    for lifecycle in lifecycles:
+        lifecycle.end_with_program()
+        lifecycle.interrupt_end()
+    for lifecycle in lifecycles:
+        lifecycle.join(GIVE_UP_S)
 
 
 def _tell_forked() -> None:
-    lives = list(_lives)
-    _lives.clear()
-    for life in lives:
-        life.forked()
+    lifecycles = list(_lifecycles)
+    _lifecycles.clear()
+    for lifecycle in lifecycles:
+        lifecycle.forked()
 
 
 if hasattr(os, "register_at_fork"):
