@@ -11,8 +11,8 @@ from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.membership import Membership
-from barnabas.client.consumer.shells import LoopGuard, LoopShell
 from barnabas.client.consumer.steps import Change
+from barnabas.client.consumer.sync_async_drivers import AsyncDriver, LoopGuard
 from barnabas.errors import BarnabasError, ClosedError
 from barnabas.groups.assignors import NO_GENERATION
 from barnabas.model import TopicPartition
@@ -141,8 +141,8 @@ class SimulatedMember:
         )
         guard = LoopGuard(self.host.clock)
         self._core = ConsumerCore(config, guard, self.host.clock)
-        self._shell = LoopShell(self._core.state, guard)
-        self._shell.listeners = dict.fromkeys(CHANGES, self._moved)
+        self._driver = AsyncDriver(self._core.state, guard)
+        self._driver.listeners = dict.fromkeys(CHANGES, self._moved)
         self._commits_itself = not config.enable_auto_commit
         seen = reach(cluster, self.host, config, watched(commits))
         self._background = Background(self._core.state, seen, guard.bell)
@@ -161,15 +161,15 @@ class SimulatedMember:
             try:
                 uncommitted = await self._poll() or uncommitted
                 if uncommitted and self._commits_itself and self._random.random() < 0.7:
-                    await self._shell.run(self._core.commit(None, COMMIT_S * self._scale))
+                    await self._driver.run(self._core.commit(None, COMMIT_S * self._scale))
                     uncommitted = False
             except ClosedError:
                 raise
             except BarnabasError:
                 await asyncio.sleep(self._random.uniform(0, 0.5) * self._scale)
-        await self._shell.run(self._core.close(all_done=True))
+        await self._driver.run(self._core.close(all_done=True))
         await self._background.close()
-        await self._shell.stop()
+        await self._driver.stop()
 
     async def _poll(self) -> bool:
         """Poll once; return whether that brought records."""
@@ -177,7 +177,7 @@ class SimulatedMember:
         assert isinstance(membership, Membership)
         self._told.look(membership)
         started = self._history.now()
-        records = await self._shell.run(self._core.poll(POLL_RECORDS, POLL_S * self._scale))
+        records = await self._driver.run(self._core.poll(POLL_RECORDS, POLL_S * self._scale))
         self._told.look(membership)
         for record in records:
             self._ledger.given[TopicPartition(record.topic, record.partition)].add(record.offset)

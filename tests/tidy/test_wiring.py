@@ -61,7 +61,7 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
         "client/audit/log_counting.py": ("listener",),
         "client/consumer/async_consumer.py": ("after_fork", "loop"),
         "client/consumer/consumer.py": ("after_fork",),
-        "client/consumer/shells.py": ("now",),
+        "client/consumer/sync_async_drivers.py": ("now",),
         "client/producer/async_producer.py": ("after_fork", "loop", "on_program_end"),
         "client/producer/engine.py": ("on_settled",),
         "client/producer/producer.py": ("after_fork",),

@@ -19,8 +19,8 @@ from barnabas.client.consumer.consumer import COLUMNS_MAX
 from barnabas.client.consumer.core import Committable, ConsumerCore
 from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
-from barnabas.client.consumer.shells import Listener, LoopGuard, LoopShell, listeners_of
 from barnabas.client.consumer.steps import FOREVER_S, Steps
+from barnabas.client.consumer.sync_async_drivers import AsyncDriver, Listener, LoopGuard, listeners_of
 from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
 from barnabas.client.interceptors import ConsumerInterceptor
@@ -113,7 +113,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         every = consumer_interceptors(config, interceptors)
         guard = LoopGuard()
         self._core = ConsumerCore(config, guard, SYSTEM_CLOCK, deserializers=deserializers, interceptors=every)
-        self._shell = LoopShell(self._core.state, guard)
+        self._driver = AsyncDriver(self._core.state, guard)
         cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
         self._background = Background(self._core.state, cluster, guard.bell)
         self._lifecycle = ApplicationLoop()
@@ -135,7 +135,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def _run(self, call: Steps[T]) -> T:
         if not self._runs:
             await self.start()
-        return await self._shell.run(call)
+        return await self._driver.run(call)
 
     # --- what to read -----------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """
         listeners = listeners_of(on_assign, on_revoke, on_lost)
         self._core.subscribe(topics, pattern, listeners)
-        self._shell.listeners = listeners
+        self._driver.listeners = listeners
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these partitions; see `Consumer.assign`."""
@@ -166,7 +166,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
 
     async def unsubscribe(self) -> None:
         """Read nothing any more; leave the group, if in one."""
-        await self._run(self._core.unsubscribe(nested=self._shell.inside_listener))
+        await self._run(self._core.unsubscribe(nested=self._driver.inside_listener))
 
     # --- reading ----------------------------------------------------------------------------------------
 
@@ -176,8 +176,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Asking for more says that the records before have been dealt with. Errors are those of `Consumer.poll`.
         """
         self._core.check_readable()
-        await self._shell.give_way()
-        nested = self._shell.inside_listener
+        await self._driver.give_way()
+        nested = self._driver.inside_listener
         return await self._run(self._core.poll(max_records, timeout_s, nested=nested))
 
     async def poll_arrow(
@@ -185,8 +185,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
     ) -> pyarrow.RecordBatch:
         """Return the next records as columns, none if none came within `timeout_s`; see `Consumer.poll_arrow`."""
         self._core.check_readable()
-        await self._shell.give_way()
-        nested = self._shell.inside_listener
+        await self._driver.give_way()
+        nested = self._driver.inside_listener
         if value_schema is not None:
             check_schema(value_schema)
         batch = await self._run(self._core.poll_columns(max_records, timeout_s, nested=nested))
@@ -218,12 +218,12 @@ class AsyncConsumer(Generic[K_co, V_co]):
             yield records
 
     async def __aiter__(self) -> AsyncIterator[Record[K_co, V_co]]:
-        core, shell = self._core, self._shell
+        core, driver = self._core, self._driver
         core.check_readable()
         while True:
-            await shell.give_way()
+            await driver.give_way()
             try:
-                records = await self._run(core.next_slice(core.cursor, nested=shell.inside_listener))
+                records = await self._run(core.next_slice(core.cursor, nested=driver.inside_listener))
             except ClosedError:
                 if core.closed:
                     return
@@ -327,14 +327,14 @@ class AsyncConsumer(Generic[K_co, V_co]):
         deadline_s = FOREVER_S if timeout_s is None else SYSTEM_CLOCK.monotonic() + timeout_s
         try:
             if self._runs:
-                await self._shell.run(self._core.close(all_done=all_done, deadline_s=deadline_s))
+                await self._driver.run(self._core.close(all_done=all_done, deadline_s=deadline_s))
             else:
                 self._core.stop(all_done=all_done)
         finally:
             # Also if this was cancelled: heartbeats that go on would keep the partitions from others.
             try:
                 await self._background.close(deadline_s)
-                await self._shell.stop()
+                await self._driver.stop()
             finally:
                 self._lifecycle.ended.set()
 

@@ -18,8 +18,8 @@ from barnabas.client.consumer.core import Committable, ConsumerCore
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
-from barnabas.client.consumer.shells import BlockingShell, Listener, ThreadGuard, listeners_of
 from barnabas.client.consumer.steps import FOREVER_S
+from barnabas.client.consumer.sync_async_drivers import BlockingDriver, Listener, ThreadGuard, listeners_of
 from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
 from barnabas.client.interceptors import ConsumerInterceptor
@@ -128,7 +128,7 @@ class Consumer(Generic[K_co, V_co]):
         thread.after_fork = partial(_after_fork, self._core, guard)
         cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
         self._background = Background(self._core.state, cluster, guard.bell)
-        self._shell = BlockingShell(self._core.state, guard)
+        self._driver = BlockingDriver(self._core.state, guard)
         self._thread = thread
         thread.serves(self, partial(self._background.finish, self._core), f"a Consumer{self._core}")
         thread.call(self._background.start())
@@ -157,7 +157,7 @@ class Consumer(Generic[K_co, V_co]):
         """
         listeners = listeners_of(on_assign, on_revoke, on_lost)
         self._core.subscribe(topics, pattern, listeners)
-        self._shell.listeners = listeners
+        self._driver.listeners = listeners
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these partitions, without the assignment of a group.
@@ -172,7 +172,7 @@ class Consumer(Generic[K_co, V_co]):
 
     def unsubscribe(self) -> None:
         """Stop reading, and leave the group."""
-        self._shell.run(self._core.unsubscribe(nested=self._shell.inside_listener))
+        self._driver.run(self._core.unsubscribe(nested=self._driver.inside_listener))
 
     def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[MessageStream[K_co, V_co]]]:
         """Subscribe to topics and return as many streams of each as `counts` says (paper, section 3).
@@ -198,8 +198,8 @@ class Consumer(Generic[K_co, V_co]):
         :raises DisconnectedError: no broker (or not the `coordination`) was reachable for `default_api_timeout_ms`.
         """
         self._core.check_readable()
-        nested = self._shell.inside_listener
-        return self._shell.run(self._core.poll(max_records, timeout_s, nested=nested))
+        nested = self._driver.inside_listener
+        return self._driver.run(self._core.poll(max_records, timeout_s, nested=nested))
 
     def poll_arrow(
         self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0, value_schema: AvroDeserializer | None = None
@@ -217,8 +217,8 @@ class Consumer(Generic[K_co, V_co]):
         self._core.check_readable()
         if value_schema is not None:
             check_schema(value_schema)
-        nested = self._shell.inside_listener
-        batch = self._shell.run(self._core.poll_columns(max_records, timeout_s, nested=nested))
+        nested = self._driver.inside_listener
+        batch = self._driver.run(self._core.poll_columns(max_records, timeout_s, nested=nested))
         if value_schema is None:
             return batch
         with self._core.taken_back_on_failure():
@@ -257,7 +257,7 @@ class Consumer(Generic[K_co, V_co]):
         :raises ConfigurationError: the partition is not assigned to this consumer.
         :raises TimedOutError: no broker answered within `timeout_s`.
         """
-        return self._shell.run(self._core.position(tp, timeout_s))
+        return self._driver.run(self._core.position(tp, timeout_s))
 
     def seek(self, tp: tuple[str, int], offset: int) -> None:
         """Continue a partition at `offset`.
@@ -296,7 +296,7 @@ class Consumer(Generic[K_co, V_co]):
             REBALANCE_IN_PROGRESS: poll, and then commit for the remaining partitions.
         :raises FencedError: another consumer has joined with the same `group_instance_id`.
         """
-        self._shell.run(self._core.commit(offsets, timeout_s))
+        self._driver.run(self._core.commit(offsets, timeout_s))
 
     @overload
     def committed(self, tps: tuple[str, int], *, timeout_s: float | None = None) -> OffsetAndMetadata | None: ...
@@ -313,31 +313,31 @@ class Consumer(Generic[K_co, V_co]):
         :raises ConfigurationError: the consumer has no group.
         :raises TimedOutError: the coordinator did not answer within `timeout_s`.
         """
-        return self._shell.run(self._core.committed(tps, timeout_s))
+        return self._driver.run(self._core.committed(tps, timeout_s))
 
     def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        return self._shell.run(self._core.beginning_offsets(tps))
+        return self._driver.run(self._core.beginning_offsets(tps))
 
     def end_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition."""
-        return self._shell.run(self._core.end_offsets(tps))
+        return self._driver.run(self._core.end_offsets(tps))
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return for each partition the first offset whose timestamp is at least the given one, or None."""
-        return self._shell.run(self._core.offsets_for_times(timestamps_ms))
+        return self._driver.run(self._core.offsets_for_times(timestamps_ms))
 
     # --- looking around ---------------------------------------------------------------------------------
 
     def topics(self) -> set[str]:
         """Return the names of all topics but the internal ones."""
-        return self._shell.run(self._core.topics())
+        return self._driver.run(self._core.topics())
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """Return the numbers of a topic's partitions, or None if the topic does not exist; does not create it."""
-        return self._shell.run(self._core.partitions_for_topic(topic))
+        return self._driver.run(self._core.partitions_for_topic(topic))
 
     def metrics(self) -> dict[str, Any]:
         """Return current metrics of this consumer by name.
@@ -368,7 +368,7 @@ class Consumer(Generic[K_co, V_co]):
             return
         deadline_s = FOREVER_S if timeout_s is None else SYSTEM_CLOCK.monotonic() + timeout_s
         try:
-            self._shell.run(self._core.close(all_done=all_done, deadline_s=deadline_s))
+            self._driver.run(self._core.close(all_done=all_done, deadline_s=deadline_s))
         finally:
             # Also if this was interrupted: heartbeats that go on would keep the partitions from others.
             self._thread.stop(partial(self._background.close, deadline_s))
@@ -402,9 +402,9 @@ class Stretches(Iterator[Iterator[Record[Any, Any]]]):
         self._cursor = cursor
 
     def __next__(self) -> Iterator[Record[Any, Any]]:
-        core, shell = self._consumer._core, self._consumer._shell
+        core, driver = self._consumer._core, self._consumer._driver
         try:
-            return shell.run(core.next_slice(self._cursor, nested=shell.inside_listener))
+            return driver.run(core.next_slice(self._cursor, nested=driver.inside_listener))
         except ClosedError:
             if core.closed:
                 raise StopIteration from None

@@ -10,9 +10,9 @@ from barnabas.client.backoff import Backoff
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.fetcher import ERRORS_MAX
-from barnabas.client.consumer.shells import LoopGuard
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import Leave
+from barnabas.client.consumer.sync_async_drivers import LoopGuard
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, BarnabasError, ClosedError, DisconnectedError, ErrorCode

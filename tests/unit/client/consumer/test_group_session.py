@@ -13,9 +13,9 @@ from barnabas.client.backoff import Backoff
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.group_session import GroupSession
 from barnabas.client.consumer.membership import Membership
-from barnabas.client.consumer.shells import LoopGuard
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Wait
+from barnabas.client.consumer.sync_async_drivers import LoopGuard
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, DisconnectedError, ErrorCode

@@ -9,8 +9,8 @@ import pytest
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ConsumerConfig
-from barnabas.client.consumer.shells import LoopGuard
 from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.consumer.sync_async_drivers import LoopGuard
 from barnabas.client.consumer.tree_coordination import TreeCoordination
 from barnabas.clock import ManualClock
 from barnabas.coordination import offsets, paths, registry

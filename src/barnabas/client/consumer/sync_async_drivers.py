@@ -92,7 +92,7 @@ def _timeout_s(until_s: float) -> float:
     return -1 if until_s == FOREVER_S else min(max(until_s - SYSTEM_CLOCK.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
 
-class BlockingShell:
+class BlockingDriver:
     """Takes calls to their end on the thread that calls."""
 
     def __init__(self, state: ConsumerState, guard: ThreadGuard) -> None:
@@ -190,7 +190,7 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class LoopShell:
+class AsyncDriver:
     """Takes calls to their end in the task that calls."""
 
     def __init__(self, state: ConsumerState, guard: LoopGuard) -> None:

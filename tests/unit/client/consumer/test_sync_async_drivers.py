@@ -14,9 +14,9 @@ import uvloop
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.client.consumer.consumer import Consumer
-from barnabas.client.consumer.shells import BlockingShell, LoopGuard, LoopShell, ThreadGuard
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Tell, Wait
+from barnabas.client.consumer.sync_async_drivers import AsyncDriver, BlockingDriver, LoopGuard, ThreadGuard
 from barnabas.client.loop_thread import LoopThread
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
@@ -32,7 +32,7 @@ async def give_way():
 
 def make_loop_shell():
     guard = LoopGuard()
-    return LoopShell(ConsumerState(ConsumerConfig(), guard, SYSTEM_CLOCK), guard)
+    return AsyncDriver(ConsumerState(ConsumerConfig(), guard, SYSTEM_CLOCK), guard)
 
 
 def run(test):
@@ -57,7 +57,7 @@ def guard(thread):
 
 @pytest.fixture
 def blocking(guard):
-    return BlockingShell(ConsumerState(ConsumerConfig(), guard, SYSTEM_CLOCK), guard)
+    return BlockingDriver(ConsumerState(ConsumerConfig(), guard, SYSTEM_CLOCK), guard)
 
 
 def waiting(guard, ended, until_s=FOREVER_S):
@@ -232,42 +232,42 @@ def test_a_call_that_is_interrupted_is_ended(blocking, guard):
 
 
 def test_a_task_that_waits_is_woken_or_wakes_in_time():
-    async def test(shell):
-        tasks = [asyncio.create_task(shell.run(waiting(shell.guard, []))) for _ in range(2)]
+    async def test(driver):
+        tasks = [asyncio.create_task(driver.run(waiting(driver.guard, []))) for _ in range(2)]
         await give_way()
         assert not any(task.done() for task in tasks)
-        shell.guard.tell_application()
+        driver.guard.tell_application()
         assert await asyncio.gather(*tasks) == ["went on"] * 2
-        await shell.run(waiting(shell.guard, [], SYSTEM_CLOCK.monotonic() + 0.001))
+        await driver.run(waiting(driver.guard, [], SYSTEM_CLOCK.monotonic() + 0.001))
 
     run(test)
 
 
 def test_who_is_cancelled_while_waiting_is_not_woken_later():
-    async def test(shell):
+    async def test(driver):
         ended = []
-        task = asyncio.create_task(shell.run(waiting(shell.guard, ended)))
+        task = asyncio.create_task(driver.run(waiting(driver.guard, ended)))
         await give_way()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert ended
-        shell.guard.tell_application()
+        driver.guard.tell_application()
 
     run(test)
 
 
 def test_a_listener_goes_on_when_who_polls_is_cancelled():
-    async def test(shell):
+    async def test(driver):
         begun, go_on = asyncio.Event(), asyncio.Event()
 
         async def listen(_tps):
-            assert shell.inside_listener
+            assert driver.inside_listener
             begun.set()
             await go_on.wait()
 
-        shell.listeners = {"assigned": listen}
+        driver.listeners = {"assigned": listen}
         tell = Tell("assigned", HERE)
-        caller = asyncio.create_task(shell.run(step for step in [tell]))
+        caller = asyncio.create_task(driver.run(step for step in [tell]))
         await begun.wait()
         caller.cancel()
         await asyncio.gather(caller, return_exceptions=True)
@@ -281,15 +281,15 @@ def test_a_listener_goes_on_when_who_polls_is_cancelled():
 
 
 def test_a_listener_that_closing_ends_is_told_so():
-    async def test(shell):
+    async def test(driver):
         async def listen(_tps):
             await asyncio.sleep(1_000)
 
-        shell.listeners = {"assigned": listen}
+        driver.listeners = {"assigned": listen}
         tell = Tell("assigned", HERE)
-        caller = asyncio.create_task(shell.run(step for step in [tell]))
+        caller = asyncio.create_task(driver.run(step for step in [tell]))
         await give_way()
-        await shell.stop()
+        await driver.stop()
         await asyncio.gather(caller, return_exceptions=True)
         assert not caller.cancelled(), "nobody has cancelled the task that polls"
         assert isinstance(tell.error, ClosedError)
@@ -299,16 +299,16 @@ def test_a_listener_that_closing_ends_is_told_so():
 
 
 def test_listeners_may_be_functions_or_coroutine_functions():
-    async def test(shell):
+    async def test(driver):
         told = []
 
         async def listen(tps):
             await asyncio.sleep(0)
             told.append(("awaited", tps))
 
-        shell.listeners = {"assigned": listen, "revoked": lambda tps: told.append(("called", tps))}
-        await shell.run(telling())
-        await shell.run(telling("revoked"))
+        driver.listeners = {"assigned": listen, "revoked": lambda tps: told.append(("called", tps))}
+        await driver.run(telling())
+        await driver.run(telling("revoked"))
         assert told == [("awaited", HERE), ("called", HERE)]
 
     run(test)
@@ -317,7 +317,7 @@ def test_listeners_may_be_functions_or_coroutine_functions():
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_an_application_that_only_takes_what_is_at_hand_lets_others_have_their_turn(new_loop):
     async def main():
-        shell = make_loop_shell()
+        driver = make_loop_shell()
         turns = 0
 
         async def other():
@@ -328,7 +328,7 @@ def test_an_application_that_only_takes_what_is_at_hand_lets_others_have_their_t
 
         task = asyncio.ensure_future(other())
         while turns < 2:  # else it runs until the time limit of tests
-            await shell.give_way()
+            await driver.give_way()
         task.cancel()
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -379,8 +379,8 @@ def test_a_listener_may_close_a_consumer_that_is_being_closed():
             await go_on.wait()
             await consumer.close()
 
-        consumer._shell.listeners = {"assigned": listen}
-        caller = asyncio.create_task(consumer._shell.run(step for step in [Tell("assigned", HERE)]))
+        consumer._driver.listeners = {"assigned": listen}
+        caller = asyncio.create_task(consumer._driver.run(step for step in [Tell("assigned", HERE)]))
         await give_way()
         go_on.set()
         async with asyncio.timeout(60):
