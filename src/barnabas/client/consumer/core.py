@@ -4,7 +4,7 @@
 returns `Steps` (see `steps`); the others return at once. What goes on between the calls (fetching, heartbeats,
 looking up positions) the `Background` does, which gets its work from here and brings back how it ended.
 
-A poll passes through here: `_ask` looks after the group (`Rebalancing`), hands out what is there (`AtHand`), tells
+A poll passes through here: `_ask` looks after the group (`Rebalancing`), hands out what is there (`FetchedRecords`), tells
 what must be told, and else says how long to wait. In all ways of reading asking for more says that what was handed
 out before has been dealt with.
 """
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer import arguments
-from barnabas.client.consumer.at_hand import AtHand
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.deserializing import Deserializers
+from barnabas.client.consumer.fetched_records import FetchedRecords
 from barnabas.client.consumer.rebalancing import Rebalancing
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Change, Commit, Committed, Guard, Leave, Query, Steps, Work
@@ -63,7 +63,7 @@ class ConsumerCore:
         self._guard = guard
         self._subscription = self.state.subscription
         self._rebalancing = Rebalancing(self.state)
-        self._at_hand = AtHand(self.state, deserializers or Deserializers(None, None))
+        self._fetched = FetchedRecords(self.state, deserializers or Deserializers(None, None))
         self._columns: ArrowReader | None = None
         # Only with a lease on the partitions: it costs each record a look at the clock.
         self._may_go_on = None if config.coordination is None else self.state.may_read_on
@@ -151,7 +151,7 @@ class ConsumerCore:
             if cursor.has_records and self.state.stopped is None and not self._rebalancing.due:
                 self.state.polled()
                 return cursor.take_iterator(self.config.max_poll_records, self._may_go_on)
-        while not (yield from self._ask(FOREVER_S, lambda: self._at_hand.load(cursor), nested)):
+        while not (yield from self._ask(FOREVER_S, lambda: self._fetched.load(cursor), nested)):
             pass
         with self._guard.lock:
             return cursor.take_iterator(self.config.max_poll_records, self._may_go_on)
@@ -165,9 +165,9 @@ class ConsumerCore:
         return (yield from self._all_or_nothing(cursor, self._poll(cursor, records_max, deadline_s, nested)))
 
     def _poll(self, cursor: Cursor, records_max: int, deadline_s: float, nested: bool) -> Steps[list[Record[Any, Any]]]:
-        if not (yield from self._ask(deadline_s, lambda: self._at_hand.load(cursor), nested)):
+        if not (yield from self._ask(deadline_s, lambda: self._fetched.load(cursor), nested)):
             return []
-        return self._at_hand.take_list(cursor, records_max)
+        return self._fetched.take_list(cursor, records_max)
 
     def poll_columns(self, records_max: int, timeout_s: float, *, nested: bool = False) -> Steps[pyarrow.RecordBatch]:
         """Wait for records, and return what is at hand as columns.
@@ -188,7 +188,7 @@ class ConsumerCore:
 
             self._columns = ArrowReader()
         columns = self._columns
-        yield from self._ask(deadline_s, lambda: self._at_hand.fill(cursor, columns, records_max), nested)
+        yield from self._ask(deadline_s, lambda: self._fetched.fill(cursor, columns, records_max), nested)
         return columns.finish()
 
     @contextmanager
@@ -197,7 +197,7 @@ class ConsumerCore:
         try:
             yield
         except BaseException:
-            self._at_hand.begin_again(self.cursor)
+            self._fetched.begin_again(self.cursor)
             raise
 
     def _all_or_nothing(self, cursor: Cursor, steps: Steps[T]) -> Steps[T]:
@@ -208,7 +208,7 @@ class ConsumerCore:
             raise
         except BaseException:
             self._columns = None
-            self._at_hand.begin_again(cursor)
+            self._fetched.begin_again(cursor)
             raise
 
     def _ask(self, deadline_s: float, get: Callable[[], bool], nested: bool) -> Steps[bool]:

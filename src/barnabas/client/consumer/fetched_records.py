@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barnabas.records.arrow import ArrowReader
 
 
-class FetchedRecords(FetchedBatch):
+class FetchedRecordBatch(FetchedBatch):
     """Records that were decoded to objects."""
 
     def __init__(self, chunk: Chunk, position: int, records: list[Record]) -> None:
@@ -41,7 +41,7 @@ class FetchedRecords(FetchedBatch):
         return record_stretches(self._records, width_ms)
 
 
-class FetchedColumns(FetchedBatch):
+class FetchedColumnBatch(FetchedBatch):
     """Records that were added to columns, from a row on."""
 
     def __init__(self, chunk: Chunk, position: int, columns: ArrowReader, row: int) -> None:
@@ -63,7 +63,7 @@ class FetchedColumns(FetchedBatch):
         return self._columns.stretches(self._row, width_ms)
 
 
-class AtHand:
+class FetchedRecords:
     """What the application can have without waiting. Takes the guard, but does not hold it while it decodes."""
 
     def __init__(self, state: ConsumerState, deserializers: Deserializers) -> None:
@@ -95,7 +95,7 @@ class AtHand:
                 if not self._fetcher.holds(chunk):
                     continue
                 if self._interceptors.see_batches:
-                    self._interceptors.on_records_batch(FetchedRecords(chunk, position, decoded))
+                    self._interceptors.on_records_batch(FetchedRecordBatch(chunk, position, decoded))
                 if trouble is not None:
                     self._fetch_again_from(chunk, whole.next_offset)
                     whole.version = chunk.state.version
@@ -154,12 +154,12 @@ class AtHand:
                 is_held = self._fetcher.holds(chunk)
                 if is_held:
                     if self._interceptors.see_batches:
-                        self._interceptors.on_records_batch(FetchedColumns(chunk, position, columns, row))
+                        self._interceptors.on_records_batch(FetchedColumnBatch(chunk, position, columns, row))
                     if damage is not None:
                         self._fetch_again_from(chunk, next_offset)
                     cursor.handed_out(chunk, next_offset, rest)
             if is_held and self._interceptors.see_records:
-                self._interceptors.on_records(FetchedColumns(chunk, position, columns, row).records())
+                self._interceptors.on_records(FetchedColumnBatch(chunk, position, columns, row).records())
             if damage is not None and not len(columns):
                 raise _damaged(chunk, next_offset, damage)
             if damage is not None or rest is not None:
