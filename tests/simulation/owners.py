@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from barnabas.client.consumer.ownership import Ownership
 from barnabas.client.consumer.tree_coordination import TreeCoordination
+from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.serial_thread import SerialThread
 from barnabas.coordination import paths
 from barnabas.coordination.values import decode_offset
@@ -75,13 +75,13 @@ class SimulatedOwner(SimulatedMember):
         self._say = say
         self._owner_of = owner_of
         self._given = given
-        ownership = self._core.state.membership
-        assert isinstance(ownership, Ownership)
-        ownership.consumer_id = name
+        assignment = self._core.state.membership
+        assert isinstance(assignment, ZooKeeperAssignment)
+        assignment.consumer_id = name
         coordination = SimulatedCoordination(
             self._core.state,
             self._background._cluster,
-            ownership,
+            assignment,
             lambda: cluster.ensemble.connect(self.host),
             lambda _: SimulatedThread(SimulatedThreads(self.host, cluster.ensemble)),
         )

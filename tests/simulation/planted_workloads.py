@@ -12,7 +12,7 @@ import pytest
 from barnabas.broker import reassigning
 from barnabas.broker.coordinators.appends import ShardLog
 from barnabas.broker.replica_storage import ReplicaStorage
-from barnabas.client.consumer.ownership import Ownership
+from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.producer.sender import Send, Sender
 from barnabas.coordination.consumers import ConsumerRegistry
 from barnabas.coordination.values import PartitionState, ReplicaSet
@@ -101,7 +101,7 @@ def keep_too_little(patch: pytest.MonkeyPatch) -> None:
 
 def read_on_without_a_word(patch: pytest.MonkeyPatch) -> None:
     """A consumer among others hands records out until somebody has told it that its session is lost."""
-    patch.setattr(Ownership, "on_heard", lambda *_: None)
+    patch.setattr(ZooKeeperAssignment, "on_heard", lambda *_: None)
 
 
 def take_what_is_anothers(patch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,10 @@ from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.fetch_connections import FetchConnections
 from barnabas.client.consumer.group_session import GroupSession
 from barnabas.client.consumer.membership import Membership
-from barnabas.client.consumer.ownership import Ownership
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Bell, Commit, Committed, Join, Leave, Query, Work
 from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState
+from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ClientContext
 from barnabas.client.metadata import ClusterView
 from barnabas.client.offset_queries import epoch_ends, list_offsets
@@ -322,7 +322,7 @@ def coordination_of(state: ConsumerState, cluster: Cluster) -> Coordination | No
         return GroupSession(state, cluster, standing)
     from barnabas.client.consumer.tree_coordination import TreeCoordination, zookeeper_tree  # noqa: PLC0415  rare
 
-    assert isinstance(standing, Ownership)
+    assert isinstance(standing, ZooKeeperAssignment)
     connect = (state.config.coordination or "").removeprefix(ZOOKEEPER)
     session_timeout_s = state.config.session_timeout_ms / 1000
     return TreeCoordination(state, cluster, standing, lambda: zookeeper_tree(connect, session_timeout_s))

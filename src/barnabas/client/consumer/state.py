@@ -18,9 +18,9 @@ from barnabas.client.consumer.fetcher import Fetcher
 from barnabas.client.consumer.membership import Membership
 from barnabas.client.consumer.meter import Meter
 from barnabas.client.consumer.near_replicas import NearReplicas
-from barnabas.client.consumer.ownership import Ownership
 from barnabas.client.consumer.steps import FOREVER_S, Commit, Guard, Steps, Tell, Wait, Work
 from barnabas.client.consumer.subscription import NOWHERE, OUT_OF_RANGE, PartitionState, Subscription
+from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.metadata import ClusterView
 from barnabas.client.streams import StreamPlan
@@ -58,7 +58,7 @@ class ConsumerState:
         )
         self.membership: Standing | None = None
         if config.group is not None and config.coordination is not None:
-            self.membership = Ownership(config.group, f"{config.client_id}-{uuid.uuid4()}")
+            self.membership = ZooKeeperAssignment(config.group, f"{config.client_id}-{uuid.uuid4()}")
         elif config.group is not None:
             self.membership = Membership(
                 config.group,

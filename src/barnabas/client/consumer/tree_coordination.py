@@ -1,6 +1,6 @@
 """Coordination without a coordinator: the paper's Algorithm 1 carried out in a tree of shared state, by the consumers.
 
-The decisions are `Ownership`'s; here is what takes time. The tree's calls block, so they run on a thread of their own,
+The decisions are `ZooKeeperAssignment`'s; here is what takes time. The tree's calls block, so they run on a thread of their own,
 one after the other: what was begun before a call was given up is done before what comes after it. Signs of life are
 asked for on a second thread, so that a call that hangs does not keep them. A session from which nothing was heard for
 two thirds of its timeout counts as lost: this consumer has stopped handing out records before the servers let others
@@ -20,8 +20,8 @@ from typing import TypeVar
 from barnabas.client.cluster import Cluster
 from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.consumer.group_session import moved_on
-from barnabas.client.consumer.ownership import Ownership, Registries, Step
 from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.consumer.zookeeper_assignment import AssignmentStep, SubscriptionSnapshot, ZooKeeperAssignment
 from barnabas.client.serial_thread import SerialThread
 from barnabas.coordination import paths
 from barnabas.coordination.consumers import ConsumerRegistry
@@ -70,14 +70,14 @@ class TreeCoordination:
         self,
         state: ConsumerState,
         cluster: Cluster,
-        ownership: Ownership,
+        assignment: ZooKeeperAssignment,
         open_tree: Callable[[], Tree],
         new_thread: Callable[[str], SerialThread] = SerialThread,
     ) -> None:
         self._state = state
         self._guard = state.guard
         self._cluster = cluster
-        self._ownership = ownership
+        self._assignment = assignment
         self._open_tree = open_tree
         self._tree: Tree | None = None
         """The present session; set on the tree's thread."""
@@ -114,7 +114,7 @@ class TreeCoordination:
         return registry
 
     def _opened(self) -> ConsumerRegistry:
-        session = self._ownership.session
+        session = self._assignment.session
         if session != self._opened_for:
             self._drop()  # what it has is not in `held` any more
         if self._registry is None:
@@ -127,7 +127,7 @@ class TreeCoordination:
                 tree.close()
                 raise
             self._registry = ConsumerRegistry(
-                tree, self._ownership.group, self._ownership.consumer_id, lambda: self._soon(self._on_change)
+                tree, self._assignment.group, self._assignment.consumer_id, lambda: self._soon(self._on_change)
             )
             self._tree = tree
             tree.on_session_end(lambda: self._soon(lambda: self._on_lost(tree, "the session with the tree is over")))
@@ -138,7 +138,7 @@ class TreeCoordination:
         self._heard_s = asked_s
         timeout_s = tree.session_timeout_s
         with self._guard.lock:
-            self._ownership.on_heard(math.inf if timeout_s is None else asked_s + timeout_s * SILENCE)
+            self._assignment.on_heard(math.inf if timeout_s is None else asked_s + timeout_s * SILENCE)
 
     def _drop(self) -> None:
         tree, self._tree, self._registry = self._tree, None, None
@@ -146,7 +146,7 @@ class TreeCoordination:
             try:
                 tree.close()
             except CoordinationError as error:
-                log.debug("group %s: closing the session: %s", self._ownership.group, error)
+                log.debug("group %s: closing the session: %s", self._assignment.group, error)
 
     def _soon(self, call: Callable[[], None]) -> None:
         """From the tree's own threads: have something called on the event loop, unless that has ended."""
@@ -154,13 +154,13 @@ class TreeCoordination:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            log.debug("group %s: word of the tree after the consumer's end", self._ownership.group)
+            log.debug("group %s: word of the tree after the consumer's end", self._assignment.group)
 
     # --- what the tree says -----------------------------------------------------------------------------
 
     def _on_change(self) -> None:
         with self._guard.lock:
-            self._ownership.on_change()
+            self._assignment.on_change()
         self._changed.set()
         self._must_look.set()
 
@@ -168,7 +168,7 @@ class TreeCoordination:
         if tree is not self._tree:
             return
         with self._guard.lock:
-            self._ownership.on_session_lost(reason)
+            self._assignment.on_session_lost(reason)
         self._thread.submit(lambda: self._drop() if tree is self._tree else None)
         self._changed.set()
         self._state.changed()
@@ -180,23 +180,23 @@ class TreeCoordination:
 
         :raises DisconnectedError: the tree has answered nothing for `default_api_timeout_ms`.
         """
-        ownership = self._ownership
+        assignment = self._assignment
         with self._guard.lock:
-            ownership.begin(self._state.subscription.topics)
+            assignment.begin(self._state.subscription.topics)
         try:
             return await self._take()
         finally:
             with self._guard.lock:
-                ownership.on_join_failed()
+                assignment.on_join_failed()
 
     async def _take(self) -> list[TopicPartition]:
-        ownership = self._ownership
+        assignment = self._assignment
         tries = 0
         why: CoordinationError | None = None
         answered_s = self._state.now_s()
         while True:
             with self._guard.lock:
-                step, session = ownership.next_step(), ownership.session
+                step, session = assignment.next_step(), assignment.session
             assert step is not None
             try:
                 async with asyncio.timeout(max(answered_s + self._patience_s - self._state.now_s(), 0)):
@@ -205,7 +205,7 @@ class TreeCoordination:
             except TimeoutError:
                 raise self._unreachable(why) from why
             except (TreeUnavailableError, NoNodeError, NodeExistsError) as error:
-                log.log(logging.DEBUG if tries else logging.WARNING, "group %s: %s", ownership.group, error)
+                log.log(logging.DEBUG if tries else logging.WARNING, "group %s: %s", assignment.group, error)
                 if not isinstance(error, TreeUnavailableError):
                     answered_s = self._state.now_s()
                 why = error
@@ -223,21 +223,21 @@ class TreeCoordination:
             f"{self._patience_s:g} s{f': {why}' if why else ''}; does ZooKeeper run there?"
         )
 
-    async def _do(self, step: Step, session: int) -> list[TopicPartition] | None:
+    async def _do(self, step: AssignmentStep, session: int) -> list[TopicPartition] | None:
         """Do one step; returns this consumer's partitions after the last."""
-        ownership = self._ownership
-        if step is Step.REGISTER:
-            topics, now_ms = ownership.topics, self._state.clock.time_ms()
+        assignment = self._assignment
+        if step is AssignmentStep.REGISTER:
+            topics, now_ms = assignment.topics, self._state.clock.time_ms()
             await self._in_thread(lambda registry: registry.register(topics, now_ms), session)
-            self._if_in(session, ownership.on_registered)
-        elif step is Step.RELEASE:
-            held = ownership.held
+            self._if_in(session, assignment.on_registered)
+        elif step is AssignmentStep.RELEASE:
+            held = assignment.held
             await self._in_thread(lambda registry: registry.release(held), session)
-            self._if_in(session, ownership.on_released)
-        elif step is Step.PAUSE:
+            self._if_in(session, assignment.on_released)
+        elif step is AssignmentStep.PAUSE:
             await self._pause()
-            self._if_in(session, ownership.on_paused)
-        elif step is Step.READ:
+            self._if_in(session, assignment.on_paused)
+        elif step is AssignmentStep.READ:
             await self._read(session)
         else:
             return await self._claim(session)
@@ -246,32 +246,32 @@ class TreeCoordination:
     def _if_in(self, session: int, outcome: Callable[[], T]) -> T | None:
         """Under the guard: take over how a step ended, unless its session is over."""
         with self._guard.lock:
-            return outcome() if self._ownership.session == session else None
+            return outcome() if self._assignment.session == session else None
 
     async def _read(self, session: int) -> None:
         with self._guard.lock:
-            self._ownership.on_reading()
-            topics = self._ownership.topics
+            self._assignment.on_reading()
+            topics = self._assignment.topics
         members = await self._in_thread(lambda registry: registry.read(topics), session)
-        self._if_in(session, lambda: self._ownership.on_read(Registries(*members)))
+        self._if_in(session, lambda: self._assignment.on_read(SubscriptionSnapshot(*members)))
 
     async def _claim(self, session: int) -> list[TopicPartition] | None:
-        ownership = self._ownership
+        assignment = self._assignment
         self._changed.clear()
         claim = self._if_in(
-            session, lambda: None if ownership.next_step() is not Step.CLAIM else ownership.on_claiming()
+            session, lambda: None if assignment.next_step() is not AssignmentStep.CLAIM else assignment.on_claiming()
         )
         if claim is None:
             return None
         try:
             refused = await self._in_thread(lambda registry: _claim_or_watch(registry, claim), session)
         except CoordinationError:
-            self._if_in(session, ownership.on_refused)
+            self._if_in(session, assignment.on_refused)
             raise
         if refused:
-            self._if_in(session, ownership.on_refused)
+            self._if_in(session, assignment.on_refused)
             return None
-        partitions = self._if_in(session, ownership.on_claimed)
+        partitions = self._if_in(session, assignment.on_claimed)
         self._must_look.set()  # something may have changed meanwhile
         return partitions
 
@@ -293,13 +293,13 @@ class TreeCoordination:
             await self._must_look.wait()
             self._must_look.clear()
             with self._guard.lock:
-                must_look, session = self._ownership.must_look, self._ownership.session
+                must_look, session = self._assignment.must_look, self._assignment.session
             if not must_look:
                 continue
             try:
                 await self._read(session)
             except CoordinationError as error:
-                log.debug("group %s: %s", self._ownership.group, error)
+                log.debug("group %s: %s", self._assignment.group, error)
                 await asyncio.sleep(self._cluster.backoff.delay_s(0))
                 self._must_look.set()
             self._state.changed()
@@ -310,8 +310,8 @@ class TreeCoordination:
             tree = self._tree
             timeout_s = None if tree is None else tree.session_timeout_s
             await asyncio.sleep(min(heartbeat_s, (timeout_s or self._timeout_s) / PINGS))
-            if self._ownership.owns and not self._state.alive():
-                log.warning("group %s: no poll for max_poll_interval_ms; leaving", self._ownership.group)
+            if self._assignment.owns and not self._state.alive():
+                log.warning("group %s: no poll for max_poll_interval_ms; leaving", self._assignment.group)
                 await self.leave("poll was not called in time")
                 self._state.changed()
             if tree is not None and timeout_s is not None:
@@ -325,7 +325,7 @@ class TreeCoordination:
             try:
                 await asyncio.wrap_future(self._ping_thread.submit(lambda: tree.ping(left_s)))
             except (CoordinationError, ClosedError) as error:  # closed: who polled has looked at the clock before this
-                log.debug("group %s: no sign of life: %s", self._ownership.group, error)
+                log.debug("group %s: no sign of life: %s", self._assignment.group, error)
             else:
                 if tree is self._tree:
                     self._heard(tree, asked_s)
@@ -335,16 +335,16 @@ class TreeCoordination:
     async def leave(self, reason: str) -> None:
         """Release everything and leave the group's registry. Failure does no harm: it ends with the session."""
         with self._guard.lock:
-            self._ownership.on_left(reason)
-            held, session = self._ownership.held, self._ownership.session
+            self._assignment.on_left(reason)
+            held, session = self._assignment.held, self._assignment.session
         if self._registry is None:
             return
         try:
             await self._in_thread(lambda registry: registry.leave(held), session)
         except CoordinationError as error:
-            log.debug("group %s: leaving: %s", self._ownership.group, error)
+            log.debug("group %s: leaving: %s", self._assignment.group, error)
         else:
-            self._if_in(session, self._ownership.on_released)
+            self._if_in(session, self._assignment.on_released)
 
     async def close(self) -> None:
         """End the session and the threads."""
@@ -362,12 +362,12 @@ class TreeCoordination:
         :raises TimedOutError: the tree did not answer in time.
         :raises DisconnectedError: the session was lost meanwhile; they may have been committed or not.
         """
-        group, by_topics = self._ownership.group, self._state.subscription.by_topics
+        group, by_topics = self._assignment.group, self._state.subscription.by_topics
         session = None
         if by_topics:
             with self._guard.lock:
-                session = self._ownership.session
-                owned = self._ownership.held if self._state.may_read_on() else frozenset[TopicPartition]()
+                session = self._assignment.session
+                owned = self._assignment.held if self._state.may_read_on() else frozenset[TopicPartition]()
                 if not owned.issuperset(offsets):
                     raise moved_on(ErrorCode.UNKNOWN_MEMBER_ID, group)
         if self._state.config.offsets_storage == "kafka":
@@ -393,7 +393,7 @@ class TreeCoordination:
         """
         wanted = list(partitions)
         if self._state.config.offsets_storage == "kafka":
-            return await committed_offsets(self._cluster, self._ownership.group, wanted, timeout_s=timeout_s)
+            return await committed_offsets(self._cluster, self._assignment.group, wanted, timeout_s=timeout_s)
         return await self._in_time(lambda registry: registry.committed(wanted), timeout_s)
 
     async def _in_time(

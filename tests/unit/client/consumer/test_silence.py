@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.ownership import Registries
 from barnabas.client.consumer.steps import Join
+from barnabas.client.consumer.zookeeper_assignment import SubscriptionSnapshot
 from tests.consumer_core import TOPIC, Scene, places
 
 UNTIL_S = 4.0
@@ -28,14 +28,14 @@ def scene():
 
 
 def own(scene, work):
-    ownership = scene.state.membership
-    ownership.on_heard(UNTIL_S)
-    ownership.begin([TOPIC])
-    ownership.on_registered()
-    ownership.on_reading()
-    ownership.on_read(Registries({ownership.consumer_id: [TOPIC]}, {TOPIC: 2}))
-    ownership.on_claiming()
-    work.partitions = ownership.on_claimed()
+    assignment = scene.state.membership
+    assignment.on_heard(UNTIL_S)
+    assignment.begin([TOPIC])
+    assignment.on_registered()
+    assignment.on_reading()
+    assignment.on_read(SubscriptionSnapshot({assignment.consumer_id: [TOPIC]}, {TOPIC: 2}))
+    assignment.on_claiming()
+    work.partitions = assignment.on_claimed()
     scene.state.finish(work)
 
 

@@ -24,7 +24,7 @@ from barnabas.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Registries:
+class SubscriptionSnapshot:
     """What a consumer has read before it takes its share.
 
     :param subscriptions: of each consumer of the group, by its id, the topics that it wants.
@@ -35,7 +35,7 @@ class Registries:
     partition_counts: Mapping[str, int]
 
 
-def share_of(consumer_id: str, registries: Registries) -> list[TopicPartition]:
+def range_assignment(consumer_id: str, registries: SubscriptionSnapshot) -> list[TopicPartition]:
     """Return the partitions that a consumer owns once all have read these registries, sorted; of each topic a range.
 
     >>> two = {"ann": ["clicks"], "bob": ["clicks"]}
@@ -53,22 +53,22 @@ def share_of(consumer_id: str, registries: Registries) -> list[TopicPartition]:
     return share
 
 
-class Step(enum.Enum):
+class AssignmentStep(enum.Enum):
     """What has to be done next on the way to partitions."""
 
     REGISTER = enum.auto()
-    """Say in the group's registry that this consumer wants `Ownership.topics`; then `on_registered`."""
+    """Say in the group's registry that this consumer wants `ZooKeeperAssignment.topics`; then `on_registered`."""
     RELEASE = enum.auto()
-    """Delete this consumer's nodes of `Ownership.held`, those that there are; then `on_released`."""
+    """Delete this consumer's nodes of `ZooKeeperAssignment.held`, those that there are; then `on_released`."""
     PAUSE = enum.auto()
     """Wait until somebody else may have released what was refused; then `on_paused`."""
     READ = enum.auto()
     """After `on_reading`, read the registries, and watch them; then `on_read`."""
     CLAIM = enum.auto()
-    """After `on_claiming`, make nodes for all of `Ownership.held`, or for none; then `on_claimed` or `on_refused`."""
+    """After `on_claiming`, make nodes for all of `ZooKeeperAssignment.held`, or for none; then `on_claimed` or `on_refused`."""
 
 
-class Ownership:
+class ZooKeeperAssignment:
     """What one consumer owns, and how it comes to that. Not thread-safe: the consumer guards it.
 
     Invariant: every owner node that this consumer's session may have in the tree is in `held`, also while nobody
@@ -100,7 +100,7 @@ class Ownership:
         """Counts sessions: how a step ended that was begun in an earlier one means nothing any more."""
         self._again = ""
         self._registered: frozenset[str] | None = None
-        self._registries: Registries | None = None
+        self._registries: SubscriptionSnapshot | None = None
         """What was read last; None: something has changed since."""
         self._is_old = False
         """Whether what is being read just now has changed already."""
@@ -154,19 +154,19 @@ class Ownership:
         self._again = ""
         self._owns = False
 
-    def next_step(self) -> Step | None:
+    def next_step(self) -> AssignmentStep | None:
         """Return what has to be done next; None: `held` is this consumer's."""
         if self._owns:
             return None
         if self.held:
-            return Step.RELEASE
+            return AssignmentStep.RELEASE
         if self._must_pause:
-            return Step.PAUSE
+            return AssignmentStep.PAUSE
         if self._registered != self.topics:
-            return Step.REGISTER
+            return AssignmentStep.REGISTER
         if self._registries is None:
-            return Step.READ
-        return Step.CLAIM
+            return AssignmentStep.READ
+        return AssignmentStep.CLAIM
 
     def on_registered(self) -> None:
         """The group's registry has this consumer with `topics`; what was read before does not know that."""
@@ -185,18 +185,18 @@ class Ownership:
         """The registries are about to be read."""
         self._is_old = False
 
-    def on_read(self, registries: Registries) -> None:
+    def on_read(self, registries: SubscriptionSnapshot) -> None:
         """Take what was read. Where it gives this consumer another share than it has, it must begin again."""
         if self._is_old:
             return  # it may be older than the watch that has fired, which fires once
         self._registries = registries
-        if self._owns and share_of(self.consumer_id, registries) != sorted(self.held):
+        if self._owns and range_assignment(self.consumer_id, registries) != sorted(self.held):
             self.rejoin("consumers or partitions have come or gone")
 
     def on_claiming(self) -> frozenset[TopicPartition]:
         """A claim is about to be made; from now on it may have been done. Returns the partitions."""
         assert self._registries is not None
-        self.held = frozenset(share_of(self.consumer_id, self._registries))
+        self.held = frozenset(range_assignment(self.consumer_id, self._registries))
         return self.held
 
     def on_refused(self) -> None:

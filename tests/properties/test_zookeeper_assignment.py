@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from barnabas.client.consumer.ownership import Ownership, Registries, Step
+from barnabas.client.consumer.zookeeper_assignment import AssignmentStep, SubscriptionSnapshot, ZooKeeperAssignment
 from barnabas.model import TopicPartition
 from tests.searches import examples
 
@@ -31,7 +31,7 @@ class ModelTree:
 
     def read(self, watcher):
         self.watchers.add(watcher)
-        return Registries(dict(self.ids), dict(self.counts))
+        return SubscriptionSnapshot(dict(self.ids), dict(self.counts))
 
     def changed(self):
         for watcher in self.watchers:
@@ -65,7 +65,7 @@ class Player:
         self.sessions = sessions
         self.session = next(sessions)
         self.topics = topics
-        self.ownership = Ownership("g", name)
+        self.assignment = ZooKeeperAssignment("g", name)
         self.reads = set()
         self.news = []
         self.half_done = None
@@ -73,62 +73,62 @@ class Player:
 
     def poll(self):
         """What the polling thread does: lose, give up, and begin to take partitions where needed."""
-        ownership = self.ownership
-        if ownership.rejoin_needed and not ownership.joining:
+        assignment = self.assignment
+        if assignment.rejoin_needed and not assignment.joining:
             self.reads = set()
-            ownership.on_given_up()
-            ownership.begin(self.topics)
+            assignment.on_given_up()
+            assignment.begin(self.topics)
 
     def step(self):
         """Half a step."""
         if self.half_done is not None:
             (step, session, answer), self.half_done = self.half_done, None
-            if session == self.ownership.session:
+            if session == self.assignment.session:
                 self.hear(step, answer)
             return
-        ownership = self.ownership
-        if ownership.joining:
-            step = ownership.next_step()
-        elif ownership.must_look:
-            step = Step.READ
+        assignment = self.assignment
+        if assignment.joining:
+            step = assignment.next_step()
+        elif assignment.must_look:
+            step = AssignmentStep.READ
         else:
             return
-        self.half_done = step, ownership.session, self.do(step)
+        self.half_done = step, assignment.session, self.do(step)
 
     def do(self, step):
-        if step is Step.REGISTER:
-            self.tree.register(self.name, self.ownership.topics)
-        elif step is Step.RELEASE:
+        if step is AssignmentStep.REGISTER:
+            self.tree.register(self.name, self.assignment.topics)
+        elif step is AssignmentStep.RELEASE:
             self.tree.release(self.session)
-        elif step is Step.READ:
-            self.ownership.on_reading()
+        elif step is AssignmentStep.READ:
+            self.assignment.on_reading()
             return self.tree.read(self)
-        elif step is Step.CLAIM:
-            return self.tree.claim(self.session, self.ownership.on_claiming())
+        elif step is AssignmentStep.CLAIM:
+            return self.tree.claim(self.session, self.assignment.on_claiming())
         return None
 
     def hear(self, step, answer):
-        ownership = self.ownership
-        if step is Step.REGISTER:
-            ownership.on_registered()
-        elif step is Step.RELEASE:
-            ownership.on_released()
-        elif step is Step.PAUSE:
-            ownership.on_paused()
-        elif step is Step.READ:
-            ownership.on_read(answer)
+        assignment = self.assignment
+        if step is AssignmentStep.REGISTER:
+            assignment.on_registered()
+        elif step is AssignmentStep.RELEASE:
+            assignment.on_released()
+        elif step is AssignmentStep.PAUSE:
+            assignment.on_paused()
+        elif step is AssignmentStep.READ:
+            assignment.on_read(answer)
         elif answer:
-            self.reads = set(ownership.on_claimed())
+            self.reads = set(assignment.on_claimed())
         else:
-            ownership.on_refused()
+            assignment.on_refused()
 
     def hear_news(self):
         if self.news and self.news.pop(0) == "change":
-            self.ownership.on_change()
+            self.assignment.on_change()
 
     def expire(self):
         """The servers end its session; it is told at once that it may own nothing any more, as it counts for itself."""
-        self.ownership.on_session_lost("expired")
+        self.assignment.on_session_lost("expired")
         self.reads = set()
         self.end()
 
@@ -140,11 +140,11 @@ class Player:
         self.session = next(self.sessions)
 
     def leave(self):
-        self.ownership.on_left("slow")
+        self.assignment.on_left("slow")
         self.reads = set()
         self.half_done = None
         self.tree.release(self.session)
-        self.ownership.on_released()
+        self.assignment.on_released()
         self.tree.unregister(self.name)
 
 
@@ -195,7 +195,7 @@ class Consumers(RuleBasedStateMachine):
     def subscribe(self, data, topics):
         player = self.one(data)
         player.topics = topics
-        player.ownership.rejoin("the subscription has changed")
+        player.assignment.rejoin("the subscription has changed")
 
     @rule(topic=st.sampled_from("tu"), partitions=st.integers(0, 7))
     def make_topic(self, topic, partitions):
@@ -219,8 +219,8 @@ class Consumers(RuleBasedStateMachine):
         }
         assert self.tree.owners.keys() == wanted
         for player in self.players:
-            assert not player.ownership.joining
-            assert not player.ownership.rejoin_needed
+            assert not player.assignment.joining
+            assert not player.assignment.rejoin_needed
             assert {tp.topic for tp in player.reads} <= player.topics
 
     @invariant()
@@ -232,7 +232,7 @@ class Consumers(RuleBasedStateMachine):
     def what_is_in_the_tree_is_held(self):
         for player in self.players:
             owned = {tp for tp, session in self.tree.owners.items() if session == player.session}
-            assert owned <= player.ownership.held
+            assert owned <= player.assignment.held
 
 
 TestConsumers = Consumers.TestCase
