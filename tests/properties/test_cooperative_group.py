@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from barnabas.client.consumer.membership import Joined, Membership
+from barnabas.client.consumer.classic_membership import ClassicMembership, JoinOutcome
 from barnabas.errors import ErrorCode
 from barnabas.groups import GroupConfig, GroupCoordinator, JoinRequest, JoinResult, LeavingMember, SyncRequest
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -36,7 +36,7 @@ class Player:
         self.reads = set()
         self.assigned = None
         self.is_waiting = False
-        self.membership = Membership(
+        self.membership = ClassicMembership(
             GROUP,
             instance_id=None,
             session_timeout_ms=SESSION_MS,
@@ -84,10 +84,10 @@ class Player:
             members=members,
         )
         joined = self.membership.on_join(response)
-        if joined is Joined.AGAIN:
+        if joined is JoinOutcome.AGAIN:
             self.again()
         else:
-            counts = COUNTS if joined is Joined.AS_LEADER else None
+            counts = COUNTS if joined is JoinOutcome.AS_LEADER else None
             self.machine.sync(self, self.membership.sync_request(counts))
 
     def on_sync(self, result):

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.background import Background
+from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.core import ConsumerCore
-from barnabas.client.consumer.membership import Membership
 from barnabas.client.consumer.steps import Change
 from barnabas.client.consumer.sync_async_drivers import AsyncDriver, LoopGuard
 from barnabas.errors import BarnabasError, ClosedError
@@ -99,7 +99,7 @@ class GenerationsTold:
         self._generation = NO_GENERATION
         self._floor = ledger.known
 
-    def look(self, membership: Membership) -> None:
+    def look(self, membership: ClassicMembership) -> None:
         """Claim what it was told since the last look; whatever it asks from now on is answered with no less."""
         told = membership._assigned
         if told.generation != self._generation:
@@ -174,7 +174,7 @@ class SimulatedMember:
     async def _poll(self) -> bool:
         """Poll once; return whether that brought records."""
         membership = self._core.state.membership
-        assert isinstance(membership, Membership)
+        assert isinstance(membership, ClassicMembership)
         self._told.look(membership)
         started = self._history.now()
         records = await self._driver.run(self._core.poll(POLL_RECORDS, POLL_S * self._scale))

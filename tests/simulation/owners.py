@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from barnabas.client.consumer.tree_coordination import TreeCoordination
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
+from barnabas.client.consumer.zookeeper_group_session import ZooKeeperGroupSession
 from barnabas.client.serial_thread import SerialThread
 from barnabas.coordination import paths
 from barnabas.coordination.values import decode_offset
@@ -44,7 +44,7 @@ class SimulatedThread(SerialThread):
         """It ends with the run."""
 
 
-class SimulatedCoordination(TreeCoordination):
+class SimulatedCoordination(ZooKeeperGroupSession):
     """That of production, whose threads take turns with the loop; so what the tree says comes on the loop already."""
 
     host: Host

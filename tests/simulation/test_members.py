@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.membership import Membership
+from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.groups.subscriptions import encode_assignment
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.join_group import JoinGroupResponse
@@ -19,7 +19,7 @@ class _Member:
 
     def __init__(self, ledger: GroupLedger, name: str) -> None:
         self.name = name
-        self.membership = Membership(
+        self.membership = ClassicMembership(
             "readers", instance_id=None, session_timeout_ms=6000, rebalance_timeout_ms=12_000, strategies=("range",)
         )
         self.told = GenerationsTold(ledger, name)

@@ -15,11 +15,11 @@ from typing import Any
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ZOOKEEPER
-from barnabas.client.consumer.coordination import Coordination
+from barnabas.client.consumer.classic_group_session import ClassicGroupSession
+from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.fetch_connections import FetchConnections
-from barnabas.client.consumer.group_session import GroupSession
-from barnabas.client.consumer.membership import Membership
+from barnabas.client.consumer.group_membership import GroupSession
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Bell, Commit, Committed, Join, Leave, Query, Work
 from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState
@@ -55,7 +55,7 @@ class Background:
         """How often in a row metadata had partitions without a leader."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._works: dict[Work, asyncio.Task[None]] = {}
-        self._session = coordination_of(state, cluster)
+        self._session = group_session_of(state, cluster)
         self._interceptors = state.interceptors
         self._is_closed = False
         self._fetches = FetchConnections(
@@ -313,16 +313,16 @@ class Background:
             self._state.place(missing, found)
 
 
-def coordination_of(state: ConsumerState, cluster: Cluster) -> Coordination | None:
+def group_session_of(state: ConsumerState, cluster: Cluster) -> GroupSession | None:
     """Return how a consumer's group is coordinated; None for a consumer without a group."""
-    standing = state.membership
-    if standing is None:
+    membership = state.membership
+    if membership is None:
         return None
-    if isinstance(standing, Membership):
-        return GroupSession(state, cluster, standing)
-    from barnabas.client.consumer.tree_coordination import TreeCoordination, zookeeper_tree  # noqa: PLC0415  rare
+    if isinstance(membership, ClassicMembership):
+        return ClassicGroupSession(state, cluster, membership)
+    from barnabas.client.consumer.zookeeper_group_session import ZooKeeperGroupSession, zookeeper_tree  # noqa: PLC0415  rare
 
-    assert isinstance(standing, ZooKeeperAssignment)
+    assert isinstance(membership, ZooKeeperAssignment)
     connect = (state.config.coordination or "").removeprefix(ZOOKEEPER)
     session_timeout_s = state.config.session_timeout_ms / 1000
-    return TreeCoordination(state, cluster, standing, lambda: zookeeper_tree(connect, session_timeout_s))
+    return ZooKeeperGroupSession(state, cluster, membership, lambda: zookeeper_tree(connect, session_timeout_s))

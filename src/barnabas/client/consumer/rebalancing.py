@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable
 
-from barnabas.client.consumer.coordination import Standing
+from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Change, Join, Leave, Steps, Tell, Wait, Work
 from barnabas.errors import BarnabasError, ConfigurationError
@@ -140,7 +140,7 @@ class Rebalancing:
         if new:
             yield from self._tell("assigned", new)
 
-    def _rebalance(self, membership: Standing) -> Procedure:
+    def _rebalance(self, membership: GroupMembership) -> Procedure:
         yield from self._prepare(membership)
         join = Join()
         self._state.order(join)
@@ -154,7 +154,7 @@ class Rebalancing:
         if join.partitions is not None:  # else they are lost, which the next round sees to
             yield from self._take(membership, join.partitions)
 
-    def _prepare(self, membership: Standing) -> Procedure:
+    def _prepare(self, membership: GroupMembership) -> Procedure:
         """Give up what a member must not have while it joins.
 
         :raises FencedError: it must not join at all.
@@ -170,7 +170,7 @@ class Rebalancing:
         if membership.fenced is not None:
             raise membership.fenced.error()
 
-    def _take(self, membership: Standing, partitions: list[TopicPartition]) -> Procedure:
+    def _take(self, membership: GroupMembership, partitions: list[TopicPartition]) -> Procedure:
         """Take over what the leader has assigned, and give up what it has not."""
         before = set(self._state.subscription.partitions)
         revoked = before.difference(partitions)
@@ -197,7 +197,7 @@ class Rebalancing:
             yield from self._commit_done()
             yield from self._give_up(given_up)
 
-    def _lose(self, membership: Standing) -> Procedure:
+    def _lose(self, membership: GroupMembership) -> Procedure:
         """Tell the application that others read its partitions already; what it has read of them is not committed."""
         lost = list(self._state.subscription.partitions)
         if lost:
@@ -254,7 +254,7 @@ class Rebalancing:
                     return
             yield from self._tell_or(tell, Wait(FOREVER_S, news))
 
-    def _leave(self, membership: Standing, reason: str) -> Procedure:
+    def _leave(self, membership: GroupMembership, reason: str) -> Procedure:
         if membership.lost:
             yield from self._lose(membership)
         yield from self._give_up_all()

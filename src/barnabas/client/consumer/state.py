@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.client.config import ConsumerConfig
-from barnabas.client.consumer.coordination import Standing
+from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.fetcher import Fetcher
-from barnabas.client.consumer.membership import Membership
+from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.meter import Meter
 from barnabas.client.consumer.near_replicas import NearReplicas
 from barnabas.client.consumer.steps import FOREVER_S, Commit, Guard, Steps, Tell, Wait, Work
@@ -56,11 +56,11 @@ class ConsumerState:
             buffer_bytes_max=config.fetch_buffer_bytes,
             near=NearReplicas(config.client_rack, clock.monotonic, config.metadata_max_age_ms / 1000),
         )
-        self.membership: Standing | None = None
+        self.membership: GroupMembership | None = None
         if config.group is not None and config.coordination is not None:
             self.membership = ZooKeeperAssignment(config.group, f"{config.client_id}-{uuid.uuid4()}")
         elif config.group is not None:
-            self.membership = Membership(
+            self.membership = ClassicMembership(
                 config.group,
                 instance_id=config.group_instance_id,
                 session_timeout_ms=config.session_timeout_ms,

@@ -50,7 +50,7 @@ OUT_OF_GROUP = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FO
 """The member has to join anew. OffsetCommit 9 and later says GROUP_ID_NOT_FOUND of a group that is gone (KIP-848)."""
 
 
-class Joined(enum.Enum):
+class JoinOutcome(enum.Enum):
     """What an answer to a join means for the next step."""
 
     AS_LEADER = enum.auto()
@@ -58,7 +58,7 @@ class Joined(enum.Enum):
     AGAIN = enum.auto()
 
 
-class Membership:
+class ClassicMembership:
     """The member's side of a group. Not thread-safe: the consumer guards it."""
 
     def __init__(
@@ -121,7 +121,7 @@ class Membership:
         assignor = ASSIGNORS[strategy]
         return encode_subscription(assignor.subscribe(topics, has, self._assigned), assignor.subscription_version)
 
-    def on_join(self, response: JoinGroupResponse) -> Joined:
+    def on_join(self, response: JoinGroupResponse) -> JoinOutcome:
         """Take the answer to a join.
 
         :raises ApiError: the group does not want this member, or the coordinator is elsewhere (retriable).
@@ -130,19 +130,19 @@ class Membership:
         code = ErrorCode.of(response.error_code)
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
-            return Joined.AGAIN
+            return JoinOutcome.AGAIN
         if code is not ErrorCode.NONE:
             self._check(code)
-            return Joined.AGAIN
+            return JoinOutcome.AGAIN
         self.member_id = response.member_id
         self.generation = response.generation_id
         self.is_leader = response.leader == response.member_id
         self._strategy = response.protocol_name or self._strategies[0]
         if not self.is_leader or response.skip_assignment:
             # A static leader that was started again: what it assigned before holds on (KIP-814).
-            return Joined.AS_FOLLOWER
+            return JoinOutcome.AS_FOLLOWER
         self._members = {member.member_id: _subscription_of(member) for member in response.members}
-        return Joined.AS_LEADER
+        return JoinOutcome.AS_LEADER
 
     def topics_of_members(self) -> set[str]:
         """Return the topics that the leader has to share out."""

@@ -11,8 +11,8 @@ import pytest
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ConsumerConfig
-from barnabas.client.consumer.group_session import GroupSession
-from barnabas.client.consumer.membership import Membership
+from barnabas.client.consumer.classic_group_session import ClassicGroupSession
+from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.steps import FOREVER_S, Wait
 from barnabas.client.consumer.sync_async_drivers import LoopGuard
@@ -86,7 +86,7 @@ class Fixture:
         self.membership.is_cooperative = True
         if not alive:
             self.state.clock.advance(1_000)
-        self.session = GroupSession(self.state, self.cluster, self.membership)
+        self.session = ClassicGroupSession(self.state, self.cluster, self.membership)
 
     @property
     def errors(self):
@@ -194,7 +194,7 @@ def test_a_member_that_does_not_poll_leaves(caplog):
 
 def test_leaving_does_not_stand_behind_a_join_that_waits_for_others():
     fixture = Fixture()
-    fixture.session = GroupSession(fixture.state, cluster := SilentCluster(), fixture.membership)
+    fixture.session = ClassicGroupSession(fixture.state, cluster := SilentCluster(), fixture.membership)
     fixture.membership.member_id = "m1"
 
     async def main():
@@ -226,7 +226,7 @@ def test_the_membership_is_changed_under_the_guard_only(monkeypatch):
     guard.lock = HeldLock()
 
     def watched(name):
-        change = getattr(Membership, name)
+        change = getattr(ClassicMembership, name)
 
         def under_guard(*arguments):
             changes.append((name, guard.lock.held > 0))
@@ -236,7 +236,7 @@ def test_the_membership_is_changed_under_the_guard_only(monkeypatch):
 
     names = ("join_request", "on_join", "on_sync", "on_heartbeat", "on_left", "on_join_failed")
     for name in names:
-        monkeypatch.setattr(Membership, name, watched(name))
+        monkeypatch.setattr(ClassicMembership, name, watched(name))
     monkeypatch.setattr(sys.modules[__name__], "LoopGuard", lambda: guard)
     fixture = Fixture(joined(), synced(), HeartbeatResponse(error_code=0), LeaveGroupResponse(error_code=0))
     fixture.beat_once()
@@ -270,7 +270,7 @@ def test_a_coordinator_that_wants_another_join_again_and_again_is_asked_rarely()
     loop = SimulatedLoop()
     fixture = Fixture()
     answer = joined(error=ErrorCode.MEMBER_ID_REQUIRED)
-    fixture.session = GroupSession(fixture.state, cluster := UnsettledCluster(answer), fixture.membership)
+    fixture.session = ClassicGroupSession(fixture.state, cluster := UnsettledCluster(answer), fixture.membership)
 
     async def join():
         with suppress(TimeoutError):

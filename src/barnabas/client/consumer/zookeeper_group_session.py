@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.committed_offsets import commit_offsets, committed_offsets
-from barnabas.client.consumer.group_session import moved_on
+from barnabas.client.consumer.classic_group_session import moved_on
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.zookeeper_assignment import AssignmentStep, SubscriptionSnapshot, ZooKeeperAssignment
 from barnabas.client.serial_thread import SerialThread
@@ -59,8 +59,8 @@ def zookeeper_tree(connect: str, session_timeout_s: float) -> Tree:
     return ZooKeeperTree(ZooKeeperConfig(connect, session_timeout_s=session_timeout_s, connection_timeout_s=wait_s))
 
 
-class TreeCoordination:
-    """One consumer's dealings with the tree. Its methods are those of `Coordination`.
+class ZooKeeperGroupSession:
+    """One consumer's dealings with the tree. Its methods are those of `GroupSession`.
 
     :param open_tree: opens a session; called again when one is lost.
     :param new_thread: makes a thread of that name; a simulation has others.

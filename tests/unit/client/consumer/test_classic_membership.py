@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.membership import Joined, Membership
+from barnabas.client.consumer.classic_membership import ClassicMembership, JoinOutcome
 from barnabas.errors import ApiError, ErrorCode, FencedError
 from barnabas.groups.assignors import ASSIGNORS, Claim
 from barnabas.groups.subscriptions import (
@@ -26,7 +26,7 @@ def make_membership(**settings):
         "rebalance_timeout_ms": 60_000,
         "strategies": ["range"],
     }
-    return Membership("g", **{**defaults, **settings})
+    return ClassicMembership("g", **{**defaults, **settings})
 
 
 TOPIC = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), 0)
@@ -62,19 +62,19 @@ def test_a_new_member_joins_again_with_the_id_it_is_given():
     membership = make_membership()
     assert membership.join_request(["t"]).member_id == ""
     answer = joined(member="m7", error=ErrorCode.MEMBER_ID_REQUIRED)
-    assert membership.on_join(answer) is Joined.AGAIN
+    assert membership.on_join(answer) is JoinOutcome.AGAIN
     assert membership.join_request(["t"]).member_id == "m7"
 
 
 def test_the_leader_assigns_for_all_and_a_follower_for_nobody():
     membership = make_membership()
     membership.join_request(["t"])
-    assert membership.on_join(joined(members=("m1", "m2"))) is Joined.AS_LEADER
+    assert membership.on_join(joined(members=("m1", "m2"))) is JoinOutcome.AS_LEADER
     assert membership.topics_of_members() == {"t"}
     request = membership.sync_request({"t": 3})
     shares = {each.member_id: decode_assignment(each.assignment) for each in request.assignments}
     assert shares == {"m1": [("t", 0), ("t", 1)], "m2": [("t", 2)]}
-    assert membership.on_join(joined(leader="m2")) is Joined.AS_FOLLOWER
+    assert membership.on_join(joined(leader="m2")) is JoinOutcome.AS_FOLLOWER
     assert membership.sync_request(None).assignments == []
 
 
@@ -82,7 +82,7 @@ def test_the_leader_assigns_for_all_and_a_follower_for_nobody():
 def test_a_subscription_that_the_leader_cannot_read_leaves_the_other_members_their_partitions(metadata):
     membership = make_membership()
     membership.join_request(["t"])
-    assert membership.on_join(joined(members={"m1": TOPIC, "m2": metadata})) is Joined.AS_LEADER
+    assert membership.on_join(joined(members={"m1": TOPIC, "m2": metadata})) is JoinOutcome.AS_LEADER
     request = membership.sync_request({"t": 2})
     shares = {each.member_id: decode_assignment(each.assignment) for each in request.assignments}
     assert shares == {"m1": [("t", 0), ("t", 1)], "m2": []}
@@ -217,7 +217,7 @@ def test_a_cooperative_leader_gives_nobody_what_another_one_has():
 def test_a_leader_that_was_started_again_leaves_the_assignment_as_it_is():
     membership = make_membership(instance_id="one")
     membership.join_request(["t"])
-    assert membership.on_join(joined(members=("m1",), skip_assignment=True)) is Joined.AS_FOLLOWER
+    assert membership.on_join(joined(members=("m1",), skip_assignment=True)) is JoinOutcome.AS_FOLLOWER
     assert membership.is_leader
 
 

@@ -11,7 +11,7 @@ from barnabas.client.backoff import Backoff
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.sync_async_drivers import LoopGuard
-from barnabas.client.consumer.tree_coordination import TreeCoordination
+from barnabas.client.consumer.zookeeper_group_session import ZooKeeperGroupSession
 from barnabas.clock import ManualClock
 from barnabas.coordination import offsets, paths, registry
 from barnabas.coordination.embedded import EmbeddedTree
@@ -69,9 +69,9 @@ class Consumer:
         config = ConsumerConfig(group="g", coordination="zookeeper://z", heartbeat_interval_ms=1, **settings)
         self.state = ConsumerState(config, LoopGuard(), clock)
         self.state.subscription.subscribe(topics, None)
-        self.standing = self.state.membership
+        self.membership = self.state.membership
         self.sessions = []
-        self.coordination = TreeCoordination(self.state, FakeCluster(), self.standing, lambda: self.opened(tree))
+        self.coordination = ZooKeeperGroupSession(self.state, FakeCluster(), self.membership, lambda: self.opened(tree))
         self.reads = []
         self.may_open = lambda: None
         self.keeping = asyncio.create_task(self.coordination.keep())
@@ -83,12 +83,12 @@ class Consumer:
 
     async def take(self):
         self.reads = []
-        self.standing.on_given_up()
+        self.membership.on_given_up()
         self.reads = await self.coordination.join()
         return self.reads
 
     async def until_due(self):
-        while not self.standing.rejoin_needed:  # noqa: ASYNC110  as the application looks with each poll
+        while not self.membership.rejoin_needed:  # noqa: ASYNC110  as the application looks with each poll
             await asyncio.sleep(0.001)
 
     async def close(self):
@@ -113,8 +113,8 @@ class Group:
 
     async def settle(self):
         """All take until none has to again; what they read is whole then, and shared out."""
-        while any(each.standing.rejoin_needed for each in self.consumers):
-            await asyncio.gather(*(each.take() for each in self.consumers if each.standing.rejoin_needed))
+        while any(each.membership.rejoin_needed for each in self.consumers):
+            await asyncio.gather(*(each.take() for each in self.consumers if each.membership.rejoin_needed))
         return [each.reads for each in self.consumers]
 
     def owners(self):
@@ -150,7 +150,7 @@ def test_consumer_alone_takes_everything_and_says_so_in_the_tree(play):
     async def scene(group):
         consumer = group.add()
         assert await consumer.take() == tps(0, 1, 2, 3)
-        assert set(group.owners().values()) == {consumer.standing.consumer_id.encode()}
+        assert set(group.owners().values()) == {consumer.membership.consumer_id.encode()}
 
     play(scene)
 
@@ -192,8 +192,8 @@ def test_lost_session_is_followed_by_another(play):
         await first.take()
         first.sessions[0].lose()
         await first.until_due()
-        assert first.standing.lost
-        assert not first.standing.owns
+        assert first.membership.lost
+        assert not first.membership.owns
         assert await first.take() == tps(0, 1, 2, 3)
         assert len(first.sessions) == 2
 
@@ -207,7 +207,7 @@ def test_who_hears_nothing_for_two_thirds_of_the_timeout_owns_nothing_any_more(p
         consumer.sessions[0].is_silent = True
         group.clock.advance(SESSION_TIMEOUT_S * 2 / 3 + 0.01)
         await consumer.until_due()
-        assert consumer.standing.lost
+        assert consumer.membership.lost
         with pytest.raises(ApiError, match="may be others' now"):
             await consumer.coordination.commit({tps(0)[0]: AT_5})
 
@@ -222,7 +222,7 @@ def test_application_that_does_not_poll_leaves_its_partitions(play):
         second.state.polled()
         while await second.take() != tps(0, 1, 2, 3):
             await second.until_due()
-        assert first.standing.lost
+        assert first.membership.lost
 
     play(scene)
 
@@ -274,13 +274,13 @@ def test_application_that_looks_at_the_clock_first_gets_a_session_of_its_own(pla
     async def scene(group):
         consumer = group.add()
         await consumer.take()
-        assert consumer.standing.until_s == SESSION_TIMEOUT_S * 2 / 3
+        assert consumer.membership.until_s == SESSION_TIMEOUT_S * 2 / 3
         consumer.keeping.cancel()
         group.clock.advance(SESSION_TIMEOUT_S * 2 / 3)
         assert not consumer.state.may_read_on()
         with pytest.raises(ApiError, match="may be others' now"):
             await consumer.coordination.commit({tps(0)[0]: AT_5})
-        consumer.standing.on_silence()
+        consumer.membership.on_silence()
         assert await consumer.take() == tps(0, 1, 2, 3)
         assert len(consumer.sessions) == 2, "what the first still had went with it"
         assert consumer.state.may_read_on()
@@ -293,7 +293,7 @@ def test_session_that_is_replaced_between_two_signs_of_life_does_no_harm(play):
         consumer = group.add()
         await consumer.take()
         for number in range(1, 6):
-            consumer.standing.on_silence()
+            consumer.membership.on_silence()
             await consumer.take()
             while consumer.sessions[number].pings < 3:
                 assert not consumer.keeping.done()
@@ -377,7 +377,7 @@ def test_commit_that_waited_until_its_session_was_lost_is_not_made_in_the_next(p
         await asyncio.sleep(0)
         first.sessions[0].lose()
         await second.take()
-        first.standing.on_silence()
+        first.membership.on_silence()
         goes_on.set()
         with pytest.raises(DisconnectedError):
             await commit
@@ -394,7 +394,7 @@ def test_what_a_lost_session_could_not_answer_is_worth_another_try(play):
         consumer = group.add()
         await consumer.take()
         consumer.may_open = refuse
-        consumer.standing.on_silence()
+        consumer.membership.on_silence()
         with pytest.raises(DisconnectedError) as error:
             await consumer.coordination.committed(tps(0))
         assert error.value.retriable

@@ -1,6 +1,6 @@
 """How a group shares its partitions out, behind one interface: what a consumer needs of it, whoever coordinates.
 
-`Standing` is what is known at any time, and is read and changed under the guard; `Coordination` is what takes time.
+`GroupMembership` is what is known at any time, and is read and changed under the guard; `GroupSession` is what takes time.
 Reading records passes through neither.
 """
 
@@ -13,7 +13,7 @@ from barnabas.errors import Failure
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 
-class Standing(Protocol):
+class GroupMembership(Protocol):
     """How a consumer stands with its group. Not thread-safe: the consumer guards it."""
 
     group: str
@@ -50,7 +50,7 @@ class Standing(Protocol):
         ...
 
 
-class Coordination(Protocol):
+class GroupSession(Protocol):
     """One consumer's dealings with whoever coordinates its group. Runs on the event loop."""
 
     async def join(self) -> list[TopicPartition] | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import STALE_COORDINATOR, Cluster
 from barnabas.client.committed_offsets import commit_offsets, committed_offsets
-from barnabas.client.consumer.membership import LEAVE_GROUP_VERSION_MAX, Joined, Membership
+from barnabas.client.consumer.classic_membership import LEAVE_GROUP_VERSION_MAX, ClassicMembership, JoinOutcome
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.assignors import NO_GENERATION
@@ -39,14 +39,14 @@ GROUP_HAS_MOVED_ON = frozenset(
 )
 
 
-class GroupSession:
+class ClassicGroupSession:
     """One consumer's dealings with its coordinator.
 
     The membership is changed under the guard only: calls of the application ask it to join again, and a word of theirs
     must not fall between what a request says and that it is under way.
     """
 
-    def __init__(self, state: ConsumerState, cluster: Cluster, membership: Membership) -> None:
+    def __init__(self, state: ConsumerState, cluster: Cluster, membership: ClassicMembership) -> None:
         self._state = state
         self._guard = state.guard
         self._config = state.config
@@ -94,9 +94,9 @@ class GroupSession:
         response = await self._cluster.ask_coordinator(membership.group, request, purpose=PURPOSE, timeout_s=timeout_s)
         with self._guard.lock:
             joined = membership.on_join(response)
-        if joined is Joined.AGAIN:
+        if joined is JoinOutcome.AGAIN:
             return None
-        request = membership.sync_request(await self._partition_counts() if joined is Joined.AS_LEADER else None)
+        request = membership.sync_request(await self._partition_counts() if joined is JoinOutcome.AS_LEADER else None)
         response = await self._cluster.ask_coordinator(membership.group, request, purpose=PURPOSE, timeout_s=timeout_s)
         with self._guard.lock:
             return membership.on_sync(response)
