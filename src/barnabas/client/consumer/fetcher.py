@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from barnabas.client.consumer.near_replicas import NearReplicas
+from barnabas.client.consumer.preferred_replicas import PreferredReplicas
 from barnabas.client.consumer.steady_fetches import SteadyAnswer
 from barnabas.client.consumer.subscription import OUT_OF_RANGE, PartitionState, Subscription
 from barnabas.client.metadata import ClusterView
@@ -139,10 +139,10 @@ class Fetcher:
         max_bytes: int,
         partition_max_bytes: int | None,
         buffer_bytes_max: int,
-        near: NearReplicas | None = None,
+        preferred_replicas: PreferredReplicas | None = None,
     ) -> None:
         self._subscription = subscription
-        self._near = near or NearReplicas("", lambda: 0.0, 0.0)
+        self._preferred_replicas = preferred_replicas or PreferredReplicas("", lambda: 0.0, 0.0)
         self._reset_policy = reset_policy
         self._min_bytes = min_bytes
         self._max_wait_ms = max_wait_ms
@@ -203,7 +203,9 @@ class Fetcher:
         if not states or (states[0].buffered_bytes and not self._half_is_used_up()):
             return None
         topics: dict[str, list[FetchPartition]] = {}
-        request = FetchRequest(max_wait_ms=0, min_bytes=self._min_bytes, topics=[], rack_id=self._near.rack)
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=self._min_bytes, topics=[], rack_id=self._preferred_replicas.rack
+        )
         fetch = Fetch(node_id, request)
         for state in states:
             part = self._parts.get(state)
@@ -241,7 +243,7 @@ class Fetcher:
 
         :returns: False if it differs in more, or there is nothing to be asked.
         """
-        if fetch.of_all is None or self._troubles or self._ends or self._near.rack:
+        if fetch.of_all is None or self._troubles or self._ends or self._preferred_replicas.rack:
             return False
         of_view, of_partitions, share = fetch.of_all
         if of_view is not view or of_partitions is not self._subscription.partitions:
@@ -275,7 +277,7 @@ class Fetcher:
 
     def _read_from(self, node_id: int, view: ClusterView) -> list[PartitionState]:
         """Return the partitions that are read from a broker."""
-        source = self._near.source
+        source = self._preferred_replicas.source
         return [state for state in self._subscription.partitions.values() if source(state, view) == node_id]
 
     def _is_wanted(self, state: PartitionState, share: int) -> bool:
@@ -314,13 +316,13 @@ class Fetcher:
     def sources(self, view: ClusterView) -> set[int]:
         """Return the brokers that assigned partitions are read from."""
         states = self._subscription.partitions.values()
-        sources = {source for state in states if (source := self._near.source(state, view)) is not None}
+        sources = {source for state in states if (source := self._preferred_replicas.source(state, view)) is not None}
         self._broker_bytes = self._buffer_bytes_max // max(1, len(sources))
         return sources
 
     def source(self, tp: TopicPartition, view: ClusterView) -> int | None:
         """Return the broker that an assigned partition is read from, its leader or a replica near by."""
-        return self._near.source(self._subscription.partitions[tp], view)
+        return self._preferred_replicas.source(self._subscription.partitions[tp], view)
 
     def lacks_leaders(self, view: ClusterView) -> bool:
         """Tell whether an assigned partition is led by nobody, as far as is known."""
@@ -332,7 +334,7 @@ class Fetcher:
         """No answer came, or it was an error; the same will be asked again, of the leader."""
         self._ended_with(fetch)
         for asked in fetch.asked.values():
-            self._near.give_up(asked.state, fetch.node_id)
+            self._preferred_replicas.give_up(asked.state, fetch.node_id)
 
     def _ended_with(self, fetch: Fetch) -> None:
         self._reserved_bytes[fetch.node_id] -= fetch.reserved_bytes
@@ -348,7 +350,7 @@ class Fetcher:
         if response.error_code:
             raise ApiError(response.error_code, subject="fetch")
         self._ended_with(fetch)
-        if self._near.rack:
+        if self._preferred_replicas.rack:
             self._look_for_leases(fetch)
         if isinstance(response, SteadyAnswer):
             return self._on_partition(fetch, response.topic, response)
@@ -366,7 +368,7 @@ class Fetcher:
     def _look_for_leases(self, fetch: Fetch) -> None:
         """Let leaders be asked again which replica is near, where that was a while ago."""
         for asked in fetch.asked.values():
-            leader = self._near.give_up_if_due(asked.state, fetch.node_id)
+            leader = self._preferred_replicas.give_up_if_due(asked.state, fetch.node_id)
             if leader is not None:
                 self.put_off[leader] = None
 
@@ -382,20 +384,24 @@ class Fetcher:
             or self._subscription.partitions.get(tp) is not state
         ):
             return False  # not what comes next: there was a seek, or another broker was faster
-        if not part.error_code and not self._near.rack:  # nearly always; the rest looks closer
+        if not part.error_code and not self._preferred_replicas.rack:  # nearly always; the rest looks closer
             return self._keep(fetch, asked, part)
         return self._look_closer(fetch, asked, part)
 
     def _look_closer(self, fetch: Fetch, asked: Asked, part: PartitionData | SteadyAnswer) -> bool:
         code, state, node_id = ErrorCode.of(part.error_code), asked.state, fetch.node_id
         if code is not ErrorCode.NONE:
-            leader = self._near.give_up(state, node_id)
+            leader = self._preferred_replicas.give_up(state, node_id)
             if leader is not None:
                 # Whatever is wrong with a replica: what the leader says of it counts.
                 self.put_off[leader] = None
                 return code is not ErrorCode.OFFSET_OUT_OF_RANGE
-        elif self._near.rack and part.preferred_read_replica >= 0 and part.preferred_read_replica != node_id:
-            self._near.name(state, part.preferred_read_replica, node_id)
+        elif (
+            self._preferred_replicas.rack
+            and part.preferred_read_replica >= 0
+            and part.preferred_read_replica != node_id
+        ):
+            self._preferred_replicas.name(state, part.preferred_read_replica, node_id)
             self.put_off[part.preferred_read_replica] = None
             return False
         if code is ErrorCode.NONE:
@@ -541,7 +547,7 @@ class Fetcher:
     def _drop_stale_troubles(self) -> None:
         self._troubles = {state: trouble for state, trouble in self._troubles.items() if self._holds(state, trouble[0])}
         self._ends = {state: version for state, version in self._ends.items() if self._holds(state, version)}
-        self._near.forget(lambda state: not self._subscription.owns(state))
+        self._preferred_replicas.forget(lambda state: not self._subscription.owns(state))
 
     def _holds(self, state: PartitionState, version: int) -> bool:
         """Whether what was learnt at `version` still matters."""

@@ -17,7 +17,7 @@ from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.fetcher import Fetcher
 from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.meter import Meter
-from barnabas.client.consumer.near_replicas import NearReplicas
+from barnabas.client.consumer.preferred_replicas import PreferredReplicas
 from barnabas.client.consumer.steps import FOREVER_S, Commit, Guard, Steps, Tell, Wait, Work
 from barnabas.client.consumer.subscription import NOWHERE, OUT_OF_RANGE, PartitionState, Subscription
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
@@ -54,7 +54,9 @@ class ConsumerState:
             max_bytes=config.fetch_max_bytes,
             partition_max_bytes=config.max_partition_fetch_bytes,
             buffer_bytes_max=config.fetch_buffer_bytes,
-            near=NearReplicas(config.client_rack, clock.monotonic, config.metadata_max_age_ms / 1000),
+            preferred_replicas=PreferredReplicas(
+                config.client_rack, clock.monotonic, config.metadata_max_age_ms / 1000
+            ),
         )
         self.membership: GroupMembership | None = None
         if config.group is not None and config.coordination is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.consumer.fetcher import Fetch, Fetcher
-from barnabas.client.consumer.near_replicas import NearReplicas
+from barnabas.client.consumer.preferred_replicas import PreferredReplicas
 from barnabas.client.consumer.subscription import Subscription
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
@@ -34,7 +34,7 @@ class Reader:
         subscription.assign_by_hand([TP])
         self.state = subscription.state(TP)
         self.state.move_to(0)
-        near = NearReplicas(rack, self.clock.monotonic, LEASE_S)
+        preferred_replicas = PreferredReplicas(rack, self.clock.monotonic, LEASE_S)
         self.fetcher = Fetcher(
             subscription,
             reset_policy="earliest",
@@ -43,7 +43,7 @@ class Reader:
             max_bytes=50_000,
             partition_max_bytes=1_000,
             buffer_bytes_max=10_000,
-            near=near,
+            preferred_replicas=preferred_replicas,
         )
 
     def ask(self, node_id: int, view: ClusterView = VIEW) -> Fetch:
@@ -139,4 +139,4 @@ def test_what_is_given_up_is_forgotten() -> None:
     reader.is_sent_to_2()
     reader.fetcher._subscription.assign_by_hand([])
     reader.fetcher.drop_stale()
-    assert not reader.fetcher._near._named
+    assert not reader.fetcher._preferred_replicas._named

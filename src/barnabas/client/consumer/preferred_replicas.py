@@ -20,7 +20,7 @@ class _Named(NamedTuple):
     until_s: float
 
 
-class NearReplicas:
+class PreferredReplicas:
     """Not thread-safe: the consumer guards it.
 
     :param rack: where the consumer stands; empty: all is read from leaders.
