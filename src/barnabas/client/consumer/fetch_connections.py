@@ -14,9 +14,9 @@ from typing import Any
 
 from barnabas.client.cluster import FETCH_VERSION_MAX, Channel, Cluster
 from barnabas.client.consumer.fetch_session import SESSIONS_SINCE, FetchSession
+from barnabas.client.consumer.fetch_templates import FetchTemplates, SinglePartitionFetch
 from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steady_fetches import SteadyAnswer, SteadyFetches
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.net.pacing import Pacing
 from barnabas.protocol.frames import EncodedRequest
@@ -24,7 +24,7 @@ from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
 
 log = logging.getLogger(__name__)
 
-Answer = FetchResponse | SteadyAnswer
+Answer = FetchResponse | SinglePartitionFetch
 
 SESSION_LOST = frozenset(
     {
@@ -107,7 +107,7 @@ class _FetchConnection:
         self._session = FetchSession()
         self._view = all_fetches.cluster.view
         """Where the partitions were when the last fetch was planned."""
-        self._steady: SteadyFetches | None = None
+        self._templates: FetchTemplates | None = None
         """None before the first request that has a pattern."""
         self._failures = 0
         self._session_was_lost = False
@@ -192,9 +192,9 @@ class _FetchConnection:
             (said,) = fetch.news
             topic = said.state.tp.topic
             if (session := self._session.go_on(topic, said.part)) is not None:
-                if self._steady is None or self._steady.version != version:
-                    self._steady = SteadyFetches(version)
-                packed = self._steady.request(fetch.request, *session, topic, said.part)
+                if self._templates is None or self._templates.version != version:
+                    self._templates = FetchTemplates(version)
+                packed = self._templates.request(fetch.request, *session, topic, said.part)
                 if packed is not None:
                     return packed
         return self._session.narrow(fetch.request)
@@ -225,16 +225,16 @@ class _FetchConnection:
         except ApiError as error:
             self._failed(fetch, error)
             return
-        if self._steady is not None and type(response) is FetchResponse:
-            self._steady.learn(response)
+        if self._templates is not None and type(response) is FetchResponse:
+            self._templates.learn(response)
         if stale or others:
-            self._tell_application()
+            self._wake_application()
         if stale:
             self._wait_after_trouble()
             return
         self._failures, self._session_was_lost = 0, False
         if wait_s:
-            self._tell_application()
+            self._wake_application()
             fetches.wake_others(self._node_id)
             self._wait(wait_s)
             return
@@ -247,7 +247,7 @@ class _FetchConnection:
             channel.flush()
         # Not before: to wake a thread takes a system call, which the fetch would wait for, and the thread would run
         # while the fetch leaves, and keep the interpreter's lock from this one. By now this one is about to sleep.
-        self._tell_application()
+        self._wake_application()
 
     def _pace(self, sent_s: float, *, has_news: bool) -> float:
         """Return how long to wait before the next fetch: a broker that has nothing should take its time to say so."""
@@ -259,7 +259,7 @@ class _FetchConnection:
             self._pacing.note_futile(now_s)
         return self._pacing.wait_s(now_s)
 
-    def _tell_application(self) -> None:
+    def _wake_application(self) -> None:
         with self._all.guard.lock:
             self._all.guard.tell_application()
 

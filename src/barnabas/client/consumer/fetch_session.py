@@ -7,7 +7,7 @@ The broker's side is `barnabas.broker.fetch_sessions`.
 
 from __future__ import annotations
 
-from barnabas.client.consumer.steady_fetches import SteadyAnswer
+from barnabas.client.consumer.fetch_templates import SinglePartitionFetch
 from barnabas.protocol.messages.fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -70,7 +70,7 @@ class FetchSession:
             rack_id=request.rack_id,
         )
 
-    def on_response(self, response: FetchResponse | SteadyAnswer) -> None:
+    def on_response(self, response: FetchResponse | SinglePartitionFetch) -> None:
         """Go on after an answer that is no error."""
         if response.session_id == NO_SESSION:
             self._id, self._epoch = NO_SESSION, INITIAL_EPOCH  # the broker has no room for one

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from barnabas.client.consumer.fetch_templates import SinglePartitionFetch
 from barnabas.client.consumer.preferred_replicas import PreferredReplicas
-from barnabas.client.consumer.steady_fetches import SteadyAnswer
 from barnabas.client.consumer.subscription import OUT_OF_RANGE, PartitionState, Subscription
 from barnabas.client.metadata import ClusterView
 from barnabas.errors import ApiError, BarnabasError, CorruptBatchError, ErrorCode
@@ -342,7 +342,7 @@ class Fetcher:
         fetch.is_under_way = False
         fetch.news = []
 
-    def on_response(self, fetch: Fetch, response: FetchResponse | SteadyAnswer) -> bool:
+    def on_response(self, fetch: Fetch, response: FetchResponse | SinglePartitionFetch) -> bool:
         """Keep what came; return whether to look up leaders again, and to pause, since something went wrong.
 
         :raises ApiError: the answer is an error as a whole; call `on_failure` then.
@@ -352,7 +352,7 @@ class Fetcher:
         self._ended_with(fetch)
         if self._preferred_replicas.rack:
             self._look_for_leases(fetch)
-        if isinstance(response, SteadyAnswer):
+        if isinstance(response, SinglePartitionFetch):
             return self._on_partition(fetch, response.topic, response)
         stale = False
         for topic in response.responses:
@@ -372,7 +372,7 @@ class Fetcher:
             if leader is not None:
                 self.put_off[leader] = None
 
-    def _on_partition(self, fetch: Fetch, topic: str, part: PartitionData | SteadyAnswer) -> bool:
+    def _on_partition(self, fetch: Fetch, topic: str, part: PartitionData | SinglePartitionFetch) -> bool:
         tp = TopicPartition(topic, part.partition_index)
         asked = fetch.asked.get(tp)
         if asked is None:
@@ -388,7 +388,7 @@ class Fetcher:
             return self._keep(fetch, asked, part)
         return self._look_closer(fetch, asked, part)
 
-    def _look_closer(self, fetch: Fetch, asked: Asked, part: PartitionData | SteadyAnswer) -> bool:
+    def _look_closer(self, fetch: Fetch, asked: Asked, part: PartitionData | SinglePartitionFetch) -> bool:
         code, state, node_id = ErrorCode.of(part.error_code), asked.state, fetch.node_id
         if code is not ErrorCode.NONE:
             leader = self._preferred_replicas.give_up(state, node_id)
@@ -433,7 +433,7 @@ class Fetcher:
         state.doubt = doubt
         self.lost_positions = True
 
-    def _keep(self, fetch: Fetch, asked: Asked, part: PartitionData | SteadyAnswer) -> bool:
+    def _keep(self, fetch: Fetch, asked: Asked, part: PartitionData | SinglePartitionFetch) -> bool:
         """Put records into the buffer; return whether they are damaged."""
         state, offset, records = asked.state, asked.part.fetch_offset, part.records
         state.high_watermark = part.high_watermark

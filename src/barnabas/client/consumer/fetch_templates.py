@@ -31,7 +31,7 @@ in flexible versions, the throttle time, the error, the session and how many top
 _INT16 = struct.Struct(">h")
 
 
-class SteadyAnswer(NamedTuple):
+class SinglePartitionFetch(NamedTuple):
     """Of `FetchResponse`, and of the only `PartitionData` in it, what a consumer looks at."""
 
     session_id: int
@@ -44,7 +44,7 @@ class SteadyAnswer(NamedTuple):
     preferred_read_replica: int = -1
 
 
-class SteadyFetches:
+class FetchTemplates:
     """The patterns of one connection.
 
     :param version: of all its fetches.
@@ -97,7 +97,7 @@ class SteadyFetches:
             return
         self._last = self._readers[name] = _TopicReader(topic.topic, _reader(response, self.version))
 
-    def read(self, frame: Buffer) -> SteadyAnswer | None:
+    def read(self, frame: Buffer) -> SinglePartitionFetch | None:
         """Return the answer in a frame; None if it has to be decoded."""
         last = self._last
         if last is None:
@@ -131,13 +131,13 @@ class _TopicReader:
         self._topic = topic
         self._reader = reader
 
-    def read(self, frame: Buffer) -> SteadyAnswer | None:
+    def read(self, frame: Buffer) -> SinglePartitionFetch | None:
         """Return the answer in a frame; None if it is of another pattern."""
         found = self._reader.read(frame)
         if found is None:
             return None
         (session_id, partition, high_watermark, *_), records = found
-        return SteadyAnswer(session_id, self._topic, partition, high_watermark, records)
+        return SinglePartitionFetch(session_id, self._topic, partition, high_watermark, records)
 
 
 def _packer(whole: FetchRequest, topic: str, version: int) -> Callable[..., bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.steady_fetches import PATTERNS_MAX, SteadyFetches
+from barnabas.client.consumer.fetch_templates import PATTERNS_MAX, FetchTemplates
 from barnabas.protocol.codec import encode_bytes
 from barnabas.protocol.frames import decode_response, response_frame
 from barnabas.protocol.messages.fetch import (
@@ -39,7 +39,7 @@ def frame_of(records=b"some", *, topic="t", partition=2, high_watermark=9, error
 
 
 def learnt(*frames, version=12):
-    steady = SteadyFetches(version)
+    steady = FetchTemplates(version)
     for frame in frames:
         steady.learn(decode_response(FetchResponse, version, frame))
     return steady
@@ -47,7 +47,7 @@ def learnt(*frames, version=12):
 
 @pytest.mark.parametrize("version", [7, 11, 12])
 def test_a_request_says_one_partition(version):
-    steady = SteadyFetches(version)
+    steady = FetchTemplates(version)
     whole = WHOLE if version >= 11 else FetchRequest(max_wait_ms=500, min_bytes=3, max_bytes=1_000, topics=[])
     for offset, topic in ((5, "t"), (2**40, "t"), (1, "u")):
         said = FetchRequest(
@@ -77,7 +77,7 @@ def test_answers_like_one_that_was_decoded_are_read(version):
 
 
 def test_nothing_is_read_before_something_was_learnt():
-    assert SteadyFetches(12).read(frame_of()) is None
+    assert FetchTemplates(12).read(frame_of()) is None
 
 
 @pytest.mark.parametrize("other", [{"error": 6}, {"records": None}, {"topic": "u"}, {"throttle_time_ms": 1}])
