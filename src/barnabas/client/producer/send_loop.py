@@ -18,8 +18,8 @@ from barnabas.client.cluster import PRODUCE_VERSION_MAX, Channel, Cluster
 from barnabas.client.config import ProducerConfig
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator
 from barnabas.client.producer.batch import ProducerBatch, run_callbacks
+from barnabas.client.producer.produce_templates import ProduceTemplates, SinglePartitionProduce
 from barnabas.client.producer.sender import Plan, Send, Sender
-from barnabas.client.producer.steady_sends import SteadyAnswer, SteadySends
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError, UnsupportedVersionError
 from barnabas.model import TopicPartition
@@ -69,7 +69,7 @@ class SendLoop:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, list[Send]] = {}
         """Requests for brokers to which a connection is being made, in order."""
-        self._steady: dict[int, SteadySends] = {}
+        self._templates: dict[int, ProduceTemplates] = {}
         """By version of the requests."""
         self._backlog: list[tuple[Channel, Send]] = []
         """Requests without acknowledgement that a broker is too slow to take."""
@@ -246,16 +246,16 @@ class SendLoop:
                 self._backlog.append((channel, send))
                 send.expires_at_s = NEVER_S  # `_gives_up_at_s` decides
             else:
-                steady = self._steady.get(version) or self._steady_sends(send, version)
-                on_answer = partial(self._answered, steady, send, now_s)
-                request = _packed(steady, send) or send.request
+                templates = self._templates.get(version) or self._new_templates(send, version)
+                on_answer = partial(self._answered, templates, send, now_s)
+                request = _packed(templates, send) or send.request
                 channel.submit(request, on_answer, version=version, timeout_s=self._answer_timeout_s)
         except BarnabasError as error:
             self._failed(send, error)
 
-    def _steady_sends(self, send: Send, version: int) -> SteadySends:
-        steady = self._steady[version] = SteadySends(version, acks=send.acks, timeout_ms=send.timeout_ms)
-        return steady
+    def _new_templates(self, send: Send, version: int) -> ProduceTemplates:
+        templates = self._templates[version] = ProduceTemplates(version, acks=send.acks, timeout_ms=send.timeout_ms)
+        return templates
 
     def _flush(self, channel: Channel) -> None:
         channel.on_progress = self.wake
@@ -281,10 +281,10 @@ class SendLoop:
 
     def _answered(
         self,
-        steady: SteadySends,
+        templates: ProduceTemplates,
         send: Send,
         sent_at_s: float,
-        response: ProduceResponse | SteadyAnswer,
+        response: ProduceResponse | SinglePartitionProduce,
         error: BarnabasError | None,
     ) -> None:
         """Deal with an answer; the turn follows when all that came with it were dealt with."""
@@ -295,7 +295,7 @@ class SendLoop:
         self._accumulator.meter.answered(now_s - sent_at_s)
         try:
             if isinstance(response, ProduceResponse):
-                steady.learn(response)
+                templates.learn(response)
             stale = self.sender.on_response(send, response, now_s)
         except Exception as unforeseen:  # noqa: BLE001 - a callback's error reaches nobody; it is raised by `run`
             self._stop(unforeseen)
@@ -359,8 +359,8 @@ class SendLoop:
         self.wake()
 
 
-def _packed(steady: SteadySends, send: Send) -> EncodedRequest | None:
+def _packed(templates: ProduceTemplates, send: Send) -> EncodedRequest | None:
     if len(send.batches) != 1:
         return None
     (batch,), (records,) = send.batches, send.records
-    return steady.request(batch.topic, batch.partition, records)
+    return templates.request(batch.topic, batch.partition, records)

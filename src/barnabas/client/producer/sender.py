@@ -21,9 +21,9 @@ from barnabas.client.backoff import Backoff
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator, PartitionQueue
 from barnabas.client.producer.batch import ProducerBatch
 from barnabas.client.producer.linger import POST_PAUSE_S, Flow
+from barnabas.client.producer.produce_templates import SinglePartitionProduce
 from barnabas.client.producer.sequences import PartitionSequences
 from barnabas.client.producer.splitting import split_records
-from barnabas.client.producer.steady_sends import SteadyAnswer
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, FencedError, TimedOutError
 from barnabas.model import NO_OFFSET, NO_PRODUCER_ID, TopicPartition
 from barnabas.protocol.messages.produce import (
@@ -404,10 +404,10 @@ class Sender:
         for _partition, batch in self._landed(send):
             self._settle(batch)
 
-    def on_response(self, send: Send, response: ProduceResponse | SteadyAnswer, now_s: float) -> set[str]:
+    def on_response(self, send: Send, response: ProduceResponse | SinglePartitionProduce, now_s: float) -> set[str]:
         """Settle or retry each batch by its answer; return the topics whose leaders should be looked up again."""
-        answers: dict[tuple[str, int], PartitionProduceResponse | SteadyAnswer]
-        if isinstance(response, SteadyAnswer):
+        answers: dict[tuple[str, int], PartitionProduceResponse | SinglePartitionProduce]
+        if isinstance(response, SinglePartitionProduce):
             answers = {(response.topic, response.partition): response}
         else:
             answers = {

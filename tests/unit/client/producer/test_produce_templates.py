@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.producer.steady_sends import PACKED_BYTES_MAX, PATTERNS_MAX, STEADY_SINCE, SteadySends
+from barnabas.client.producer.produce_templates import PACKED_BYTES_MAX, PATTERNS_MAX, STEADY_SINCE, ProduceTemplates
 from barnabas.protocol.codec import encode_bytes
 from barnabas.protocol.frames import decode_response, response_frame
 from barnabas.protocol.messages.produce import (
@@ -20,7 +20,7 @@ VERSIONS = [5, 8, 9, 12]
 
 
 def sends(version=12):
-    return SteadySends(version, acks=1, timeout_ms=500)
+    return ProduceTemplates(version, acks=1, timeout_ms=500)
 
 
 def frame_of(*, topic="t", index=2, base_offset=9, error=0, version=12, **others):
@@ -29,28 +29,28 @@ def frame_of(*, topic="t", index=2, base_offset=9, error=0, version=12, **others
     return b"".join(response_frame(ProduceResponse(responses=topics, **others), version, 1))[4:]
 
 
-def learn(steady, frame, version=12):
-    steady.learn(decode_response(ProduceResponse, version, frame))
+def learn(templates, frame, version=12):
+    templates.learn(decode_response(ProduceResponse, version, frame))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_holds_one_batch(version):
-    steady = sends(version)
+    templates = sends(version)
     for records in (b"some", bytes(PACKED_BYTES_MAX)):
         data = [PartitionProduceData(index=3, records=records)]
         topics = [TopicProduceData(name="t", partition_data=data)]
-        request = steady.request("t", 3, memoryview(records))
+        request = templates.request("t", 3, memoryview(records))
         assert request.cls is ProduceRequest
         assert request.body == encode_bytes(ProduceRequest(acks=1, timeout_ms=500, topic_data=topics), version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_answers_like_one_that_was_decoded_are_read(version):
-    steady = sends(version)
-    request = steady.request("t", 3, b"some")
+    templates = sends(version)
+    request = templates.request("t", 3, b"some")
     frame = frame_of(index=3, base_offset=2**40, version=version)
     assert request.read(frame) is None, "nothing was learnt yet"
-    learn(steady, frame_of(version=version), version)
+    learn(templates, frame_of(version=version), version)
     answer, decoded = request.read(frame), decode_response(ProduceResponse, version, frame)
     (topic,) = decoded.responses
     (result,) = topic.partition_responses
@@ -61,11 +61,11 @@ def test_answers_like_one_that_was_decoded_are_read(version):
 
 @pytest.mark.parametrize("other", [{"error": 6}, {"topic": "u"}, {"throttle_time_ms": 1}])
 def test_other_answers_are_decoded_and_make_no_pattern(other):
-    steady = sends()
-    request = steady.request("t", 3, b"some")
-    learn(steady, frame_of(**other))
+    templates = sends()
+    request = templates.request("t", 3, b"some")
+    learn(templates, frame_of(**other))
     assert request.read(frame_of()) is None
-    learn(steady, frame_of())
+    learn(templates, frame_of())
     assert request.read(frame_of(**other)) is None
     assert request.read(frame_of()) is not None
 
@@ -76,8 +76,8 @@ def test_large_batches_and_old_versions_are_encoded_as_ever():
 
 
 def test_patterns_are_bounded():
-    steady = sends()
+    templates = sends()
     for number in range(PATTERNS_MAX):
-        assert steady.request(f"t{number}", 0, b"some") is not None
-    assert steady.request("more", 0, b"some") is None
-    assert steady.request("t0", 0, b"some") is not None
+        assert templates.request(f"t{number}", 0, b"some") is not None
+    assert templates.request("more", 0, b"some") is None
+    assert templates.request("t0", 0, b"some") is not None

@@ -31,7 +31,7 @@ PATTERNS_MAX = 64
 """Topics that have patterns: to make one takes as long as some ten requests."""
 
 
-class SteadyAnswer(NamedTuple):
+class SinglePartitionProduce(NamedTuple):
     """Of the only `PartitionProduceResponse` in an answer what a producer looks at, where nothing went wrong."""
 
     topic: str
@@ -41,7 +41,7 @@ class SteadyAnswer(NamedTuple):
     error_code: int = 0
 
 
-class SteadySends:
+class ProduceTemplates:
     """The patterns of all requests of one version.
 
     :param acks: of all requests; likewise `timeout_ms`.
@@ -96,13 +96,13 @@ class _Topic:
         self.reader: NumbersReader | None = None
         """None before the first answer that was decoded."""
 
-    def read(self, frame: Buffer) -> SteadyAnswer | None:
+    def read(self, frame: Buffer) -> SinglePartitionProduce | None:
         """Return the answer in a frame; None if it has to be decoded."""
         found = None if self.reader is None else self.reader.read(frame)
         if found is None:
             return None
         partition, base_offset, log_append_time_ms, _ = found
-        return SteadyAnswer(self.name, partition, base_offset, log_append_time_ms)
+        return SinglePartitionProduce(self.name, partition, base_offset, log_append_time_ms)
 
 
 def _reader(response: ProduceResponse, version: int) -> NumbersReader:
