@@ -9,9 +9,9 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 from barnabas.client.config import ConsumerConfig
+from barnabas.client.consumer.call_steps import ListenerCall, Wait
 from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.deserializing import Deserializers
-from barnabas.client.consumer.steps import Tell, Wait
 from barnabas.client.interceptors import ClientContext, ConsumerInterceptors
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
@@ -34,10 +34,10 @@ class PlainGuard:
         self.news = 0
         self.wanted = 0
 
-    def tell_application(self):
+    def wake_application(self):
         self.news += 1
 
-    def tell_background(self):
+    def wake_background(self):
         self.wanted += 1
 
 
@@ -69,7 +69,7 @@ class Call:
 
     @property
     def tells(self):
-        return not self.ended and isinstance(self.step, Tell) and not self.step.done
+        return not self.ended and isinstance(self.step, ListenerCall) and not self.step.done
 
 
 def make_view(partitions):
@@ -127,7 +127,7 @@ class Scene:
         """Whether the shell asks for another step."""
         if call.ended:
             return False
-        if isinstance(call.step, Tell):
+        if isinstance(call.step, ListenerCall):
             return call.step.done
         return call.step.news != self.guard.news or call.step.until_s <= self.clock.monotonic()
 

@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from barnabas.client.consumer.steps import FOREVER_S, Commit, Join, Leave
+from barnabas.client.consumer.call_steps import FOREVER_S, Commit, Join, Leave
 from barnabas.errors import ApiError, BarnabasError, ClosedError, DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
 from tests.consumer_core import TOPIC, Call, Scene

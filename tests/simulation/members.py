@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.background import Background
+from barnabas.client.consumer.call_steps import AssignmentChange
 from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.core import ConsumerCore
-from barnabas.client.consumer.steps import Change
 from barnabas.client.consumer.sync_async_drivers import AsyncDriver, LoopGuard
 from barnabas.errors import BarnabasError, ClosedError
 from barnabas.groups.assignors import NO_GENERATION
@@ -36,7 +36,7 @@ SCALED_MS = {
     "auto_commit_interval_ms": 1_000,
 }
 """The member's timeouts, at a scale of one, as all times here."""
-CHANGES: tuple[Change, ...] = ("assigned", "revoked", "lost")
+CHANGES: tuple[AssignmentChange, ...] = ("assigned", "revoked", "lost")
 
 
 class Known(NamedTuple):
@@ -145,7 +145,7 @@ class SimulatedMember:
         self._driver.listeners = dict.fromkeys(CHANGES, self._moved)
         self._commits_itself = not config.enable_auto_commit
         seen = reach(cluster, self.host, config, watched(commits))
-        self._background = Background(self._core.state, seen, guard.bell)
+        self._background = Background(self._core.state, seen, guard.waker)
         self._random = cluster.world.random
         self._told = GenerationsTold(ledger, name)
 

@@ -15,11 +15,11 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.configured_interceptors import consumer_interceptors
 from barnabas.client.consumer.arguments import consumer_config
 from barnabas.client.consumer.background import Background
+from barnabas.client.consumer.call_steps import FOREVER_S, CallSteps
 from barnabas.client.consumer.consumer import COLUMNS_MAX
 from barnabas.client.consumer.core import Committable, ConsumerCore
 from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
-from barnabas.client.consumer.steps import FOREVER_S, Steps
 from barnabas.client.consumer.sync_async_drivers import AsyncDriver, Listener, LoopGuard, listeners_of
 from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
@@ -115,7 +115,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._core = ConsumerCore(config, guard, SYSTEM_CLOCK, deserializers=deserializers, interceptors=every)
         self._driver = AsyncDriver(self._core.state, guard)
         cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
-        self._background = Background(self._core.state, cluster, guard.bell)
+        self._background = Background(self._core.state, cluster, guard.waker)
         self._lifecycle = ApplicationLoop()
         self._lifecycle.after_fork = self._core.state.stop_with
         self._lifecycle.serves(self, partial(self._background.finish, self._core), f"an AsyncConsumer{self._core}")
@@ -132,7 +132,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     def _runs(self) -> bool:
         return self._lifecycle.loop is not None
 
-    async def _run(self, call: Steps[T]) -> T:
+    async def _run(self, call: CallSteps[T]) -> T:
         if not self._runs:
             await self.start()
         return await self._driver.run(call)

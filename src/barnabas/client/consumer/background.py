@@ -15,13 +15,22 @@ from typing import Any
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ZOOKEEPER
+from barnabas.client.consumer.call_steps import (
+    FOREVER_S,
+    BackgroundTask,
+    Commit,
+    CommittedLookup,
+    Join,
+    Leave,
+    Query,
+    Waker,
+)
 from barnabas.client.consumer.classic_group_session import ClassicGroupSession
 from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.fetch_connections import FetchConnections
 from barnabas.client.consumer.group_membership import GroupSession
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steps import FOREVER_S, Bell, Commit, Committed, Join, Leave, Query, Work
 from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ClientContext
@@ -38,15 +47,15 @@ MISSING_TOPIC_PAUSE_S = 0.5
 class Background:
     """Does the work of one consumer.
 
-    :param bell: rung when there may be work; see `Guard.tell_background`.
+    :param bell: rung when there may be work; see `Guard.wake_background`.
     """
 
-    def __init__(self, state: ConsumerState, cluster: Cluster, bell: Bell) -> None:
+    def __init__(self, state: ConsumerState, cluster: Cluster, waker: Waker) -> None:
         self._state = state
         self._guard = state.guard
         self._config = state.config
         self._cluster = cluster
-        self._bell = bell
+        self._waker = waker
         self._watched: object = None
         self._next_look: asyncio.TimerHandle | None = None
         """When topics that do not exist yet are looked for again."""
@@ -54,7 +63,7 @@ class Background:
         self._looks_for_leaders = 0
         """How often in a row metadata had partitions without a leader."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._works: dict[Work, asyncio.Task[None]] = {}
+        self._works: dict[BackgroundTask, asyncio.Task[None]] = {}
         self._session = group_session_of(state, cluster)
         self._interceptors = state.interceptors
         self._is_closed = False
@@ -84,7 +93,7 @@ class Background:
             self._spawn(self._session.keep())
             if self._config.enable_auto_commit:
                 self._spawn(self._auto_commit())
-        self._bell.listen(self._on_bell)
+        self._waker.listen(self._on_wake)
 
     async def finish(self, core: ConsumerCore) -> None:
         """Commit what is dealt with, leave the group, and close: for a consumer that nobody closed."""
@@ -101,7 +110,7 @@ class Background:
     async def close(self, deadline_s: float = FOREVER_S) -> None:
         """End all tasks and connections; after the deadline without waiting for brokers or ZooKeeper."""
         self._is_closed = True
-        self._bell.listen(None)
+        self._waker.listen(None)
         await self._interceptors.close(self._left_s(deadline_s))
         tasks = [*self._tasks, *self._works.values()]
         for task in tasks:
@@ -138,7 +147,7 @@ class Background:
 
     # --- what there is to do ----------------------------------------------------------------------------
 
-    def _on_bell(self) -> None:
+    def _on_wake(self) -> None:
         try:
             self.look()
         except Exception as unforeseen:  # noqa: BLE001 - calls that wait for work depend on this
@@ -177,20 +186,20 @@ class Background:
 
     # --- work that calls have put down ------------------------------------------------------------------
 
-    async def _do(self, work: Work) -> None:
+    async def _do(self, work: BackgroundTask) -> None:
         if isinstance(work, Commit):
             await self._commit(work)
         elif isinstance(work, Join):
             await self._join(work)
         elif isinstance(work, Leave) and self._session is not None:
             await self._session.leave(work.reason)
-        elif isinstance(work, Committed):
+        elif isinstance(work, CommittedLookup):
             assert self._session is not None
             work.answer = await self._session.committed(work.partitions, work.timeout_s)
         elif isinstance(work, Query):
             work.answer = await work.ask(self._cluster)
 
-    def _ended(self, work: Work, task: asyncio.Task[None]) -> None:
+    def _ended(self, work: BackgroundTask, task: asyncio.Task[None]) -> None:
         del self._works[work]
         closed = ClosedError("this consumer was closed")
         self._state.finish(work, closed if task.cancelled() else task.exception())

@@ -14,11 +14,11 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.configured_interceptors import consumer_interceptors
 from barnabas.client.consumer.arguments import consumer_config
 from barnabas.client.consumer.background import Background
+from barnabas.client.consumer.call_steps import FOREVER_S
 from barnabas.client.consumer.core import Committable, ConsumerCore
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
-from barnabas.client.consumer.steps import FOREVER_S
 from barnabas.client.consumer.sync_async_drivers import BlockingDriver, Listener, ThreadGuard, listeners_of
 from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
@@ -127,7 +127,7 @@ class Consumer(Generic[K_co, V_co]):
         self._core = ConsumerCore(config, guard, SYSTEM_CLOCK, deserializers=deserializers, interceptors=every)
         thread.after_fork = partial(_after_fork, self._core, guard)
         cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
-        self._background = Background(self._core.state, cluster, guard.bell)
+        self._background = Background(self._core.state, cluster, guard.waker)
         self._driver = BlockingDriver(self._core.state, guard)
         self._thread = thread
         thread.serves(self, partial(self._background.finish, self._core), f"a Consumer{self._core}")

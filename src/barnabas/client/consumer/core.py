@@ -1,7 +1,7 @@
 """The consumer's core: all that the calls of the application do, without I/O, threads or an event loop.
 
 `Consumer` and `AsyncConsumer` are shells around it, which differ in how they wait. A call that may have to wait
-returns `Steps` (see `steps`); the others return at once. What goes on between the calls (fetching, heartbeats,
+returns `CallSteps` (see `steps`); the others return at once. What goes on between the calls (fetching, heartbeats,
 looking up positions) the `Background` does, which gets its work from here and brings back how it ended.
 
 A poll passes through here: `_ask` looks after the group (`Rebalancing`), hands out what is there (`FetchedRecords`), tells
@@ -19,12 +19,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer import arguments
+from barnabas.client.consumer.call_steps import (
+    FOREVER_S,
+    AssignmentChange,
+    BackgroundTask,
+    CallSteps,
+    Commit,
+    CommittedLookup,
+    Guard,
+    Leave,
+    Query,
+)
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.deserializing import Deserializers
 from barnabas.client.consumer.fetched_records import FetchedRecords
 from barnabas.client.consumer.rebalancing import Rebalancing
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steps import FOREVER_S, Change, Commit, Committed, Guard, Leave, Query, Steps, Work
 from barnabas.client.consumer.subscription import PartitionState
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
@@ -76,7 +86,7 @@ class ConsumerCore:
     # --- what to read -----------------------------------------------------------------------------------
 
     def subscribe(
-        self, topics: str | Iterable[str], pattern: str | re.Pattern[str] | None, listening: Iterable[Change]
+        self, topics: str | Iterable[str], pattern: str | re.Pattern[str] | None, listening: Iterable[AssignmentChange]
     ) -> None:
         """Read these topics from now on; tell of changes that are `listening`."""
         self.state.check_usable()
@@ -88,7 +98,7 @@ class ConsumerCore:
             if self.state.membership is not None:
                 self.state.membership.rejoin("the subscription has changed")
         self.state.polled()
-        self._guard.tell_background()
+        self._guard.wake_background()
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these partitions."""
@@ -98,14 +108,14 @@ class ConsumerCore:
             before = self._subscription.partitions
             self._subscription.assign_by_hand(tps)
             self.state.drop_what_is_gone(before)
-        self._guard.tell_background()
+        self._guard.wake_background()
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that are read now."""
         with self._guard.lock:
             return set(self._subscription.partitions)
 
-    def unsubscribe(self, *, nested: bool) -> Steps[None]:
+    def unsubscribe(self, *, nested: bool) -> CallSteps[None]:
         """Read nothing any more; leave the group."""
         self.state.check_usable()
         yield from self._rebalancing.leave("unsubscribed", nested=nested)
@@ -140,13 +150,13 @@ class ConsumerCore:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    def next_slice(self, cursor: Cursor, *, nested: bool = False) -> Steps[Iterator[Record[Any, Any]]]:
+    def next_slice(self, cursor: Cursor, *, nested: bool = False) -> CallSteps[Iterator[Record[Any, Any]]]:
         """Wait for records, and return an iterator over a stretch of them."""
         with self._guard.lock:
             cursor.finish()
         return (yield from self._all_or_nothing(cursor, self._next_slice(cursor, nested)))
 
-    def _next_slice(self, cursor: Cursor, nested: bool) -> Steps[Iterator[Record[Any, Any]]]:
+    def _next_slice(self, cursor: Cursor, nested: bool) -> CallSteps[Iterator[Record[Any, Any]]]:
         with self._guard.lock:
             if cursor.has_records and self.state.stopped is None and not self._rebalancing.due:
                 self.state.polled()
@@ -156,7 +166,7 @@ class ConsumerCore:
         with self._guard.lock:
             return cursor.take_iterator(self.config.max_poll_records, self._may_go_on)
 
-    def poll(self, records_max: int, timeout_s: float, *, nested: bool = False) -> Steps[list[Record[Any, Any]]]:
+    def poll(self, records_max: int, timeout_s: float, *, nested: bool = False) -> CallSteps[list[Record[Any, Any]]]:
         """Wait for records, and return what is at hand."""
         deadline_s = self.state.now_s() + timeout_s
         cursor = self.cursor
@@ -164,12 +174,16 @@ class ConsumerCore:
             cursor.finish()
         return (yield from self._all_or_nothing(cursor, self._poll(cursor, records_max, deadline_s, nested)))
 
-    def _poll(self, cursor: Cursor, records_max: int, deadline_s: float, nested: bool) -> Steps[list[Record[Any, Any]]]:
+    def _poll(
+        self, cursor: Cursor, records_max: int, deadline_s: float, nested: bool
+    ) -> CallSteps[list[Record[Any, Any]]]:
         if not (yield from self._ask(deadline_s, lambda: self._fetched.load(cursor), nested)):
             return []
         return self._fetched.take_list(cursor, records_max)
 
-    def poll_columns(self, records_max: int, timeout_s: float, *, nested: bool = False) -> Steps[pyarrow.RecordBatch]:
+    def poll_columns(
+        self, records_max: int, timeout_s: float, *, nested: bool = False
+    ) -> CallSteps[pyarrow.RecordBatch]:
         """Wait for records, and return what is at hand as columns.
 
         :raises ConfigurationError: pyarrow is not installed.
@@ -182,7 +196,7 @@ class ConsumerCore:
 
     def _poll_columns(
         self, cursor: Cursor, records_max: int, deadline_s: float, nested: bool
-    ) -> Steps[pyarrow.RecordBatch]:
+    ) -> CallSteps[pyarrow.RecordBatch]:
         if self._columns is None:
             from barnabas.records.arrow import ArrowReader  # noqa: PLC0415  not every program reads columns
 
@@ -200,7 +214,7 @@ class ConsumerCore:
             self._fetched.begin_again(self.cursor)
             raise
 
-    def _all_or_nothing(self, cursor: Cursor, steps: Steps[T]) -> Steps[T]:
+    def _all_or_nothing(self, cursor: Cursor, steps: CallSteps[T]) -> CallSteps[T]:
         """Take a call that hands out records to its end. Where it is interrupted, nothing counts as handed out."""
         try:
             return (yield from steps)
@@ -211,7 +225,7 @@ class ConsumerCore:
             self._fetched.begin_again(cursor)
             raise
 
-    def _ask(self, deadline_s: float, get: Callable[[], bool], nested: bool) -> Steps[bool]:
+    def _ask(self, deadline_s: float, get: Callable[[], bool], nested: bool) -> CallSteps[bool]:
         """Wait until `get` succeeds; returns False at the deadline. The application counts as alive meanwhile."""
         state = self.state
         with self._guard.lock:
@@ -237,7 +251,7 @@ class ConsumerCore:
 
     # --- positions --------------------------------------------------------------------------------------
 
-    def position(self, tp: tuple[str, int], timeout_s: float | None) -> Steps[int]:
+    def position(self, tp: tuple[str, int], timeout_s: float | None) -> CallSteps[int]:
         """Return the offset of the next record of a partition, looking it up if need be."""
         tp = arguments.partition(tp)
         timeout_s = self.config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
@@ -277,8 +291,8 @@ class ConsumerCore:
             for state in states:
                 move(state)
             self.state.fetcher.drop_stale()
-            self._guard.tell_application()
-        self._guard.tell_background()
+            self._guard.wake_application()
+        self._guard.wake_background()
 
     def set_paused(self, tps: Iterable[tuple[str, int]], paused: bool) -> None:
         """Hand out nothing of these partitions, or go on with them."""
@@ -286,12 +300,12 @@ class ConsumerCore:
         with self._guard.lock:
             for state in [self._subscription.state(arguments.partition(tp)) for tp in tps]:
                 state.paused = paused
-            self._guard.tell_application()
-        self._guard.tell_background()
+            self._guard.wake_application()
+        self._guard.wake_background()
 
     # --- offsets ----------------------------------------------------------------------------------------
 
-    def commit(self, offsets: Mapping[TopicPartition, Committable] | None, timeout_s: float | None) -> Steps[None]:
+    def commit(self, offsets: Mapping[TopicPartition, Committable] | None, timeout_s: float | None) -> CallSteps[None]:
         """Commit offsets for the group; None commits everything that was handed out."""
         self.state.check_usable()
         self._need_group()
@@ -317,42 +331,42 @@ class ConsumerCore:
 
     def committed(
         self, tps: tuple[str, int] | Iterable[tuple[str, int]], timeout_s: float | None
-    ) -> Steps[OffsetAndMetadata | dict[TopicPartition, OffsetAndMetadata | None] | None]:
+    ) -> CallSteps[OffsetAndMetadata | dict[TopicPartition, OffsetAndMetadata | None] | None]:
         """Return the offset that the group has committed for a partition, or those of several partitions."""
         self._need_group()
         single = arguments.single_partition(tps)
-        look_up = Committed(arguments.partitions(tps) if single is None else [single], timeout_s)
+        look_up = CommittedLookup(arguments.partitions(tps) if single is None else [single], timeout_s)
         yield from self._until_done(look_up)
         found = {tp: look_up.answer.get(tp) for tp in look_up.partitions}
         return found if single is None else found[single]
 
-    def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> Steps[dict[TopicPartition, int]]:
+    def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> CallSteps[dict[TopicPartition, int]]:
         """Return the first offset of each partition."""
         return self._ends(tps, EARLIEST_TIMESTAMP)
 
-    def end_offsets(self, tps: Iterable[tuple[str, int]]) -> Steps[dict[TopicPartition, int]]:
+    def end_offsets(self, tps: Iterable[tuple[str, int]]) -> CallSteps[dict[TopicPartition, int]]:
         """Return the offset after the last record of each partition."""
         return self._ends(tps, LATEST_TIMESTAMP)
 
-    def _ends(self, tps: Iterable[tuple[str, int]], which: int) -> Steps[dict[TopicPartition, int]]:
+    def _ends(self, tps: Iterable[tuple[str, int]], which: int) -> CallSteps[dict[TopicPartition, int]]:
         found = yield from self.offsets_for_times(dict.fromkeys(arguments.partitions(tps), which))
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
-    ) -> Steps[dict[TopicPartition, OffsetAndTimestamp | None]]:
+    ) -> CallSteps[dict[TopicPartition, OffsetAndTimestamp | None]]:
         """Return for each partition the first offset with a timestamp of at least the one given, or None."""
         wanted = {arguments.partition(tp): at_ms for tp, at_ms in timestamps_ms.items()}
         return (yield from self._query(lambda cluster: list_offsets(cluster, wanted))) if wanted else {}
 
-    def topics(self) -> Steps[set[str]]:
+    def topics(self) -> CallSteps[set[str]]:
         """Return the names of all topics but the internal ones."""
         views = yield from self._query(
             lambda cluster: cluster.retrying(lambda: cluster.describe(None), what="topics are not known")
         )
         return {view.name for view in views if not view.is_internal}
 
-    def partitions_for_topic(self, topic: str) -> Steps[set[int] | None]:
+    def partitions_for_topic(self, topic: str) -> CallSteps[set[int] | None]:
         """Return the numbers of a topic's partitions; None: there is no such topic."""
         (name,) = arguments.topic_names([topic])
         (view,) = yield from self._query(
@@ -372,13 +386,13 @@ class ConsumerCore:
                 "lag_max": max(lags.values(), default=0),
             }
 
-    def _query(self, ask: Callable[[Cluster], Awaitable[T]]) -> Steps[T]:
+    def _query(self, ask: Callable[[Cluster], Awaitable[T]]) -> CallSteps[T]:
         query = Query(ask)
         yield from self._until_done(query)
         answer: T = query.answer
         return answer
 
-    def _until_done(self, work: Work) -> Steps[None]:
+    def _until_done(self, work: BackgroundTask) -> CallSteps[None]:
         self.state.check_usable()
         with self._guard.lock:
             self.state.order(work)
@@ -386,7 +400,7 @@ class ConsumerCore:
 
     # --- finishing --------------------------------------------------------------------------------------
 
-    def close(self, *, all_done: bool, deadline_s: float = FOREVER_S) -> Steps[None]:
+    def close(self, *, all_done: bool, deadline_s: float = FOREVER_S) -> CallSteps[None]:
         """Commit what is dealt with, and leave the group; every other call is answered with an error from now on.
 
         :param all_done: what is in hand counts as dealt with.
@@ -401,11 +415,11 @@ class ConsumerCore:
                 undone = "leave its group" if isinstance(work, Leave) else "commit its last offsets"
                 raise TimedOutError(f"the consumer was closed before it could {undone}; the time for that was over")
 
-    def last_works(self) -> Iterator[Work]:
+    def last_works(self) -> Iterator[BackgroundTask]:
         """Return what is left to do for a consumer that was stopped; see `next_of`."""
         return self._rebalancing.finish("the consumer was closed")
 
-    def next_of(self, works: Iterator[Work]) -> Work | None:
+    def next_of(self, works: Iterator[BackgroundTask]) -> BackgroundTask | None:
         """Put down the next of the last works, when the one before has ended, and return it; None: that was all."""
         with self._guard.lock:
             return next(works, None)
@@ -419,7 +433,7 @@ class ConsumerCore:
                 for cursor in self.state.cursors:
                     cursor.finish()
             self._rebalancing.abandon()
-            self._guard.tell_application()
+            self._guard.wake_application()
 
     def __str__(self) -> str:
         group = f" in group {self.config.group!r}" if self.config.group else ""

@@ -261,7 +261,7 @@ class _FetchConnection:
 
     def _wake_application(self) -> None:
         with self._all.guard.lock:
-            self._all.guard.tell_application()
+            self._all.guard.wake_application()
 
     def _failed(self, fetch: Fetch, error: BarnabasError) -> None:
         fetches = self._all

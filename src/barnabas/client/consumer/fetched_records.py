@@ -177,7 +177,7 @@ class FetchedRecords:
             self._meter.bytes.add(len(chunk.data))
             if self._fetcher.hungry:
                 self._fetcher.hungry = False
-                self._guard.tell_background()  # before the decoding, so that the next fetch is under way meanwhile
+                self._guard.wake_background()  # before the decoding, so that the next fetch is under way meanwhile
         position = chunk.state.position
         assert position is not None
         return chunk, position
@@ -192,12 +192,12 @@ class FetchedRecords:
                     state.position = state.done
                     state.refetch()
             self._fetcher.drop_stale()
-            self._guard.tell_background()
+            self._guard.wake_background()
 
     def _fetch_again_from(self, chunk: Chunk, offset: int) -> None:
         """What came after damage is not to be handed out before it: fetch that again. Under the guard."""
         self._fetcher.refetch_from(chunk.state, offset)
-        self._guard.tell_background()
+        self._guard.wake_background()
 
 
 def _damaged(chunk: Chunk, offset: int, damage: CorruptBatchError) -> CorruptBatchError:

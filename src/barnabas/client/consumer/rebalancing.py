@@ -5,8 +5,8 @@ the application. A cooperative one (KIP-429) commits, joins, and reads on meanwh
 not have any longer, takes what is new, and, if it has given up something, joins again, so that another member can
 take that. Who has been left behind by its group has lost its partitions: others read them already.
 
-Each such change is a procedure: a generator that yields what it waits for, which is a listener (`Tell`) or the
-background (`Work`). Any poll takes it further as soon as that is done, whoever began it: a poll whose time is over
+Each such change is a procedure: a generator that yields what it waits for, which is a listener (`ListenerCall`) or the
+background (`BackgroundTask`). Any poll takes it further as soon as that is done, whoever began it: a poll whose time is over
 leaves it where it is. There is one at a time.
 """
 
@@ -15,9 +15,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable
 
+from barnabas.client.consumer.call_steps import (
+    FOREVER_S,
+    AssignmentChange,
+    BackgroundTask,
+    CallSteps,
+    Join,
+    Leave,
+    ListenerCall,
+    Wait,
+)
 from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steps import FOREVER_S, Change, Join, Leave, Steps, Tell, Wait, Work
 from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.model import TopicPartition
 
@@ -26,7 +35,7 @@ log = logging.getLogger(__name__)
 COMMIT_ON_THE_WAY_OUT_S = 5.0
 """How long a rebalance, a close or the end of the program waits for the last auto-commit."""
 
-Procedure = Generator[Work | Tell, None, None]
+Procedure = Generator[BackgroundTask | ListenerCall, None, None]
 
 
 class Rebalancing:
@@ -37,13 +46,13 @@ class Rebalancing:
     """
 
     def __init__(self, state: ConsumerState) -> None:
-        self.listening: frozenset[Change] = frozenset()
+        self.listening: frozenset[AssignmentChange] = frozenset()
         """Of what the application wants to be told."""
         self._state = state
         self._guard = state.guard
         self._procedure: Procedure | None = None
-        self._awaited: Work | Tell | None = None
-        self._untold: Tell | None = None
+        self._awaited: BackgroundTask | ListenerCall | None = None
+        self._untold: ListenerCall | None = None
         """What is awaited, if who was to tell it was interrupted before the listener had its say."""
 
     @property
@@ -60,7 +69,7 @@ class Rebalancing:
 
     # --- going on ---------------------------------------------------------------------------------------
 
-    def look_after(self, deadline_s: float, *, nested: bool) -> Steps[bool]:
+    def look_after(self, deadline_s: float, *, nested: bool) -> CallSteps[bool]:
         """Join the group (again) if need be, or take over new partitions.
 
         :param nested: whether this is called by a listener, for which everything here waits.
@@ -81,7 +90,7 @@ class Rebalancing:
             yield from self._tell_or(tell, self._state.wait(deadline_s, news))
         return True
 
-    def _tell_or(self, tell: Tell | None, wait: Wait) -> Steps[None]:
+    def _tell_or(self, tell: ListenerCall | None, wait: Wait) -> CallSteps[None]:
         """Have `tell` told; if there is nothing to tell, wait."""
         if tell is None:
             yield wait
@@ -104,7 +113,7 @@ class Rebalancing:
             membership.on_silence()
         return self._rebalance(membership) if membership.rejoin_needed else None
 
-    def _advance(self, begin: Callable[[], Procedure | None]) -> Tell | None:
+    def _advance(self, begin: Callable[[], Procedure | None]) -> ListenerCall | None:
         """Under the guard: go as far as it goes without waiting; returns what the application must be told now."""
         if self._untold is not None:
             tell, self._untold = self._untold, None
@@ -122,7 +131,7 @@ class Rebalancing:
                 self._procedure = self._awaited = None
                 raise
             else:
-                if isinstance(self._awaited, Tell):
+                if isinstance(self._awaited, ListenerCall):
                     return self._awaited
         return None
 
@@ -135,7 +144,7 @@ class Rebalancing:
         before = set(state.subscription.partitions)
         partitions = state.view.partitions_of(sorted(state.subscription.topics))
         state.replace_partitions(partitions)
-        self._guard.tell_background()
+        self._guard.wake_background()
         new = [tp for tp in partitions if tp not in before]
         if new:
             yield from self._tell("assigned", new)
@@ -183,7 +192,7 @@ class Rebalancing:
         finally:
             self._state.replace_partitions(partitions)
         log.info("group %s: assigned %s", membership.group, ", ".join(map(str, partitions)) or "no partitions")
-        self._guard.tell_background()
+        self._guard.wake_background()
         new = [tp for tp in partitions if tp not in before]
         if new or not membership.is_cooperative:
             yield from self._tell("assigned", new)
@@ -205,21 +214,21 @@ class Rebalancing:
         yield from self._give_up(lost, "lost" if "lost" in self.listening else "revoked")
         membership.on_given_up()
 
-    def _give_up(self, partitions: Iterable[TopicPartition], change: Change = "revoked") -> Procedure:
+    def _give_up(self, partitions: Iterable[TopicPartition], change: AssignmentChange = "revoked") -> Procedure:
         """Tell the application, and then hand out nothing of these partitions any more."""
         given_up = sorted(partitions)
         if given_up:
             yield from self._tell(change, given_up)
             self._state.replace_partitions([tp for tp in self._state.subscription.partitions if tp not in given_up])
 
-    def _tell(self, change: Change, partitions: list[TopicPartition]) -> Procedure:
+    def _tell(self, change: AssignmentChange, partitions: list[TopicPartition]) -> Procedure:
         if change in self.listening:
-            tell = Tell(change, partitions)
+            tell = ListenerCall(change, partitions)
             yield tell
             if tell.error is not None:
                 raise tell.error
 
-    def _commit_done(self) -> Generator[Work, None, None]:
+    def _commit_done(self) -> Generator[BackgroundTask, None, None]:
         commit = self._state.commit_of_done(COMMIT_ON_THE_WAY_OUT_S) if self._state.config.enable_auto_commit else None
         if commit is None:
             return
@@ -232,7 +241,7 @@ class Rebalancing:
 
     # --- leaving ----------------------------------------------------------------------------------------
 
-    def leave(self, reason: str, *, nested: bool) -> Steps[None]:
+    def leave(self, reason: str, *, nested: bool) -> CallSteps[None]:
         """Give up what topics were subscribed to, and the membership; the application is told.
 
         :raises ConfigurationError: a listener has asked for it, while everything waits for the listener.
@@ -262,7 +271,7 @@ class Rebalancing:
         self._state.order(leave)
         yield leave
 
-    def finish(self, reason: str) -> Generator[Work, None, None]:
+    def finish(self, reason: str) -> Generator[BackgroundTask, None, None]:
         """Commit and leave because the consumer is closed; listeners are not told.
 
         Advanced under the guard, by who closes: it yields what is to be done before it goes on.

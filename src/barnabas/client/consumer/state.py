@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.client.config import ConsumerConfig
+from barnabas.client.consumer.call_steps import FOREVER_S, BackgroundTask, CallSteps, Commit, Guard, ListenerCall, Wait
 from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.fetcher import Fetcher
 from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.meter import Meter
 from barnabas.client.consumer.preferred_replicas import PreferredReplicas
-from barnabas.client.consumer.steps import FOREVER_S, Commit, Guard, Steps, Tell, Wait, Work
 from barnabas.client.consumer.subscription import NOWHERE, OUT_OF_RANGE, PartitionState, Subscription
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ConsumerInterceptors
@@ -84,7 +84,7 @@ class ConsumerState:
         """What nobody foresaw, and has stopped the background."""
         self._unreachable: tuple[float, Failure] | None = None
         """Since when no broker can be reached, and why."""
-        self._works: deque[Work] = deque()
+        self._works: deque[BackgroundTask] = deque()
         self._no_more_work = False
         self._refused: set[str] = set()
         self._assigned_counts: dict[str, int | None] = {}
@@ -99,13 +99,13 @@ class ConsumerState:
             until_s = min(until_s, self._patience_end_s(self._unreachable[0]))
         return Wait(until_s, news)
 
-    def until_done(self, work: Work) -> Steps[None]:
+    def until_done(self, work: BackgroundTask) -> CallSteps[None]:
         """Wait for work that was put down; raises what went wrong. It is abandoned if the caller is interrupted."""
         yield from self.await_end(work)
         if work.error is not None:
             raise work.error
 
-    def await_end(self, work: Work, deadline_s: float = FOREVER_S) -> Steps[bool]:
+    def await_end(self, work: BackgroundTask, deadline_s: float = FOREVER_S) -> CallSteps[bool]:
         """Wait for work that was put down, however it ends; return False if it has not ended at the deadline.
 
         The work is abandoned then, and if the caller is interrupted.
@@ -140,7 +140,7 @@ class ConsumerState:
             raise self._fault.error()
         error = self.fetcher.take_error()
         if error is not None:
-            self.guard.tell_background()
+            self.guard.wake_background()
             raise error
         # By any other policy a partition without a position is found one.
         if self.config.auto_offset_reset == NOWHERE and (nowhere := self.subscription.nowhere()):
@@ -158,41 +158,41 @@ class ConsumerState:
         """Tell the application of `error` with its next poll."""
         with self.guard.lock:
             self.fetcher.tell(error)
-            self.guard.tell_application()
+            self.guard.wake_application()
 
     def fail(self, error: ClosedError) -> None:
         """The background has come to grief: tell that to everybody who waits for it, now and later."""
         with self.guard.lock:
             self._fault = Failure.of(error)
             self._end_queue(self._fault)
-            self.guard.tell_application()
+            self.guard.wake_application()
 
     def changed(self) -> None:
         """Something has changed that somebody may wait for."""
         with self.guard.lock:
-            self.guard.tell_application()
+            self.guard.wake_application()
 
-    def told(self, tell: Tell, error: BaseException | None = None) -> None:
+    def told(self, tell: ListenerCall, error: BaseException | None = None) -> None:
         """The application's listener was called; `error` is what it raised."""
         with self.guard.lock:
             tell.done, tell.error = True, error
-            self.guard.tell_application()
+            self.guard.wake_application()
 
     # --- work for the background ------------------------------------------------------------------------
 
-    def order(self, work: Work) -> None:
+    def order(self, work: BackgroundTask) -> None:
         """Put down what the background shall do; under the guard."""
         self._works.append(work)
         if self._no_more_work:
             self.end_work()
-        self.guard.tell_background()
+        self.guard.wake_background()
 
-    def take_work(self) -> Work | None:
+    def take_work(self) -> BackgroundTask | None:
         """Remove and return what is to be done next."""
         with self.guard.lock:
             return self._works.popleft() if self._works else None
 
-    def finish(self, work: Work, error: BaseException | None = None) -> None:
+    def finish(self, work: BackgroundTask, error: BaseException | None = None) -> None:
         """Work has ended."""
         with self.guard.lock:
             work.done, work.error = True, error
@@ -200,7 +200,7 @@ class ConsumerState:
                 for state, offset in work.done_with.items():
                     state.committed = offset
                     state.committed_version = work.in_hand.get(state, -1)
-            self.guard.tell_application()
+            self.guard.wake_application()
 
     def end_work(self) -> None:
         """The background is at its end: nothing is done any more."""
@@ -212,10 +212,10 @@ class ConsumerState:
         while (work := self.take_work()) is not None:
             self.finish(work, failure.error())
 
-    def abandon(self, work: Work) -> None:
+    def abandon(self, work: BackgroundTask) -> None:
         """Let work be, whether it was begun or not."""
         work.abandoned = True
-        self.guard.tell_background()
+        self.guard.wake_background()
 
     def commit_of_done(self, timeout_s: float | None = None) -> Commit | None:
         """Return, under the guard, what auto-commit should commit: what is dealt with and was not committed."""
@@ -327,7 +327,7 @@ class ConsumerState:
                     self.membership.rejoin("the partitions of the topics have changed")
                 self._assigned_counts = counts
             self._report_refused(view)
-            self.guard.tell_application()
+            self.guard.wake_application()
         return None in counts.values()
 
     def _report_refused(self, view: ClusterView) -> None:
@@ -342,7 +342,7 @@ class ConsumerState:
         """No broker can be reached; until there is metadata again."""
         with self.guard.lock:
             self._unreachable = since_s, Failure.of(error)
-            self.guard.tell_application()
+            self.guard.wake_application()
 
     def on_joining(self) -> None:
         """The partitions are about to be shared for what the topics are from now on."""
@@ -400,7 +400,7 @@ class ConsumerState:
                 self._forget(state, self.config.auto_offset_reset)
             else:
                 state.leader_epoch = doubt
-            self.guard.tell_application()
+            self.guard.wake_application()
 
     def _go_back(self, state: PartitionState, end_offset: int) -> None:
         """Leave what a new leader does not have: hand out nothing more of it, and go on where the logs part."""
@@ -443,7 +443,7 @@ class ConsumerState:
             for state in states:
                 if state.version == missing[state] and self.subscription.owns(state):
                     settle(state)
-            self.guard.tell_application()
+            self.guard.wake_application()
 
     def owned(self) -> list[TopicPartition]:
         """Return what this member keeps while it joins."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
+from barnabas.client.consumer.call_steps import FOREVER_S, AssignmentChange, CallSteps, ListenerCall, Wait, Waker
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steps import FOREVER_S, Bell, Change, Steps, Tell, Wait
 from barnabas.client.loop_thread import LoopThread
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ClosedError
@@ -23,7 +23,7 @@ from barnabas.model import TopicPartition
 T = TypeVar("T")
 
 Listener = Callable[[list[TopicPartition]], object]
-Listeners = Mapping[Change, Listener]
+Listeners = Mapping[AssignmentChange, Listener]
 
 TURN_S = 0.002
 """How long an asynchronous consumer may hand out what is at hand before others on its loop have their turn."""
@@ -31,9 +31,9 @@ TURN_S = 0.002
 
 def listeners_of(
     on_assign: Listener | None, on_revoke: Listener | None, on_lost: Listener | None
-) -> dict[Change, Listener]:
+) -> dict[AssignmentChange, Listener]:
     """Return those that there are."""
-    given: dict[Change, Listener | None] = {"assigned": on_assign, "revoked": on_revoke, "lost": on_lost}
+    given: dict[AssignmentChange, Listener | None] = {"assigned": on_assign, "revoked": on_revoke, "lost": on_lost}
     return {change: listener for change, listener in given.items() if listener is not None}
 
 
@@ -50,25 +50,25 @@ class ThreadGuard:
     def __init__(self, thread: LoopThread) -> None:
         self.lock = threading.RLock()
         self.news = 0
-        self.bell = Bell()
+        self.waker = Waker()
         self._thread = thread
         self._waiting: set[threading.Lock] = set()
-        """Taken ones, that nobody but those who wait and `tell_application` know; under the guard."""
+        """Taken ones, that nobody but those who wait and `wake_application` know; under the guard."""
 
     def after_fork(self) -> None:
         """Make a new lock in a forked child: one of the parent's threads, which are not here, may have held it."""
         self.lock = threading.RLock()
         self._waiting = set()
 
-    def tell_application(self) -> None:
+    def wake_application(self) -> None:
         self.news += 1
         if self._waiting:
             waiting, self._waiting = self._waiting, set()
             for told in waiting:
                 told.release()
 
-    def tell_background(self) -> None:
-        self._thread.soon(self.bell.ring)
+    def wake_background(self) -> None:
+        self._thread.soon(self.waker.ring)
 
     def wait_for_news(self, wait: Wait) -> None:
         """Block until there is news or the time is over."""
@@ -106,7 +106,7 @@ class BlockingDriver:
         """Whether the caller is a listener."""
         return getattr(self._telling, "now", False)
 
-    def run(self, steps: Steps[T]) -> T:
+    def run(self, steps: CallSteps[T]) -> T:
         """Return the result of a call."""
         try:
             while True:
@@ -121,7 +121,7 @@ class BlockingDriver:
         finally:
             steps.close()  # else a call that was interrupted counts as waiting as long as its traceback is kept
 
-    def _tell(self, tell: Tell) -> None:
+    def _tell(self, tell: ListenerCall) -> None:
         error: BaseException | None = None
         self._telling.now = True
         try:
@@ -144,28 +144,28 @@ class LoopGuard:
         self._clock = clock
         self.lock: AbstractContextManager[object] = nullcontext()
         self.news = 0
-        self.bell = Bell()
+        self.waker = Waker()
         self._rings = False
         self._waiting: set[asyncio.Future[None]] = set()
 
-    def tell_application(self) -> None:
+    def wake_application(self) -> None:
         self.news += 1
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             _wake(future)
 
-    def tell_background(self) -> None:
+    def wake_background(self) -> None:
         if self._rings:
             return
         try:
             asyncio.get_running_loop().call_soon(self._ring)
             self._rings = True
         except RuntimeError:  # before the event loop runs
-            self.bell.ring()
+            self.waker.ring()
 
     def _ring(self) -> None:
         self._rings = False
-        self.bell.ring()
+        self.waker.ring()
 
     async def wait_for_news(self, wait: Wait) -> None:
         """Wait until there is news or the time is over."""
@@ -205,7 +205,7 @@ class AsyncDriver:
         """Whether the caller is a listener."""
         return asyncio.current_task() in self._telling
 
-    async def run(self, steps: Steps[T]) -> T:
+    async def run(self, steps: CallSteps[T]) -> T:
         """Return the result of a call."""
         try:
             while True:
@@ -221,7 +221,7 @@ class AsyncDriver:
         finally:
             steps.close()  # a call that was cancelled does not wait any more
 
-    async def _tell(self, tell: Tell) -> None:
+    async def _tell(self, tell: ListenerCall) -> None:
         listener = self.listeners.get(tell.change)
         if listener is None:
             self._state.told(tell)
@@ -234,7 +234,7 @@ class AsyncDriver:
         # Not by `shield`: where closing the consumer ends the listener, who polls was not cancelled.
         await asyncio.wait({task})
 
-    async def _call(self, listener: Listener, tell: Tell) -> None:
+    async def _call(self, listener: Listener, tell: ListenerCall) -> None:
         error: BaseException | None = None
         try:
             outcome = listener(tell.partitions)

@@ -9,9 +9,9 @@ import pytest
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.background import Background
+from barnabas.client.consumer.call_steps import Leave
 from barnabas.client.consumer.fetcher import ERRORS_MAX
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steps import Leave
 from barnabas.client.consumer.sync_async_drivers import LoopGuard
 from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
@@ -93,7 +93,7 @@ class Engine:
             state.subscription.state(tp).move_to(0)
         self.state = state
         self.fetcher = state.fetcher
-        self.background = Background(state, cluster, guard.bell)
+        self.background = Background(state, cluster, guard.waker)
 
     def kick(self):
         self.background.look()
@@ -406,7 +406,7 @@ def test_an_error_that_nobody_foresaw_ends_the_work_that_calls_wait_for():
         engine.background._watch_topics = None
         work = Leave("test")
         engine.state.order(work)
-        engine.background._on_bell()
+        engine.background._on_wake()
         await engine.close()
         return work
 

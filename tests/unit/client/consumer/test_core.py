@@ -6,8 +6,8 @@ import traceback
 
 import pytest
 
+from barnabas.client.consumer.call_steps import FOREVER_S, Commit, Join, Leave, Query
 from barnabas.client.consumer.deserializing import Deserializers
-from barnabas.client.consumer.steps import FOREVER_S, Commit, Join, Leave, Query
 from barnabas.errors import (
     ApiError,
     ClosedError,

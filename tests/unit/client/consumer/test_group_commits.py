@@ -10,8 +10,8 @@ from barnabas.client import interceptors as interceptors_module
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.background import Background
+from barnabas.client.consumer.call_steps import Commit
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steps import Commit
 from barnabas.client.consumer.sync_async_drivers import LoopGuard
 from barnabas.client.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from barnabas.clock import ManualClock
@@ -63,7 +63,7 @@ class Member:
                 )
             )
             self.membership.on_sync(SyncGroupResponse(error_code=0, assignment=encode_assignment([HERE])))
-        self.background = Background(self.state, self.cluster, guard.bell)
+        self.background = Background(self.state, self.cluster, guard.waker)
 
     def commit(self, times=1):
         """Commit as calls of the application do; return the last error."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.steps import Join
+from barnabas.client.consumer.call_steps import Join
 from barnabas.client.consumer.zookeeper_assignment import SubscriptionSnapshot
 from tests.consumer_core import TOPIC, Scene, places
 

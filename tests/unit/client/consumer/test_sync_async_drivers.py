@@ -13,9 +13,9 @@ import uvloop
 
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.async_consumer import AsyncConsumer
+from barnabas.client.consumer.call_steps import FOREVER_S, ListenerCall, Wait
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.steps import FOREVER_S, Tell, Wait
 from barnabas.client.consumer.sync_async_drivers import AsyncDriver, BlockingDriver, LoopGuard, ThreadGuard
 from barnabas.client.loop_thread import LoopThread
 from barnabas.clock import SYSTEM_CLOCK
@@ -71,7 +71,7 @@ def waiting(guard, ended, until_s=FOREVER_S):
 
 def telling(change="assigned"):
     """A call that tells the application something, and returns what came of it."""
-    tell = Tell(change, HERE)
+    tell = ListenerCall(change, HERE)
     yield tell
     assert tell.done
     return tell.error
@@ -80,7 +80,7 @@ def telling(change="assigned"):
 def test_a_thread_that_waits_is_woken_or_wakes_in_time(blocking, guard, thread):
     def notify():
         with guard.lock:
-            guard.tell_application()
+            guard.wake_application()
 
     call = waiting(guard, [])
     wait = next(call)
@@ -100,7 +100,7 @@ def test_all_who_wait_are_woken_by_one_word(guard):
         waits = [others.submit(guard.wait_for_news, wait) for _ in range(3)]
         wait_until_all_wait()
         with guard.lock:
-            guard.tell_application()
+            guard.wake_application()
         for each in waits:
             each.result(20)
     assert SYSTEM_CLOCK.monotonic() < wait.until_s
@@ -138,7 +138,7 @@ def test_who_has_waited_in_vain_or_was_interrupted_is_forgotten(guard):
 def test_news_that_came_before_the_wait_ends_it_at_once(blocking, guard):
     wait = Wait(FOREVER_S, guard.news)
     with guard.lock:
-        guard.tell_application()
+        guard.wake_application()
     guard.wait_for_news(wait)
 
 
@@ -146,12 +146,12 @@ def test_the_background_is_woken_on_its_own_thread(guard, thread):
     rung_on = queue.Queue()
 
     async def listen():
-        guard.bell.listen(lambda: rung_on.put(threading.current_thread().name))
+        guard.waker.listen(lambda: rung_on.put(threading.current_thread().name))
 
-    guard.tell_background()
+    guard.wake_background()
     thread.call(listen(), 20)
     assert rung_on.get(timeout=20) == "test", "it hears of what was wanted before it listened"
-    guard.tell_background()
+    guard.wake_background()
     assert rung_on.get(timeout=20) == "test"
 
 
@@ -173,13 +173,13 @@ def test_a_consumer_that_cannot_be_made_leaves_no_thread_behind():
 def test_many_calls_for_the_background_of_a_loop_are_one():
     async def main():
         guard, rung = LoopGuard(), []
-        guard.bell.listen(lambda: rung.append(None))
+        guard.waker.listen(lambda: rung.append(None))
         for _ in range(3):
-            guard.tell_background()
+            guard.wake_background()
         assert not rung, "not within the call"
         await asyncio.sleep(0)
         assert len(rung) == 1
-        guard.tell_background()
+        guard.wake_background()
         await asyncio.sleep(0)
         assert len(rung) == 2
 
@@ -188,8 +188,8 @@ def test_many_calls_for_the_background_of_a_loop_are_one():
 
 def test_a_call_before_the_loop_runs_is_heard_later():
     guard, rung = LoopGuard(), []
-    guard.tell_background()
-    guard.bell.listen(lambda: rung.append(None))
+    guard.wake_background()
+    guard.waker.listen(lambda: rung.append(None))
     assert rung
 
 
@@ -236,7 +236,7 @@ def test_a_task_that_waits_is_woken_or_wakes_in_time():
         tasks = [asyncio.create_task(driver.run(waiting(driver.guard, []))) for _ in range(2)]
         await give_way()
         assert not any(task.done() for task in tasks)
-        driver.guard.tell_application()
+        driver.guard.wake_application()
         assert await asyncio.gather(*tasks) == ["went on"] * 2
         await driver.run(waiting(driver.guard, [], SYSTEM_CLOCK.monotonic() + 0.001))
 
@@ -251,7 +251,7 @@ def test_who_is_cancelled_while_waiting_is_not_woken_later():
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert ended
-        driver.guard.tell_application()
+        driver.guard.wake_application()
 
     run(test)
 
@@ -266,7 +266,7 @@ def test_a_listener_goes_on_when_who_polls_is_cancelled():
             await go_on.wait()
 
         driver.listeners = {"assigned": listen}
-        tell = Tell("assigned", HERE)
+        tell = ListenerCall("assigned", HERE)
         caller = asyncio.create_task(driver.run(step for step in [tell]))
         await begun.wait()
         caller.cancel()
@@ -286,7 +286,7 @@ def test_a_listener_that_closing_ends_is_told_so():
             await asyncio.sleep(1_000)
 
         driver.listeners = {"assigned": listen}
-        tell = Tell("assigned", HERE)
+        tell = ListenerCall("assigned", HERE)
         caller = asyncio.create_task(driver.run(step for step in [tell]))
         await give_way()
         await driver.stop()
@@ -380,7 +380,7 @@ def test_a_listener_may_close_a_consumer_that_is_being_closed():
             await consumer.close()
 
         consumer._driver.listeners = {"assigned": listen}
-        caller = asyncio.create_task(consumer._driver.run(step for step in [Tell("assigned", HERE)]))
+        caller = asyncio.create_task(consumer._driver.run(step for step in [ListenerCall("assigned", HERE)]))
         await give_way()
         go_on.set()
         async with asyncio.timeout(60):

@@ -1,11 +1,11 @@
 """What the consumer's core says to the shell around it, and what it wants to have done on the event loop.
 
 A call of the application that may have to wait is a generator of steps: it returns the result, raises an error, or
-yields what has to happen before it can go on: time or news (`Wait`), or a word to the application (`Tell`). The shell
+yields what has to happen before it can go on: time or news (`Wait`), or a word to the application (`ListenerCall`). The shell
 sees to that in its own way, by blocking a thread or by awaiting, and then asks for the next step. It may ask too
 early: the core looks again, and yields another `Wait`.
 
-What needs a broker is `Work`. The core puts it down, the background does it and says how it ended, which is news.
+What needs a broker is `BackgroundTask`. The core puts it down, the background does it and says how it ended, which is news.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 FOREVER_S = float("inf")
 
-Change = Literal["assigned", "revoked", "lost"]
+AssignmentChange = Literal["assigned", "revoked", "lost"]
 
 
 class Wait(NamedTuple):
@@ -34,10 +34,10 @@ class Wait(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Tell:
+class ListenerCall:
     """Tell the application's listener of a change of its partitions, and then `ConsumerState.told` how that ended."""
 
-    change: Change
+    change: AssignmentChange
     partitions: list[TopicPartition]
     done: bool = False
     error: BaseException | None = None
@@ -45,11 +45,11 @@ class Tell:
     """The listener runs to its end even if who polls gives up; else it is told again with the next poll then."""
 
 
-Steps = Generator[Wait | Tell, None, T]
+CallSteps = Generator[Wait | ListenerCall, None, T]
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class Work:
+class BackgroundTask:
     """Something that takes a broker."""
 
     done: bool = False
@@ -59,7 +59,7 @@ class Work:
 
 
 @dataclass(eq=False, slots=True)
-class Commit(Work):
+class Commit(BackgroundTask):
     """Commit offsets for the group."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -71,7 +71,7 @@ class Commit(Work):
 
 
 @dataclass(eq=False, slots=True)
-class Committed(Work):
+class CommittedLookup(BackgroundTask):
     """Look up what the group has committed."""
 
     partitions: list[TopicPartition]
@@ -80,7 +80,7 @@ class Committed(Work):
 
 
 @dataclass(eq=False, slots=True)
-class Join(Work):
+class Join(BackgroundTask):
     """Join the group's next generation."""
 
     partitions: list[TopicPartition] | None = None
@@ -88,21 +88,21 @@ class Join(Work):
 
 
 @dataclass(eq=False, slots=True)
-class Leave(Work):
+class Leave(BackgroundTask):
     """Leave the group, if in one."""
 
     reason: str
 
 
 @dataclass(eq=False, slots=True)
-class Query(Work):
+class Query(BackgroundTask):
     """Find something out that changes nothing here."""
 
     ask: Callable[[Cluster], Awaitable[Any]]
     answer: Any = None
 
 
-class Bell:
+class Waker:
     """Calls the background, on its event loop, when there may be work. Used from the loop's thread only."""
 
     def __init__(self) -> None:
@@ -134,10 +134,10 @@ class Guard(Protocol):
         """What is held while the core's state is looked at or changed; may be taken again by who holds it."""
         ...
 
-    def tell_application(self) -> None:
+    def wake_application(self) -> None:
         """Wake whoever waits for news; under the guard."""
         ...
 
-    def tell_background(self) -> None:
+    def wake_background(self) -> None:
         """Let the background look for work soon."""
         ...
