@@ -39,7 +39,7 @@ _NAMES_IN = {
     "barnabas.client.producer.async_producer": ("AsyncProducer",),
     "barnabas.client.producer.delivery": ("Deliveries", "Delivery"),
     "barnabas.client.producer.producer": ("Producer",),
-    "barnabas.client.streams": ("MessageStream",),
+    "barnabas.client.consumer.message_streams": ("MessageStream",),
     "barnabas.errors": (
         "BarnabasError",
         "BufferFullError",

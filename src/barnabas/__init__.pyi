@@ -15,6 +15,7 @@ from barnabas.client.admin.topics import PartitionDescription as PartitionDescri
 from barnabas.client.admin.topics import TopicDescription as TopicDescription
 from barnabas.client.consumer.async_consumer import AsyncConsumer as AsyncConsumer
 from barnabas.client.consumer.consumer import Consumer as Consumer
+from barnabas.client.consumer.message_streams import MessageStream as MessageStream
 from barnabas.client.interceptors import ClientContext as ClientContext
 from barnabas.client.interceptors import ConsumerInterceptor as ConsumerInterceptor
 from barnabas.client.interceptors import FetchedBatch as FetchedBatch
@@ -26,7 +27,6 @@ from barnabas.client.producer.async_producer import AsyncProducer as AsyncProduc
 from barnabas.client.producer.delivery import Deliveries as Deliveries
 from barnabas.client.producer.delivery import Delivery as Delivery
 from barnabas.client.producer.producer import Producer as Producer
-from barnabas.client.streams import MessageStream as MessageStream
 from barnabas.errors import ApiError as ApiError
 from barnabas.errors import BarnabasError as BarnabasError
 from barnabas.errors import BufferFullError as BufferFullError

@@ -19,13 +19,13 @@ from barnabas.client.consumer.core import Committable, ConsumerCore
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
+from barnabas.client.consumer.message_streams import MessageStream
 from barnabas.client.consumer.sync_async_drivers import BlockingDriver, Listener, ThreadGuard, listeners_of
 from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
 from barnabas.client.interceptors import ConsumerInterceptor
 from barnabas.client.loop_thread import LoopThread
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
-from barnabas.client.streams import MessageStream
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
 from barnabas.model import K_co, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, V_co

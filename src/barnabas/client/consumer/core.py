@@ -33,12 +33,12 @@ from barnabas.client.consumer.call_steps import (
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.deserializing import Deserializers
 from barnabas.client.consumer.fetched_records import FetchedRecords
+from barnabas.client.consumer.message_streams import StreamPlan
 from barnabas.client.consumer.rebalancing import Rebalancing
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.subscription import PartitionState
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
-from barnabas.client.streams import StreamPlan
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ClosedError, ConfigurationError, TimedOutError
 from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition

@@ -17,13 +17,13 @@ from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.fetcher import Fetcher
 from barnabas.client.consumer.group_membership import GroupMembership
+from barnabas.client.consumer.message_streams import StreamPlan
 from barnabas.client.consumer.meter import Meter
 from barnabas.client.consumer.preferred_replicas import PreferredReplicas
 from barnabas.client.consumer.subscription import NOWHERE, OUT_OF_RANGE, PartitionState, Subscription
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.metadata import ClusterView
-from barnabas.client.streams import StreamPlan
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ClosedError, ErrorCode, Failure
 from barnabas.model import OffsetAndMetadata, TopicPartition

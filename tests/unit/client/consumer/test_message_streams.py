@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.streams import StreamPlan
+from barnabas.client.consumer.message_streams import StreamPlan
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 
