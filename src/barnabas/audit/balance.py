@@ -17,8 +17,8 @@ from barnabas.audit.gone_records import GoneRecords, before_the_first_row, lost_
 from barnabas.audit.identities import Producer
 from barnabas.audit.loaded import LoadedTable, expired_rows
 from barnabas.audit.mirrored import MirroredTopic, SourceSide, compare_with_source
+from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.stored import StoredLog
-from barnabas.audit.told import Told
 from barnabas.audit.windows import Tally, window_of
 
 
@@ -53,10 +53,10 @@ class WindowBalance:
     @property
     def status(self) -> str:
         """In words: complete, or what is the matter."""
-        told = [f"{kind} {records}" for kind, records in sorted(self.wrong.items())]
+        reported = [f"{kind} {records}" for kind, records in sorted(self.wrong.items())]
         if not self.wrong.keys() - {Kind.AGAIN}:
-            told.insert(0, "expired" if self.is_expired else "complete" if self.is_audited else "not audited")
-        return ", ".join(told)
+            reported.insert(0, "expired" if self.is_expired else "complete" if self.is_audited else "not audited")
+        return ", ".join(reported)
 
     @property
     def is_audited(self) -> bool:
@@ -132,15 +132,15 @@ def balance(
     :param since_ms: earlier windows are left out of the rest; of events they are left out here.
     """
     everything = list(events)
-    told = Told(everything, topic_id, stored.width_ms, since_ms)
+    reported = ReportedCounts(everything, topic_id, stored.width_ms, since_ms)
     windows = _Windows(stored)
-    produced = windows.add_told(told)
-    windows.add_stored(told)
-    of_log, taken = differences(told, produced, stored)
-    findings = [*_repeats(told, stored), *of_log, *gaps_by_log(told, stored)]
+    produced = windows.add_reported(reported)
+    windows.add_stored(reported)
+    of_log, taken = differences(reported, produced, stored)
+    findings = [*_repeats(reported, stored), *of_log, *gaps_by_log(reported, stored)]
     mirrored: MirroredTopic | None = None
     if source is not None:
-        mirrored = compare_with_source(source, told, stored.width_ms)
+        mirrored = compare_with_source(source, reported, stored.width_ms)
         windows.add_source(mirrored)
         findings += mirrored.findings
     if group is not None:
@@ -152,26 +152,26 @@ def balance(
     if table is not None:
         windows.add_rows(table)
         of_expired, vouched = expired_rows(table, stored)
-        of_expired = [_with_sender(told, each) for each in of_expired]
-        findings += [*(_with_sender(told, each) for each in table.rows.findings), *of_expired]
-        gone = [*GoneRecords(told, produced, stored, table, taken, vouched, findings).findings()]
+        of_expired = [_with_sender(reported, each) for each in of_expired]
+        findings += [*(_with_sender(reported, each) for each in table.rows.findings), *of_expired]
+        gone = [*GoneRecords(reported, produced, stored, table, taken, vouched, findings).findings()]
         if since_ms is None:  # offsets say nothing of times
             gone += before_the_first_row(table, [*of_expired, *gone])
         findings += [*gone, *lost_with_earlier_topics(everything, topic_id, produced, stored, since_ms)]
     in_order = windows.closed(findings, vouched, taken)
-    applications = _applications(told, produced, stored, table)
+    applications = _applications(reported, produced, stored, table)
     if mirrored is not None:
         _add_senders(applications, mirrored)
     return Balance(in_order, sorted(findings, key=_place), stored.width_ms, applications)
 
 
 def _applications(
-    told: Told, produced: dict[tuple[int, Producer], Tally], stored: StoredLog, table: LoadedTable | None
+    reported: ReportedCounts, produced: dict[tuple[int, Producer], Tally], stored: StoredLog, table: LoadedTable | None
 ) -> dict[str, ApplicationBalance]:
     found: dict[str, ApplicationBalance] = {}
 
     def of(producer: Producer) -> ApplicationBalance:
-        event = told.instance_of.get(producer.producer_id)
+        event = reported.instance_of.get(producer.producer_id)
         return ApplicationBalance() if event is None else found.setdefault(event.application, ApplicationBalance())
 
     for (_window_ms, producer), sent in produced.items():
@@ -212,11 +212,11 @@ class _Windows:
         self._partitions.setdefault(window_ms, set()).update(partitions)
         return self._windows.setdefault(window_ms, WindowBalance(window_ms))
 
-    def add_told(self, told: Told) -> dict[tuple[int, Producer], Tally]:
+    def add_reported(self, reported: ReportedCounts) -> dict[tuple[int, Producer], Tally]:
         """Add what was told, and return it by window and producer."""
-        for event in told.events:
+        for event in reported.events:
             self._of(window_of(event.window_ms, self._stored.width_ms)).late += event.late
-        produced = told.produced()
+        produced = reported.produced()
         for (window_ms, producer), counted in produced.items():
             window = self._of(window_ms, [producer.partition])
             if producer.is_mirror:
@@ -230,13 +230,13 @@ class _Windows:
         for (window_ms, producer), sent in mirrored.produced.items():
             self._of(window_ms, [producer.partition]).produced += sent.records
 
-    def add_stored(self, told: Told) -> None:
+    def add_stored(self, reported: ReportedCounts) -> None:
         """Add what the log holds."""
         for window_ms, of_window in self._stored.counted.items():
             window = self._of(window_ms, (each.partition for each in of_window))
             for producer, counted in of_window.items():
                 window.stored += counted.records
-                if producer.producer_id not in told.instance_of:
+                if producer.producer_id not in reported.instance_of:
                     window.unaudited += counted.records
                     window.counted_by_log += counted.records if producer.is_known else 0
         for repeat in self._stored.repeats:
@@ -272,8 +272,8 @@ class _Windows:
         return [self._windows[begin] for begin in sorted(self._windows)]
 
 
-def _with_sender(told: Told, finding: Finding) -> Finding:
-    event = told.instance_of.get(finding.producer.producer_id)
+def _with_sender(reported: ReportedCounts, finding: Finding) -> Finding:
+    event = reported.instance_of.get(finding.producer.producer_id)
     return finding if event is None else replace(finding, host=event.host, application=event.application)
 
 
@@ -281,8 +281,8 @@ def _place(finding: Finding) -> tuple[int, Producer, str, Kind]:
     return finding.window_ms, finding.producer, finding.tier, finding.kind
 
 
-def _repeats(told: Told, stored: StoredLog) -> Iterable[Finding]:
+def _repeats(reported: ReportedCounts, stored: StoredLog) -> Iterable[Finding]:
     for repeat in stored.repeats:
-        event = told.instance_of.get(repeat.producer.producer_id)
+        event = reported.instance_of.get(repeat.producer.producer_id)
         host, application = (event.host, event.application) if event else ("", "")
         yield Finding(Kind.DOUBLED, repeat.window_ms, repeat.producer, repeat.records, host, application, repeat.offset)

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from barnabas.audit.findings import Finding, Kind
 from barnabas.audit.identities import Producer
+from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.stored import StoredLog
-from barnabas.audit.told import Told
 from barnabas.audit.windows import NOTHING, Tally
 
 Place = tuple[int, Producer]
@@ -23,7 +23,7 @@ Place = tuple[int, Producer]
 
 
 def differences(
-    told: Told, produced: dict[Place, Tally], stored: StoredLog
+    reported: ReportedCounts, produced: dict[Place, Tally], stored: StoredLog
 ) -> tuple[list[Finding], set[tuple[int, int]]]:
     """Return what is the matter, and of which windows and partitions retention has taken records."""
     there = {
@@ -35,15 +35,15 @@ def differences(
     taken: set[tuple[int, int]] = set()
     to_take: dict[Producer, int] = {}
     for window_ms, producer in sorted(produced.keys() | there.keys()):
-        event = told.instance_of.get(producer.producer_id)
+        event = reported.instance_of.get(producer.producer_id)
         if event is None:
             continue
         place = (window_ms, producer)
         sent, found = produced.get(place, NOTHING), there.get(place, NOTHING)
-        kind, records = _difference(told, producer, sent, found, _doubtful(told, stored, place))
+        kind, records = _difference(reported, producer, sent, found, _doubtful(reported, stored, place))
         if kind is Kind.LOST:
             if producer not in to_take:
-                begin, left_out = told.begins.get(producer, 0), told.left_out.get(producer, 0)
+                begin, left_out = reported.begins.get(producer, 0), reported.left_out.get(producer, 0)
                 to_take[producer] = stored.taken_of(producer, begin, 0 if producer.is_mirror else left_out)
             by_retention = min(records, to_take[producer])
             to_take[producer] -= by_retention
@@ -60,7 +60,7 @@ def differences(
     return findings, taken
 
 
-def gaps_by_log(told: Told, stored: StoredLog) -> Iterator[Finding]:
+def gaps_by_log(reported: ReportedCounts, stored: StoredLog) -> Iterator[Finding]:
     """Yield what the log itself shows to be lost of producers that tell nothing.
 
     A producer numbers its records without gaps, and brokers refuse a batch that does not follow on the one before it
@@ -68,23 +68,25 @@ def gaps_by_log(told: Told, stored: StoredLog) -> Iterator[Finding]:
     Retention takes records from the beginning of a log, so it leaves no gap either.
     """
     for window_ms, producer, first, records in stored.gaps():
-        if producer.producer_id in told.instance_of:
+        if producer.producer_id in reported.instance_of:
             continue
         yield Finding(Kind.LOST, window_ms, producer, records, missing=((first, records),), is_by_log=True)
 
 
-def _difference(told: Told, producer: Producer, sent: Tally, found: Tally, doubtful: int) -> tuple[Kind | None, int]:
+def _difference(
+    reported: ReportedCounts, producer: Producer, sent: Tally, found: Tally, doubtful: int
+) -> tuple[Kind | None, int]:
     more = found.records - doubtful - sent.records
     if more < 0:
         return Kind.LOST, -more
     if more > 0:
-        return (Kind.EXTRA if producer.producer_id in told.ended else Kind.OPEN), more
+        return (Kind.EXTRA if producer.producer_id in reported.ended else Kind.OPEN), more
     if not doubtful and found.fingerprint != sent.fingerprint:
         return Kind.EXCHANGED, 1
     return None, 0
 
 
-def _doubtful(told: Told, stored: StoredLog, place: Place) -> int:
+def _doubtful(reported: ReportedCounts, stored: StoredLog, place: Place) -> int:
     """Return how many of the records that a producer does not know the fate of are there."""
     _window_ms, producer = place
-    return sum(stored.count_of(producer, doubt.first, doubt.records) for doubt in told.doubts.get(place, ()))
+    return sum(stored.count_of(producer, doubt.first, doubt.records) for doubt in reported.doubts.get(place, ()))

@@ -171,42 +171,42 @@ class MonitoringEvent:
         :raises BadEventError: it is none.
         """
         try:
-            told = json.loads(value or b"")
+            fields = json.loads(value or b"")
         except (ValueError, RecursionError) as error:
             raise BadEventError(f"no monitoring event: {error}") from None
-        if not isinstance(told, dict) or told.get("version") != VERSION:
+        if not isinstance(fields, dict) or fields.get("version") != VERSION:
             raise BadEventError("no monitoring event of a version that is known")
         return cls(
-            topic=_name(told, "topic"),
-            tier=_name(told, "tier"),
-            window_ms=_number(told.get("window"), NO_WINDOW_MS),
-            width_ms=_width(told.get("width")),
-            instance=_name(told, "instance"),
-            number=_number(told.get("number")),
-            host=_name(told, "host"),
-            application=_name(told, "application"),
-            counted=dict(_counted(row) for row in _rows(told, "counted", 6)),
-            late=_number(told.get("late")),
-            doubts=tuple(_doubt(row) for row in _rows(told, "doubts", 6)),
-            is_last=told.get("last") is True,
-            topic_id=_name(told, "topic_id"),
-            offsets=dict(_offsets(row) for row in _rows({"offsets": [], **told}, "offsets", 4)),
-            upstream=_upstream(told.get("upstream")),
-            reached=dict(_reach(row) for row in _rows({"reached": [], **told}, "reached", 3)),
-            unknown=dict(_reach(row) for row in _rows({"unknown": [], **told}, "unknown", 3)),
+            topic=_name(fields, "topic"),
+            tier=_name(fields, "tier"),
+            window_ms=_number(fields.get("window"), NO_WINDOW_MS),
+            width_ms=_width(fields.get("width")),
+            instance=_name(fields, "instance"),
+            number=_number(fields.get("number")),
+            host=_name(fields, "host"),
+            application=_name(fields, "application"),
+            counted=dict(_counted(row) for row in _rows(fields, "counted", 6)),
+            late=_number(fields.get("late")),
+            doubts=tuple(_doubt(row) for row in _rows(fields, "doubts", 6)),
+            is_last=fields.get("last") is True,
+            topic_id=_name(fields, "topic_id"),
+            offsets=dict(_offsets(row) for row in _rows({"offsets": [], **fields}, "offsets", 4)),
+            upstream=_upstream(fields.get("upstream")),
+            reached=dict(_reach(row) for row in _rows({"reached": [], **fields}, "reached", 3)),
+            unknown=dict(_reach(row) for row in _rows({"unknown": [], **fields}, "unknown", 3)),
         )
 
 
-def _upstream(told: object) -> Upstream | None:
-    if told is None:
+def _upstream(fields: object) -> Upstream | None:
+    if fields is None:
         return None
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise BadEventError("no monitoring event: upstream is no object")
     return Upstream(
-        _name(told, "topic"),
-        _name(told, "topic_id"),
-        dict(_counted(row) for row in _rows(told, "counted", 6)),
-        dict(_reach(row) for row in _rows(told, "reached", 3)),
+        _name(fields, "topic"),
+        _name(fields, "topic_id"),
+        dict(_counted(row) for row in _rows(fields, "counted", 6)),
+        dict(_reach(row) for row in _rows(fields, "reached", 3)),
     )
 
 
@@ -214,8 +214,8 @@ def _reach(row: list[object]) -> tuple[int, Reach]:
     return _number(row[0], 0, 2**31 - 1), Reach(_number(row[1]), _number(row[2]))
 
 
-def _name(told: dict[str, Any], name: str) -> str:
-    value = told.get(name)
+def _name(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name)
     if not isinstance(value, str) or len(value) > NAME_CHARACTERS_MAX:
         raise BadEventError(f"no monitoring event: {name} is no name")
     try:
@@ -238,8 +238,8 @@ def _width(value: object) -> int:
     return width_ms
 
 
-def _rows(told: dict[str, Any], name: str, width: int) -> list[list[object]]:
-    rows = told.get(name)
+def _rows(fields: dict[str, Any], name: str, width: int) -> list[list[object]]:
+    rows = fields.get(name)
     if not isinstance(rows, list) or len(rows) > PARTS_MAX:
         raise BadEventError(f"no monitoring event: {name} is no list, or too long")
     for row in rows:

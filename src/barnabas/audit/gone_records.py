@@ -25,8 +25,8 @@ from barnabas.audit.events import COMMITTED, LOADED, MonitoringEvent
 from barnabas.audit.findings import Finding, Kind
 from barnabas.audit.identities import Producer
 from barnabas.audit.loaded import LoadedTable, accounts_of
+from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.stored import StoredLog
-from barnabas.audit.told import Told
 from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, Tally
 
 Place = tuple[int, Producer]
@@ -42,7 +42,7 @@ class GoneRecords:
     :param known: findings about the same log and table.
     """
 
-    told: Told
+    reported: ReportedCounts
     produced: Mapping[Place, Tally]
     stored: StoredLog
     table: LoadedTable
@@ -75,7 +75,7 @@ class GoneRecords:
         place = (window_ms, producer)
         loaded = self.table.account_of(window_ms).counted.get(producer, NOTHING)
         waiting = self.table.rows.waiting_of.get(place, 0)
-        doubts = self.told.doubts.get(place, ())
+        doubts = self.reported.doubts.get(place, ())
         more = loaded.records + waiting - sent.records
         if more < 0:
             lost = -more - self._known.get(place, 0)
@@ -84,7 +84,7 @@ class GoneRecords:
         elif (window_ms, producer.partition) not in self.vouched:
             return
         elif more > sum(doubt.records for doubt in doubts):
-            kind = Kind.EXTRA if producer.producer_id in self.told.ended else Kind.OPEN
+            kind = Kind.EXTRA if producer.producer_id in self.reported.ended else Kind.OPEN
             yield self._of_sender(kind, window_ms, producer, more)
         elif not doubts and not waiting and loaded.fingerprint != sent.fingerprint:
             yield self._of_sender(Kind.EXCHANGED, window_ms, producer, 1)
@@ -102,7 +102,7 @@ class GoneRecords:
             yield self._of_sender(Kind.LOST, window_ms, whose, lost)
 
     def _of_sender(self, kind: Kind, window_ms: int, producer: Producer, records: int) -> Finding:
-        event = self.told.instance_of.get(producer.producer_id)
+        event = self.reported.instance_of.get(producer.producer_id)
         host, application = (event.host, event.application) if event else ("", "")
         return Finding(kind, window_ms, producer, records, host, application, tier=LOADED)
 
@@ -146,15 +146,15 @@ def lost_with_earlier_topics(
         if topic_id and event.topic_id not in ("", topic_id):
             by_topic.setdefault(event.topic_id, []).append(event)
     for earlier_id, of_topic in sorted(by_topic.items()):
-        told = Told(of_topic, earlier_id, stored.width_ms, since_ms)
+        reported = ReportedCounts(of_topic, earlier_id, stored.width_ms, since_ms)
         loaded = _loaded_anywhere(of_topic, stored.width_ms)
-        for place, sent in told.produced().items():
+        for place, sent in reported.produced().items():
             window_ms, producer = place
             here = stored.counted.get(window_ms, {}).get(producer, NOTHING).records
             untold = max(0, here - produced.get(place, NOTHING).records)
             lost = sent.records - loaded.get(place, 0) - untold
             if lost > 0:
-                sender = told.instance_of[producer.producer_id]
+                sender = reported.instance_of[producer.producer_id]
                 finding = Finding(Kind.LOST, window_ms, producer, lost, sender.host, sender.application, tier=LOADED)
                 yield replace(finding, earlier_topic_id=earlier_id)
 

@@ -12,27 +12,27 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from barnabas.audit.event_times import Stretch, batches_by_window
-from barnabas.audit.told import Told
+from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.windows import window_of
 from barnabas.records.header import BatchHeader, Buffer, check_batch, iter_headers
 from barnabas.records.mirror_identity import MIRROR_MARK
 
 
-def believable(told: Told) -> frozenset[int]:
+def believable(reported: ReportedCounts) -> frozenset[int]:
     """Return the ids of producers that have told what they sent, and that know of all of it what became of it.
 
     Mirrors are none: each of their lives goes on with the numbers of the one before, whatever that has told.
     """
-    doubtful = {producer.producer_id for _window_ms, producer in told.doubts}
-    return frozenset(each for each in told.instance_of if each < MIRROR_MARK and each not in doubtful)
+    doubtful = {producer.producer_id for _window_ms, producer in reported.doubts}
+    return frozenset(each for each in reported.instance_of if each < MIRROR_MARK and each not in doubtful)
 
 
 def likely_window(header: BatchHeader, width_ms: int) -> int | None:
     """Return in which window all records of a batch are, if none is earlier than the first; None: in several, or it
     cannot be told."""
     window_ms = window_of(header.max_timestamp_ms, width_ms)
-    is_told = header.delete_horizon_ms is None and window_of(header.base_timestamp_ms, width_ms) == window_ms
-    return window_ms if is_told else None
+    is_certain = header.delete_horizon_ms is None and window_of(header.base_timestamp_ms, width_ms) == window_ms
+    return window_ms if is_certain else None
 
 
 def batches_by_likely_window(

@@ -39,11 +39,11 @@ def accounts_of(
 
     :param load_ids: of loads that are known to be in the table, whether or not they could say so.
     """
-    told = {event.key: event for event in events if event.instance.startswith(f"{audit_id}.")}
-    done = {event.instance for event in told.values() if event.tier == COMMITTED}
+    reported = {event.key: event for event in events if event.instance.startswith(f"{audit_id}.")}
+    done = {event.instance for event in reported.values() if event.tier == COMMITTED}
     done.update(instance_of_load(audit_id, load_id) for load_id in load_ids)
     accounts: dict[int, WindowAccount] = {}
-    for event in told.values():
+    for event in reported.values():
         if event.tier == LOADED and event.instance in done:
             window = accounts.setdefault(window_of(event.window_ms, width_ms), WindowAccount())
             window.add(event.counted, event.offsets)
@@ -79,10 +79,10 @@ def expired_rows(table: LoadedTable, stored: StoredLog) -> tuple[list[Finding], 
         for partition in rows.keys() | account.offsets.keys():
             if not stored.is_expired(partition, window_ms):
                 continue
-            found, told = rows.get(partition, NOTHING), account.offsets.get(partition)
-            if told is None:
+            found, reported = rows.get(partition, NOTHING), account.offsets.get(partition)
+            if reported is None:
                 continue
-            kind, records = _difference(found, told)
+            kind, records = _difference(found, reported)
             if kind is None:
                 vouched.add((window_ms, partition))
             elif kind is not Kind.DOUBLED or table.is_whole:  # else others than these loads may have brought rows
@@ -90,8 +90,8 @@ def expired_rows(table: LoadedTable, stored: StoredLog) -> tuple[list[Finding], 
     return findings, vouched
 
 
-def _difference(found: Tally, told: Tally) -> tuple[Kind | None, int]:
-    more = found.records - told.records
+def _difference(found: Tally, reported: Tally) -> tuple[Kind | None, int]:
+    more = found.records - reported.records
     if more:
         return (Kind.DOUBLED, more) if more > 0 else (Kind.LOST, -more)
-    return (Kind.EXCHANGED, 1) if found.fingerprint != told.fingerprint else (None, 0)
+    return (Kind.EXCHANGED, 1) if found.fingerprint != reported.fingerprint else (None, 0)

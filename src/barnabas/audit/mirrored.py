@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from barnabas.audit.events import MIRRORED, MonitoringEvent
 from barnabas.audit.findings import Finding, Kind
 from barnabas.audit.identities import Producer
-from barnabas.audit.told import Told
+from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, Tally, window_of
 
 Place = tuple[int, Producer]
@@ -63,17 +63,17 @@ def account_begins(events: Iterable[MonitoringEvent], width_ms: int) -> dict[int
     return {partition: window_ms for partition, (first, window_ms) in begins.items() if first}
 
 
-def compare_with_source(source: SourceSide, told: Told, width_ms: int) -> MirroredTopic:
+def compare_with_source(source: SourceSide, reported: ReportedCounts, width_ms: int) -> MirroredTopic:
     """Compare what was told in the source with what mirrors have told here.
 
     Neither log is needed for this, so what retention takes from the target's log hides nothing.
 
     :param width_ms: of a window, into which those of the events fit.
     """
-    upstream = Told(source.events, source.topic_id, width_ms)
-    produced, mirrored = upstream.produced(), _mirrored(told, width_ms)
-    begins = account_begins(told.events, width_ms)
-    lag = _lag(source, told)
+    upstream = ReportedCounts(source.events, source.topic_id, width_ms)
+    produced, mirrored = upstream.produced(), _mirrored(reported, width_ms)
+    begins = account_begins(reported.events, width_ms)
+    lag = _lag(source, reported)
     findings: list[Finding] = []
     # What is not mirrored yet is what came last; so is its time, nearly always.
     for place in sorted(produced.keys() | mirrored.keys(), reverse=True):
@@ -90,26 +90,26 @@ def compare_with_source(source: SourceSide, told: Told, width_ms: int) -> Mirror
     return MirroredTopic(produced, mirrored, upstream.instance_of, findings)
 
 
-def _mirrored(told: Told, width_ms: int) -> dict[Place, Tally]:
+def _mirrored(reported: ReportedCounts, width_ms: int) -> dict[Place, Tally]:
     mirrored: dict[Place, Tally] = {}
-    for event in told.events:
+    for event in reported.events:
         for producer, counted in ({} if event.upstream is None else event.upstream.counted).items():
             place = (window_of(event.window_ms, width_ms), producer)
             mirrored[place] = mirrored.get(place, NOTHING).plus(counted)
     return mirrored
 
 
-def _lag(source: SourceSide, told: Told) -> dict[int, int]:
+def _lag(source: SourceSide, reported: ReportedCounts) -> dict[int, int]:
     """Return how many offsets of each partition mirrors have not told of yet."""
     reached = dict.fromkeys(source.ends, 0)
-    for event in told.events:
+    for event in reported.events:
         for partition, reach in ({} if event.upstream is None else event.upstream.reached).items():
             reached[partition] = max(reached.get(partition, 0), reach.next)
     return {partition: max(0, end - reached[partition]) for partition, end in source.ends.items()}
 
 
 def _differences(
-    upstream: Told, place: Place, sent: Tally, found: Tally, lag: dict[int, int]
+    upstream: ReportedCounts, place: Place, sent: Tally, found: Tally, lag: dict[int, int]
 ) -> Iterable[tuple[Kind, int]]:
     producer = place[1]
     doubtful = sum(doubt.records for doubt in upstream.doubts.get(place, ()))

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from barnabas.audit.account import WindowAccount
 from barnabas.audit.identities import Producer
-from barnabas.audit.told import Told
+from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.windows import NOTHING, WINDOW_MS, Tally
 
 AUDIT = "barnabas.audit"
@@ -67,9 +67,9 @@ class AuditState:
         >>> AuditState.parse(state.dump()) == state
         True
         """
-        told = json.loads(text)
-        marks = {topic: (topic_id, window_ms) for topic, (topic_id, window_ms) in told.pop("marks").items()}
-        return cls(**told, marks=marks)
+        reported = json.loads(text)
+        marks = {topic: (topic_id, window_ms) for topic, (topic_id, window_ms) in reported.pop("marks").items()}
+        return cls(**reported, marks=marks)
 
 
 def settled_until_ms(planned_at_ms: int, width_ms: int) -> int:
@@ -82,21 +82,21 @@ def settled_until_ms(planned_at_ms: int, width_ms: int) -> int:
 
 
 def agreed_until(
-    told: Told, accounts: Mapping[int, WindowAccount], state: AuditState, planned_at_ms: int
+    reported: ReportedCounts, accounts: Mapping[int, WindowAccount], state: AuditState, planned_at_ms: int
 ) -> int | None:
     """Return up to when all that producers have told of a topic is in the table; None where none ever told anything.
 
     :param accounts: of all loads of the table, with the one that is about to be committed, by window.
     """
     end_ms = settled_until_ms(planned_at_ms, state.width_ms)
-    if end_ms <= state.from_ms or (not told.events and state.complete_until_ms is None):
+    if end_ms <= state.from_ms or (not reported.events and state.complete_until_ms is None):
         return state.complete_until_ms
-    produced = told.produced()
+    produced = reported.produced()
     places = produced.keys() | {
         (window_ms, producer)
         for window_ms, account in accounts.items()
         for producer in account.counted
-        if producer.producer_id in told.instance_of
+        if producer.producer_id in reported.instance_of
     }
     for window_ms, producer in sorted(places):
         if not state.from_ms <= window_ms < end_ms:
@@ -104,13 +104,15 @@ def agreed_until(
         account = accounts.get(window_ms)
         loaded = NOTHING if account is None else account.counted.get(producer, NOTHING)
         is_old = window_ms + state.width_ms + UNTOLD_MS <= planned_at_ms
-        if not _agree(told, (window_ms, producer), produced.get((window_ms, producer), NOTHING), loaded, is_old=is_old):
+        if not _agree(
+            reported, (window_ms, producer), produced.get((window_ms, producer), NOTHING), loaded, is_old=is_old
+        ):
             return window_ms
     return end_ms
 
 
-def _agree(told: Told, place: tuple[int, Producer], sent: Tally, loaded: Tally, *, is_old: bool) -> bool:
-    doubtful = sum(doubt.records for doubt in told.doubts.get(place, ()))
+def _agree(reported: ReportedCounts, place: tuple[int, Producer], sent: Tally, loaded: Tally, *, is_old: bool) -> bool:
+    doubtful = sum(doubt.records for doubt in reported.doubts.get(place, ()))
     more = loaded.records - sent.records
     if more == 0:
         return bool(doubtful) or loaded.fingerprint == sent.fingerprint

@@ -16,7 +16,7 @@ from dataclasses import replace
 from barnabas.audit.account import Account, WindowAccount
 from barnabas.audit.events import COMMITTED, LOADED, MonitoringEvent
 from barnabas.audit.loaded import accounts_of, instance_of_load
-from barnabas.audit.told import Told
+from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.watermark import AUDIT, AuditState, agreed_until, settled_until_ms
 from barnabas.audit.windows import WINDOW_MS, common_width
 from barnabas.client.audit.event_log import EventWriter, read_events_of
@@ -130,7 +130,7 @@ class LoadAudit:
     def _agreed_until(
         self, state: AuditState, topic: str, events: Iterable[MonitoringEvent], account: Account
     ) -> int | None:
-        told = Told(events, self._topic_ids.get(topic, ""), state.width_ms)
+        told = ReportedCounts(events, self._topic_ids.get(topic, ""), state.width_ms)
         accounts = accounts_of(events, state.audit_id, [state.load_id], state.width_ms)
         for name, window_ms, window in account.items():
             if name == topic:

@@ -84,8 +84,8 @@ def test_as_many_but_not_the_same_records_are_told() -> None:
 
 
 def test_what_a_killed_producer_did_not_tell_is_open_and_never_balanced() -> None:
-    told = event({ONE: tally(ONE, 0, 10, 0)}, is_last=False)
-    found = balance([told], log((0, 0, 10), (10, 10, 5)))
+    reported = event({ONE: tally(ONE, 0, 10, 0)}, is_last=False)
+    found = balance([reported], log((0, 0, 10), (10, 10, 5)))
     assert findings(found) == [(Kind.OPEN, 5)]
     assert not found.is_wrong
     assert not found.windows[0].is_complete
@@ -99,15 +99,15 @@ def test_records_of_a_producer_that_has_ended_and_knows_nothing_of_them_are_extr
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_batch_whose_fate_its_producer_does_not_know_may_be_there_or_not(is_there: bool) -> None:
-    told = event({ONE: tally(ONE, 0, 10, 0)}, doubts=(Doubt(ONE, 10, 5, 0),))
-    found = balance([told], log((0, 0, 10), (10, 10, 5)) if is_there else log((0, 0, 10)))
+    reported = event({ONE: tally(ONE, 0, 10, 0)}, doubts=(Doubt(ONE, 10, 5, 0),))
+    found = balance([reported], log((0, 0, 10), (10, 10, 5)) if is_there else log((0, 0, 10)))
     assert found.findings == []
 
 
 @pytest.mark.parametrize("since_ms", [None, WIDTH_MS])
 def test_what_retention_has_taken_of_windows_that_are_left_out_hides_no_loss(since_ms: int | None) -> None:
     """A hundred records of the first window are gone but for the last ten; of the second one five are lost."""
-    told = [
+    reported = [
         event({ONE: tally(ONE, 0, 100, 0)}),
         event({ONE: tally(ONE, 100, 10, 0)}, window_ms=WIDTH_MS),
         event({ONE: tally(ONE, 110, 10, 0)}, window_ms=2 * WIDTH_MS),
@@ -119,7 +119,7 @@ def test_what_retention_has_taken_of_windows_that_are_left_out_hides_no_loss(sin
     stored.begins_late(0, 0)
     if since_ms is not None:
         stored.leave_out_before(since_ms)
-    found = balance(told, stored, since_ms=since_ms)
+    found = balance(reported, stored, since_ms=since_ms)
     assert findings(found) == [(Kind.LOST, 5)]
     statuses = ["expired", "complete", "lost 5"]
     assert [each.status for each in found.windows] == (statuses if since_ms is None else statuses[1:])
@@ -178,11 +178,11 @@ def test_complete_until_ends_before_the_first_window_that_is_not() -> None:
 
 
 def test_events_come_back_as_they_were_from_json() -> None:
-    told = event(
+    reported = event(
         {ONE: tally(ONE, 0, 10, 123), Producer(7, 1, 4): tally(ONE, 5, 10**6, 0)}, 5, late=3,
         doubts=(Doubt(ONE, 10, 5, 0),),
     )  # fmt: skip
-    assert MonitoringEvent.from_json(told.to_json()) == told
+    assert MonitoringEvent.from_json(reported.to_json()) == reported
 
 
 @pytest.mark.parametrize(
@@ -288,5 +288,5 @@ def test_gap_between_records_that_are_left_is_lost_in_an_expired_window_too(tell
     """Retention takes records from the beginning of the log, so it cannot have taken the three."""
     stored = log((5, 5, 5), (10, 13, 7))
     stored.begins_late(0, 0)
-    told = [event({ONE: tally(ONE, 0, 20, 0)})] if tells else []
-    assert findings(balance(told, stored)) == [(Kind.LOST, 3)]
+    reported = [event({ONE: tally(ONE, 0, 20, 0)})] if tells else []
+    assert findings(balance(reported, stored)) == [(Kind.LOST, 3)]

@@ -111,17 +111,17 @@ def test_records_of_an_earlier_topic_are_lost_unless_any_table_has_them() -> Non
     whole = Account()
     whole.of("clicks", 0).add(account(0, 8).counted, account(0, 8).offsets)
     instance = instance_of_load("another table", "a")
-    (told,) = whole.events(LOADED, WIDTH_MS, instance, "host", "default.other", {"clicks": "before"})
-    mark = replace(told, tier=COMMITTED, counted={}, offsets={}, is_last=True)
-    assert accounts_of([told, mark], "another table", [], WIDTH_MS)
-    found = balance([before, told, mark], StoredLog(WIDTH_MS), "now", table(range(0), 0))
+    (reported,) = whole.events(LOADED, WIDTH_MS, instance, "host", "default.other", {"clicks": "before"})
+    mark = replace(reported, tier=COMMITTED, counted={}, offsets={}, is_last=True)
+    assert accounts_of([reported, mark], "another table", [], WIDTH_MS)
+    found = balance([before, reported, mark], StoredLog(WIDTH_MS), "now", table(range(0), 0))
     assert lost(found) == [(0, 2, "shop")]
-    assert lost(balance([before, told], StoredLog(WIDTH_MS), "now", table(range(0), 0))) == [(0, 10, "shop")]
+    assert lost(balance([before, reported], StoredLog(WIDTH_MS), "now", table(range(0), 0))) == [(0, 10, "shop")]
 
 
 def test_records_that_a_producer_told_of_under_the_id_of_the_earlier_topic_are_in_the_new_log() -> None:
     loaded = table(range(0), 0)
     loaded.rows.check(ONE, 0, Stretch(4, 0))
-    told = [sent(10, topic_id="before"), sent(1, first=3)]
-    found = balance(told, log(0, (ONE, 0, 4)), "now", loaded)
+    reported = [sent(10, topic_id="before"), sent(1, first=3)]
+    found = balance(reported, log(0, (ONE, 0, 4)), "now", loaded)
     assert lost(found) == [(0, 7, "shop")]

@@ -10,8 +10,8 @@ from barnabas.audit.event_times import batches_by_window
 from barnabas.audit.events import PRODUCED, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.likely_windows import batches_by_likely_window, believable
+from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.stored import StoredLog
-from barnabas.audit.told import Told
 from barnabas.audit.windows import NOTHING, tally, window_of
 from barnabas.records import BatchBuilder, Compression
 from barnabas.records.header import BATCH_HEADER_SIZE, stamp, write_crc
@@ -33,13 +33,13 @@ class Sent:
 
     def __init__(self, batches: list[tuple[bool, list[int], int, Compression]]) -> None:
         sequences = {ONE: 0, OTHER: 0}
-        told: dict[int, dict[Producer, tuple[int, int, int]]] = {}
+        reported: dict[int, dict[Producer, tuple[int, int, int]]] = {}
         self.log = bytearray()
         offset = 0
         for tells, times_ms, copies, compression in batches:
             producer = ONE if tells else OTHER
             for number, time_ms in enumerate(times_ms):
-                of_window = told.setdefault(window_of(time_ms, WIDTH_MS), {})
+                of_window = reported.setdefault(window_of(time_ms, WIDTH_MS), {})
                 one = tally(producer, sequences[producer] + number, 1, 0)
                 of_window[producer] = one.plus(of_window.get(producer, NOTHING))  # type: ignore[arg-type]
             for _ in range(copies):
@@ -52,7 +52,7 @@ class Sent:
             MonitoringEvent(
                 "clicks", PRODUCED, window_ms, WIDTH_MS, "i", 1, "h", "a", {ONE: counted[ONE]}, is_last=True
             )  # type: ignore[dict-item]
-            for window_ms, counted in told.items()
+            for window_ms, counted in reported.items()
             if ONE in counted
         ]
 
@@ -64,7 +64,7 @@ class Sent:
 
     def by_headers(self) -> Balance:
         stored = StoredLog(WIDTH_MS)
-        believed = believable(Told(self.events, "", WIDTH_MS))
+        believed = believable(ReportedCounts(self.events, "", WIDTH_MS))
         for header, windows, _is_likely in batches_by_likely_window(self.log, WIDTH_MS, believed):
             stored.add(0, header, windows)
         return balance(self.events, stored)

@@ -27,7 +27,7 @@ def account(first: int, count: int, window_ms: int = 0) -> Account:
     return whole
 
 
-def told(load_id: str, taken: Account, *, is_committed: bool = True) -> list[MonitoringEvent]:
+def reported(load_id: str, taken: Account, *, is_committed: bool = True) -> list[MonitoringEvent]:
     instance = instance_of_load("table", load_id)
     events = list(taken.events(LOADED, WIDTH_MS, instance, "host", "default.clicks", {"clicks": "t1"}))
     mark = dataclasses.replace(events[-1], tier=COMMITTED, counted={}, offsets={}, is_last=True)
@@ -55,30 +55,30 @@ def statuses(events: list[MonitoringEvent], loaded: LoadedTable) -> list[str]:
 
 
 def test_events_of_loads_survive_their_way_through_a_record() -> None:
-    for event in told("a", account(0, 10)):
+    for event in reported("a", account(0, 10)):
         assert MonitoringEvent.from_json(event.to_json()) == event
 
 
 def test_account_counts_once_its_load_is_committed_or_known_to_be() -> None:
-    events = told("a", account(0, 10)) + told("b", account(10, 5), is_committed=False)
+    events = reported("a", account(0, 10)) + reported("b", account(10, 5), is_committed=False)
     assert accounts_of(events, "table", [], WIDTH_MS)[0].counted == {ONE: tally(ONE, 0, 10, 0)}
     assert accounts_of(events, "table", ["b"], WIDTH_MS)[0].counted == {ONE: tally(ONE, 0, 15, 0)}
     assert accounts_of(events, "another", ["b"], WIDTH_MS) == {}
 
 
 def test_events_that_come_twice_change_nothing_and_narrow_windows_add_up() -> None:
-    events = told("a", Account.together([account(0, 10), account(10, 5, WIDTH_MS)]))
+    events = reported("a", Account.together([account(0, 10), account(10, 5, WIDTH_MS)]))
     (whole,) = accounts_of(events + events, "table", [], 2 * WIDTH_MS).values()
     assert whole.offsets == {0: tally(offsets_of(0), 0, 15, 0)}
 
 
 def test_table_whose_rows_are_those_of_its_loads_is_complete_without_the_log() -> None:
-    accounts = accounts_of(told("a", account(0, 10)), "table", [], WIDTH_MS)
+    accounts = accounts_of(reported("a", account(0, 10)), "table", [], WIDTH_MS)
     assert statuses([produced(10)], table(list(range(10)), accounts)) == ["complete"]
 
 
 def test_rows_that_are_gone_doubled_or_others_are_found_without_the_log() -> None:
-    accounts = accounts_of(told("a", account(0, 10)), "table", [], WIDTH_MS)
+    accounts = accounts_of(reported("a", account(0, 10)), "table", [], WIDTH_MS)
     for offsets, status in (
         ([*range(9)], "lost 1"),
         ([*range(10), 3], "doubled 1"),
@@ -88,12 +88,12 @@ def test_rows_that_are_gone_doubled_or_others_are_found_without_the_log() -> Non
 
 
 def test_rows_of_loads_that_told_nothing_are_not_called_doubled() -> None:
-    accounts = accounts_of(told("a", account(0, 10)), "table", [], WIDTH_MS)
+    accounts = accounts_of(reported("a", account(0, 10)), "table", [], WIDTH_MS)
     assert statuses([produced(20)], table(list(range(20)), accounts, is_whole=False)) == ["expired"]
 
 
 def test_what_retention_took_before_it_was_loaded_is_lost() -> None:
-    accounts = accounts_of(told("a", account(0, 10)), "table", [], WIDTH_MS)
+    accounts = accounts_of(reported("a", account(0, 10)), "table", [], WIDTH_MS)
     found = balance([produced(12)], expired_log(), "", table(list(range(10)), accounts))
     ((kind, tier, records),) = [(each.kind, each.tier, each.records) for each in found.findings]
     assert (kind, tier, records) == (Kind.LOST, LOADED, 2)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from barnabas.audit.account import WindowAccount
 from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
 from barnabas.audit.identities import Producer
-from barnabas.audit.told import Told
+from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.watermark import SETTLED_MS, UNTOLD_MS, AuditState, agreed_until
 from barnabas.audit.windows import tally
 
@@ -42,7 +42,7 @@ def until(
     state: AuditState = STATE,
     planned_at_ms: int = LATER_MS,
 ) -> int | None:
-    return agreed_until(Told(events, "", WIDTH_MS), accounts, state, planned_at_ms)
+    return agreed_until(ReportedCounts(events, "", WIDTH_MS), accounts, state, planned_at_ms)
 
 
 def test_where_all_that_was_told_is_loaded_it_is_the_last_window_that_has_settled() -> None:
@@ -100,15 +100,15 @@ def test_rounds_never_go_back_and_never_pass_a_window_that_lacks_what_was_told(
         batches.append((window, first, count))
         first += count
     for minute in clock_minutes:
-        told = data.draw(st.integers(done, len(batches)))
-        cut = data.draw(st.integers(told, len(batches))) if data.draw(st.booleans()) else told
-        events = [event(window, count, first=begin, instance=str(begin)) for window, begin, count in batches[:told]]
+        reported = data.draw(st.integers(done, len(batches)))
+        cut = data.draw(st.integers(reported, len(batches))) if data.draw(st.booleans()) else reported
+        events = [event(window, count, first=begin, instance=str(begin)) for window, begin, count in batches[:reported]]
         accounts = loaded(*batches[:cut])
         before = state.complete_until_ms
         state = state.advanced("load", until(events, accounts, state, minute * WIDTH_MS), {})
         if before is not None:
             assert state.complete_until_ms is not None
             assert state.complete_until_ms >= before
-        done = told
+        done = reported
     if state.complete_until_ms is not None:
         assert state.complete_until_ms <= max([0, *clock_minutes]) * WIDTH_MS

@@ -67,7 +67,7 @@ def test_counts_are_those_of_a_count_batch_by_batch(given_batches: list[tuple[in
     windows = counter()
     expected: dict[tuple[int, Producer], tuple[int, int, int]] = {}
     sequences = dict.fromkeys(range(3), 0)
-    told: dict[int, dict[Producer, object]] = {}
+    reported: dict[int, dict[Producer, object]] = {}
     for partition, count, timestamp_ms, tells in given_batches:
         producer, first = Producer(7, 0, partition), sequences[partition]
         sequences[partition] += count
@@ -76,6 +76,8 @@ def test_counts_are_those_of_a_count_batch_by_batch(given_batches: list[tuple[in
         before = expected.get(place, tally(producer, first, 0, 0))
         expected[place] = tally(producer, first, count, count).plus(before)  # type: ignore[arg-type]
         if tells:
-            told |= {begin: each.partitions for (_topic, begin), each in windows.take_news().items()}
-    told |= {begin: each.partitions for (_topic, begin), each in windows.take_news().items()}
-    assert {(begin, producer): each for begin, found in told.items() for producer, each in found.items()} == expected
+            reported |= {begin: each.partitions for (_topic, begin), each in windows.take_news().items()}
+    reported |= {begin: each.partitions for (_topic, begin), each in windows.take_news().items()}
+    assert {
+        (begin, producer): each for begin, found in reported.items() for producer, each in found.items()
+    } == expected

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from barnabas.audit.event_times import Stretch
 from barnabas.audit.identities import Producer
 from barnabas.audit.likely_windows import batches_by_likely_window, believable
+from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.seen_stretches import OnStretch, SeenStretches
 from barnabas.audit.stored import StoredLog
-from barnabas.audit.told import Told
 from barnabas.audit.windows import WINDOW_MS
 from barnabas.client.range_reader import RangeReader
 from barnabas.client.setting_types import Bootstrap
@@ -157,7 +157,7 @@ class LogMemory:
         self,
         bootstrap: Bootstrap,
         topic_id: str,
-        told: Told,
+        reported: ReportedCounts,
         ranges: Ranges,
         on_progress: OnProgress,
         *,
@@ -171,7 +171,7 @@ class LogMemory:
         :param told: the reported counts of the topic.
         :param on_stretch: gets the whole log each time, earlier stretches from memory.
         """
-        believed = frozenset[int]() if self._is_exact else believable(told)
+        believed = frozenset[int]() if self._is_exact else believable(reported)
         known = (topic_id, width_ms, since_ms)
         if self._of == known:
             stored = self._grown(ranges, on_progress, log_begins, believed, on_stretch)

@@ -11,8 +11,8 @@ from barnabas.audit.consumed import ConsumedGroup
 from barnabas.audit.event_times import Stretch
 from barnabas.audit.identities import Producer
 from barnabas.audit.mirrored import SourceSide, account_begins, source_topic_of
+from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.seen_stretches import OnStretch
-from barnabas.audit.told import Told
 from barnabas.audit.windows import WINDOW_MS, common_width
 from barnabas.client.admin.admin import Admin
 from barnabas.client.audit.event_log import read_events, topic_ranges
@@ -114,7 +114,7 @@ def _compare(asked: _Asked, memory: LogMemory) -> Balance:
         since_ms -= since_ms % width_ms
     topic_id = admin.describe_topics([topic])[0].id
     handed = None if group is None else ConsumedGroup(group, events, topic_id, committed, width_ms, since_ms)
-    told = Told(events, topic_id, width_ms, since_ms)
+    reported = ReportedCounts(events, topic_id, width_ms, since_ms)
     everything = events
     if since_ms is not None:
         events = [event for event in events if event.window_ms >= since_ms]
@@ -126,7 +126,7 @@ def _compare(asked: _Asked, memory: LogMemory) -> Balance:
         stored = memory.count(
             bootstrap,
             topic_id,
-            told,
+            reported,
             ranges,
             advance,
             width_ms=width_ms,

@@ -10,9 +10,9 @@ from barnabas.audit import seen_stretches
 from barnabas.audit.event_times import Stretch
 from barnabas.audit.events import PRODUCED, MonitoringEvent
 from barnabas.audit.identities import Producer
+from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.seen_stretches import OnStretch
 from barnabas.audit.stored import StoredLog
-from barnabas.audit.told import Told
 from barnabas.audit.windows import WINDOW_MS, tally
 from barnabas.client.audit import log_counting
 from barnabas.client.audit.log_counting import LogMemory
@@ -75,11 +75,16 @@ class Log:
         return shown
 
     def count(
-        self, told: Told | None = None, *, topic_id: str = "a", sees_whole: bool = False, see: OnStretch | None = None
+        self,
+        told: ReportedCounts | None = None,
+        *,
+        topic_id: str = "a",
+        sees_whole: bool = False,
+        see: OnStretch | None = None,
     ) -> StoredLog:
         see = self.see if sees_whole else see
         return self.memory.count(
-            "none:1", topic_id, told or Told([], "", WINDOW_MS), {WHERE: (self.begin, self.end)}, lambda _records: None,
+            "none:1", topic_id, told or ReportedCounts([], "", WINDOW_MS), {WHERE: (self.begin, self.end)}, lambda _records: None,
             width_ms=WINDOW_MS, since_ms=None, log_begins={WHERE: self.begin}, on_stretch=see,
         )  # fmt: skip
 
@@ -188,7 +193,7 @@ def test_look_that_fails_leaves_nothing_behind(log: Log) -> None:
 
 def test_headers_are_believed_until_records_are_to_be_looked_at(log: Log) -> None:
     event = MonitoringEvent("clicks", PRODUCED, 0, WINDOW_MS, "i", 1, "h", "a", {ONE: tally(ONE, 0, 4, 0)})
-    told = Told([event], "", WINDOW_MS)
+    told = ReportedCounts([event], "", WINDOW_MS)
     log.count(told)
     assert log.memory.is_likely
     log.memory.look_at_records()
@@ -199,7 +204,7 @@ def test_headers_are_believed_until_records_are_to_be_looked_at(log: Log) -> Non
 
 def test_log_is_counted_anew_where_a_producer_that_was_believed_is_in_doubt_now(log: Log) -> None:
     event = MonitoringEvent("clicks", PRODUCED, 0, WINDOW_MS, "i", 1, "h", "a", {ONE: tally(ONE, 0, 4, 0)})
-    log.count(Told([event], "", WINDOW_MS))
-    log.count(Told([], "", WINDOW_MS))
+    log.count(ReportedCounts([event], "", WINDOW_MS))
+    log.count(ReportedCounts([], "", WINDOW_MS))
     assert not log.memory.is_likely
     assert log.read_from == [0, 0]

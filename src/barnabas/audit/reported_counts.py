@@ -9,7 +9,7 @@ from barnabas.audit.identities import Producer
 from barnabas.audit.windows import NOTHING, Tally, window_of
 
 
-class Told:
+class ReportedCounts:
     """What those have told who bring records into the log: the last word of each instance.
 
     :param since_ms: leave out earlier windows, but for how many records they had.
