@@ -51,8 +51,8 @@ def tallies_by_window(producer: Producer, numbers: Numbers, windows_ms: Numbers)
     found: dict[int, Tally] = {}
     for begin, end in zip(begins, ends, strict=True):
         window_ms, count = int(windows_ms[begin]), end - begin
-        stretch = Tally(count, 0, fingerprint(producer, int(numbers[begin]), count))
-        found[window_ms] = found.get(window_ms, NOTHING).plus(stretch)
+        record_range = Tally(count, 0, fingerprint(producer, int(numbers[begin]), count))
+        found[window_ms] = found.get(window_ms, NOTHING).plus(record_range)
     return found
 
 

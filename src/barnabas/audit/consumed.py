@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.audit.account import offsets_of
-from barnabas.audit.event_times import Stretch
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.events import CONSUMED, MonitoringEvent, Reach
 from barnabas.audit.findings import Finding, Kind
 from barnabas.audit.identities import Producer
@@ -58,7 +58,7 @@ class ConsumedGroup:
                 place = (window_of(event.window_ms, self.width_ms), partition)
                 self.handed[place] = self.handed.get(place, NOTHING).plus(found)
 
-    def check(self, producer: Producer, offset: int, stretch: Stretch) -> None:
+    def check(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
         """Take a stretch of the log. Each is taken once.
 
         :param producer: whose records they are.
@@ -68,10 +68,10 @@ class ConsumedGroup:
         begin = self._begins.get(partition)
         if begin is None:
             return
-        first, end = max(offset, begin), offset + stretch.records
+        first, end = max(offset, begin), offset + record_range.records
         if first >= end:
             return
-        place = (stretch.window_ms, partition)
+        place = (record_range.window_ms, partition)
         found = tally(offsets_of(partition), first, end - first, 0)
         self._stored[place] = self._stored.get(place, NOTHING).plus(found)
         committed = max(first, min(end, self.committed.get(partition, 0)))

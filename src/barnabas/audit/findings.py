@@ -12,7 +12,7 @@ from barnabas.audit.identities import Producer
 STORED = "stored"
 """Tier: in the log."""
 
-STRETCHES_MAX = 1_000
+RANGES_MAX = 1_000
 """So many stretches of offsets or sequence numbers are named; what is beyond is counted."""
 
 
@@ -92,7 +92,7 @@ class Findings:
         first, count = stretches[-1]
         if first + count == offset:
             stretches = (*stretches[:-1], (first, count + length))
-        elif len(stretches) < STRETCHES_MAX:
+        elif len(stretches) < RANGES_MAX:
             stretches = (*stretches, (offset, length))
         self._found[place] = replace(before, records=before.records + records, offsets=stretches)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.audit.event_times import Stretch
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.identities import Producer, identity_of
 from barnabas.audit.windows import NOTHING, Tally, tally
 from barnabas.errors import BarnabasError
@@ -44,7 +44,7 @@ class Gap(NamedTuple):
     records: int
 
 
-class Stretches:
+class SequenceRanges:
     """Which sequence numbers were seen: stretches without gaps, in order."""
 
     __slots__ = ("_begins", "_ends")
@@ -108,21 +108,21 @@ class StoredLog:
     """
 
     width_ms: int
-    on_stretch: Callable[[Producer, int, Stretch], None] | None = None
+    on_range: Callable[[Producer, int, RecordRange], None] | None = None
     counted: dict[int, dict[Producer, Tally]] = field(default_factory=dict)
     """By window: each record once, however often it is there."""
     repeats: list[Repeat] = field(default_factory=list)
     expired_ms: dict[int, int] = field(default_factory=dict)
     """By partition whose first records are gone: the window of the first that is left. Of that and of earlier ones,
     it cannot be told what is missing."""
-    _stretches: dict[Producer, Stretches] = field(default_factory=dict)
+    _ranges: dict[Producer, SequenceRanges] = field(default_factory=dict)
     _reached: dict[Producer, int] = field(default_factory=dict)
     _jumps: dict[tuple[Producer, int], int] = field(default_factory=dict)
     """Where numbers did not follow on the last one: the first behind the gap, and its window."""
     _left_out: dict[Producer, int] = field(default_factory=dict)
     """How many records were counted in windows that are left out."""
 
-    def add(self, partition: int, header: BatchHeader, windows: Iterable[Stretch]) -> None:
+    def add(self, partition: int, header: BatchHeader, windows: Iterable[RecordRange]) -> None:
         """Count a batch. The batches of a partition come in their order.
 
         :param windows: in which its records are, in their order.
@@ -140,18 +140,18 @@ class StoredLog:
         wraps = producer.is_known and not producer.is_mirror
         if wraps:
             first = self._unwrapped(producer, first)
-        stretches = self._stretches.get(producer)
+        stretches = self._ranges.get(producer)
         if stretches is None:
-            if len(self._stretches) >= PRODUCERS_MAX:
+            if len(self._ranges) >= PRODUCERS_MAX:
                 raise NotAuditableError(f"more than {PRODUCERS_MAX} producers wrote to this topic")
-            stretches = self._stretches[producer] = Stretches()
+            stretches = self._ranges[producer] = SequenceRanges()
         offset, expected = header.base_offset, stretches.next
         for records, window_ms in windows:
             if wraps and expected is not None and first > expected:
                 self._jumps[producer, first] = window_ms
             expected = None
-            if self.on_stretch is not None:
-                self.on_stretch(producer, offset, Stretch(records, window_ms))
+            if self.on_range is not None:
+                self.on_range(producer, offset, RecordRange(records, window_ms))
             of_window = self.counted.setdefault(window_ms, {})
             distinct = 0
             for begin, count in stretches.add(first, records):
@@ -196,7 +196,7 @@ class StoredLog:
 
     def count_of(self, producer: Producer, first: int, records: int) -> int:
         """Return how many of a producer's records are there."""
-        stretches = self._stretches.get(producer)
+        stretches = self._ranges.get(producer)
         if stretches is None:
             return 0
         laps = range(first, self._reached.get(producer, first) + 1, SEQUENCE_MAX + 1)
@@ -204,7 +204,7 @@ class StoredLog:
 
     def has_any_of(self, producer: Producer) -> bool:
         """Whether any record of a producer is there."""
-        return producer in self._stretches
+        return producer in self._ranges
 
     def taken_of(self, producer: Producer, begin: int = 0, left_out: int = 0) -> int:
         """Return how many of a producer's records retention has taken: those before the first number that is left.
@@ -212,7 +212,7 @@ class StoredLog:
         :param begin: its first number; mirrors, whose numbers are source offsets, may begin anywhere.
         :param left_out: how many records it has sent to windows that are left out: what is gone of these counts not.
         """
-        stretches = self._stretches.get(producer)
+        stretches = self._ranges.get(producer)
         if producer.partition not in self.expired_ms or stretches is None:
             return 0
         of_others = max(0, left_out - self._left_out.get(producer, 0))
@@ -228,5 +228,5 @@ class StoredLog:
 
     def gaps_of(self, producer: Producer) -> list[tuple[int, int]]:
         """Return which sequence numbers of a producer are missing between others, as first and count."""
-        stretches = self._stretches.get(producer)
+        stretches = self._ranges.get(producer)
         return [] if stretches is None else stretches.gaps()

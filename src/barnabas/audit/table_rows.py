@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from barnabas.audit.account import offsets_of
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.column_tallies import Numbers, tallies_by_window, windows_of
-from barnabas.audit.event_times import Stretch
-from barnabas.audit.findings import STRETCHES_MAX, Findings, Kind
+from barnabas.audit.findings import RANGES_MAX, Findings, Kind
 from barnabas.audit.identities import Producer
 from barnabas.audit.offset_copies import Copies, OffsetCopies
 from barnabas.audit.stored import NotAuditableError
@@ -86,7 +86,7 @@ class TableRows:
             self._copies[partition].add(places)
             self._check_memory()
 
-    def check(self, producer: Producer, offset: int, stretch: Stretch) -> None:
+    def check(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
         """Compare a stretch of the log with the rows. Each is compared once.
 
         :param producer: whose records they are.
@@ -94,15 +94,15 @@ class TableRows:
         """
         partition, begin = producer.partition, self.begins.get(producer.partition, 0)
         if offset < begin:  # a batch of which the log still has the end
-            stretch, offset = Stretch(stretch.records - (begin - offset), stretch.window_ms), begin
-        loaded = max(0, min(stretch.records, self.next_offsets.get(partition, 0) - offset))
-        if loaded < stretch.records:
-            self._waits(producer, offset + loaded, stretch.records - loaded, stretch.window_ms)
+            record_range, offset = RecordRange(record_range.records - (begin - offset), record_range.window_ms), begin
+        loaded = max(0, min(record_range.records, self.next_offsets.get(partition, 0) - offset))
+        if loaded < record_range.records:
+            self._waits(producer, offset + loaded, record_range.records - loaded, record_range.window_ms)
         copies = self._copies[partition].take(offset - begin, loaded) if loaded else _NONE
         self.loaded[producer] = self.loaded.get(producer, 0) + int(copies.sum(dtype=np.int64))
         if loaded and (copies.min() != 1 or copies.max() != 1):
-            self._note(Kind.LOST, producer, offset, stretch.window_ms, copies == 0, copies)
-            self._note(Kind.DOUBLED, producer, offset, stretch.window_ms, copies > 1, copies - 1)
+            self._note(Kind.LOST, producer, offset, record_range.window_ms, copies == 0, copies)
+            self._note(Kind.DOUBLED, producer, offset, record_range.window_ms, copies > 1, copies - 1)
 
     def check_is_over(self) -> None:
         """Note the rows of offsets at which the log has no record."""
@@ -111,7 +111,7 @@ class TableRows:
             for place, copies in of_partition.left():
                 runs = _runs(np.flatnonzero(copies))
                 # So many are named; what is beyond is counted, all at once.
-                names = max(1, STRETCHES_MAX - named)
+                names = max(1, RANGES_MAX - named)
                 named += len(runs)
                 for run in (*runs[:names], np.concatenate((runs[0][:0], *runs[names:]))):
                     if len(run):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from barnabas.audit.event_times import Stretch, batches_by_window
+from barnabas.audit.batch_windows import RecordRange, batches_by_window
 from barnabas.audit.events import MIRRORED, MonitoringEvent, Reach, Upstream
 from barnabas.audit.identities import Producer, identity_of
 from barnabas.audit.windows import NOTHING, WINDOW_MS, Tally, tally
@@ -38,7 +38,7 @@ class Counted(NamedTuple):
     """Whose records they are in the source."""
     number: int
     """Of the first record among that one's."""
-    stretches: list[Stretch]
+    stretches: list[RecordRange]
 
 
 def counted_of(batch: Buffer, header: BatchHeader, partition: int, first: int) -> Counted:
@@ -58,12 +58,12 @@ def counted_of(batch: Buffer, header: BatchHeader, partition: int, first: int) -
     )
 
 
-def _without(stretches: Iterable[Stretch], left_out: int) -> Iterator[Stretch]:
+def _without(stretches: Iterable[RecordRange], left_out: int) -> Iterator[RecordRange]:
     for records, window_ms in stretches:
         kept = records - min(records, left_out)
         left_out -= records - kept
         if kept:
-            yield Stretch(kept, window_ms)
+            yield RecordRange(kept, window_ms)
 
 
 class _Share(NamedTuple):

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from barnabas.audit.balance import Balance, balance
-from barnabas.audit.event_times import Stretch
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.events import PRODUCED, BadEventError, Doubt, MonitoringEvent
 from barnabas.audit.findings import Kind
 from barnabas.audit.identities import Producer
@@ -115,7 +115,7 @@ def test_what_retention_has_taken_of_windows_that_are_left_out_hides_no_loss(sin
     stored = StoredLog(WIDTH_MS)
     for offset, count, window_ms in ((90, 10, 0), (100, 10, WIDTH_MS), (115, 5, 2 * WIDTH_MS)):
         header, _windows = batch(offset, count, sequence=offset)
-        stored.add(0, header, [Stretch(count, window_ms)])
+        stored.add(0, header, [RecordRange(count, window_ms)])
     stored.begins_late(0, 0)
     if since_ms is not None:
         stored.leave_out_before(since_ms)

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.audit.account import Account, WindowAccount, offsets_of
 from barnabas.audit.balance import Balance, balance
-from barnabas.audit.event_times import Stretch
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.events import COMMITTED, LOADED, PRODUCED, MonitoringEvent
 from barnabas.audit.findings import Kind
 from barnabas.audit.identities import Producer
@@ -63,7 +63,7 @@ def lost(found: Balance) -> list[tuple[int, int, str]]:
 
 def test_records_that_wait_in_the_log_are_not_lost() -> None:
     loaded = table(range(10), 10, {0: account(0, 10)})
-    loaded.rows.check(ONE, 10, Stretch(5, 0))
+    loaded.rows.check(ONE, 10, RecordRange(5, 0))
     found = balance([sent(15)], log(10, (ONE, 10, 5)), "now", loaded)
     assert lost(found) == []
     found = balance([sent(17)], log(10, (ONE, 10, 5)), "now", loaded)
@@ -87,7 +87,7 @@ def test_loads_that_did_not_tell_are_counted_by_their_rows() -> None:
 def test_loss_that_the_rows_show_already_is_reported_once() -> None:
     """Offsets 3 and 4 are in the log, below the end of the load, and not in the table."""
     loaded = table(range(5, 10), 3, {0: account(5, 5)})
-    loaded.rows.check(ONE, 3, Stretch(7, 0))
+    loaded.rows.check(ONE, 3, RecordRange(7, 0))
     found = balance([sent(10)], log(3, (ONE, 3, 7)), "now", loaded)
     assert sorted(lost(found)) == [(0, 2, "shop"), (0, 3, "shop")]
     assert sum(each.records for each in found.findings) == 5
@@ -121,7 +121,7 @@ def test_records_of_an_earlier_topic_are_lost_unless_any_table_has_them() -> Non
 
 def test_records_that_a_producer_told_of_under_the_id_of_the_earlier_topic_are_in_the_new_log() -> None:
     loaded = table(range(0), 0)
-    loaded.rows.check(ONE, 0, Stretch(4, 0))
+    loaded.rows.check(ONE, 0, RecordRange(4, 0))
     reported = [sent(10, topic_id="before"), sent(1, first=3)]
     found = balance(reported, log(0, (ONE, 0, 4)), "now", loaded)
     assert lost(found) == [(0, 7, "shop")]

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from barnabas.audit.balance import balance
-from barnabas.audit.event_times import Stretch
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.events import PRODUCED, MonitoringEvent
 from barnabas.audit.findings import Kind
 from barnabas.audit.identities import Producer
@@ -66,7 +66,7 @@ def log_without(first: int, lost: int, doubled: int) -> StoredLog:
     for at, count in [*held[:again], (doubled, 1), *held[again:]]:
         sequence = (first + at) & SEQUENCE_MAX
         header = BatchHeader(offset, 0, 0, MAGIC, 0, 0, count - 1, 0, 0, *ONE[:2], sequence, count)
-        stored.add(0, header, [Stretch(count, window_of_number(at))])
+        stored.add(0, header, [RecordRange(count, window_of_number(at))])
         offset += count
     assert offset == RECORDS
     return stored
@@ -96,7 +96,7 @@ def test_nothing_is_found_where_nothing_is_wrong(cut: int, first: int) -> None:
     for at, count in split_at(cut):
         sequence = (first + at) & SEQUENCE_MAX
         header = BatchHeader(at, 0, 0, MAGIC, 0, 0, count - 1, 0, 0, *ONE[:2], sequence, count)
-        stored.add(0, header, [Stretch(count, window_of_number(at))])
+        stored.add(0, header, [RecordRange(count, window_of_number(at))])
     found = balance(told_by_the_producer(first, cut), stored)
     assert found.findings == []
     assert {window.status for window in found.windows} == {"complete"}

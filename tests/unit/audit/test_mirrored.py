@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from barnabas.audit.balance import Balance, balance
-from barnabas.audit.event_times import Stretch
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.events import MIRRORED, PRODUCED, BadEventError, MonitoringEvent, Reach, Upstream
 from barnabas.audit.findings import STORED, Kind
 from barnabas.audit.identities import Producer
@@ -47,7 +47,7 @@ def log(*batches: tuple[int, int], begin: int = 0) -> StoredLog:
         for _ in range(count):
             builder.append(1, None, b"x")
         header = read_header(builder.build(*producer_of(LINEAGE, begin), first - begin))
-        stored.add(0, header._replace(base_offset=offset), [Stretch(count, 0)])
+        stored.add(0, header._replace(base_offset=offset), [RecordRange(count, 0)])
         offset += count
     return stored
 
@@ -73,7 +73,7 @@ def test_mirror_that_goes_on_with_another_stretch_is_the_same_one() -> None:
     builder = BatchBuilder()
     builder.append(1, None, b"x")
     header = read_header(builder.build(*producer_of(LINEAGE, 10), 0))
-    stored.add(0, header._replace(base_offset=10), [Stretch(1, 0)])
+    stored.add(0, header._replace(base_offset=10), [RecordRange(1, 0)])
     assert found(balance([brought(11)], stored)) == []
 
 
@@ -133,7 +133,7 @@ def test_what_is_lost_of_a_source_that_begins_late_is_not_called_expired() -> No
             for _ in range(count):
                 builder.append(1, None, b"x")
             header = read_header(builder.build(*producer_of(LINEAGE, 5_000), first - 5_000))
-            stored.add(0, header._replace(base_offset=first - 5_000), [Stretch(count, window_ms)])
+            stored.add(0, header._replace(base_offset=first - 5_000), [RecordRange(count, window_ms)])
         stored.begins_late(0, 0)
         return stored
 

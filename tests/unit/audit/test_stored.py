@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.audit.event_times import Stretch, batches_by_window
+from barnabas.audit.batch_windows import RecordRange, batches_by_window
 from barnabas.audit.identities import Producer
-from barnabas.audit.stored import Gap, NotAuditableError, Repeat, StoredLog, Stretches
+from barnabas.audit.stored import Gap, NotAuditableError, Repeat, SequenceRanges, StoredLog
 from barnabas.audit.windows import tally
 from barnabas.records import BatchBuilder, Compression, read_header
 from barnabas.records.header import SEQUENCE_MAX, BatchHeader
@@ -18,17 +18,17 @@ WIDTH_MS = 60_000
 
 def batch(
     offset: int, count: int, *, sequence: int = -1, producer_id: int = 7, timestamp_ms: int = 1
-) -> tuple[BatchHeader, list[Stretch]]:
+) -> tuple[BatchHeader, list[RecordRange]]:
     builder = BatchBuilder()
     for _ in range(count):
         builder.append(timestamp_ms, None, b"x")
     header = read_header(builder.build(producer_id, 0 if producer_id >= 0 else -1, sequence))
-    return header._replace(base_offset=offset), [Stretch(count, timestamp_ms // WIDTH_MS * WIDTH_MS)]
+    return header._replace(base_offset=offset), [RecordRange(count, timestamp_ms // WIDTH_MS * WIDTH_MS)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), min_size=1))
 def test_stretches_are_a_set_of_numbers(given_stretches: list[tuple[int, int]]) -> None:
-    stretches = Stretches()
+    stretches = SequenceRanges()
     seen: set[int] = set()
     for first, count in given_stretches:
         new = stretches.add(first, count)
@@ -101,7 +101,7 @@ def test_compacted_log_is_refused() -> None:
 def test_batch_over_several_windows_is_counted_by_its_records() -> None:
     stored = StoredLog(WIDTH_MS)
     header, _windows = batch(0, 10, sequence=0)
-    stored.add(0, header, [Stretch(4, 0), Stretch(1, WIDTH_MS), Stretch(5, 0)])
+    stored.add(0, header, [RecordRange(4, 0), RecordRange(1, WIDTH_MS), RecordRange(5, 0)])
     producer = Producer(7, 0, 0)
     assert stored.counted[WIDTH_MS] == {producer: tally(producer, 4, 1, 0)}
     assert stored.counted[0] == {producer: tally(producer, 0, 4, 0).plus(tally(producer, 5, 5, 0))}
@@ -114,7 +114,7 @@ def test_windows_are_read_from_the_records_of_a_batch() -> None:
     assert (builder.min_timestamp_ms, builder.max_timestamp_ms) == (5, 2 * WIDTH_MS)
     ((header, windows),) = batches_by_window(builder.build(7, 0, 0), WIDTH_MS)
     assert header.record_count == 4
-    assert windows == [Stretch(1, WIDTH_MS), Stretch(2, 0), Stretch(1, 2 * WIDTH_MS)]
+    assert windows == [RecordRange(1, WIDTH_MS), RecordRange(2, 0), RecordRange(1, 2 * WIDTH_MS)]
 
 
 def test_gap_is_in_the_window_of_the_record_behind_it() -> None:

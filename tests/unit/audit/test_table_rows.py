@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from barnabas.audit import table_rows
 from barnabas.audit.account import offsets_of
-from barnabas.audit.event_times import Stretch
-from barnabas.audit.findings import STRETCHES_MAX, Kind
+from barnabas.audit.batch_windows import RecordRange
+from barnabas.audit.findings import RANGES_MAX, Kind
 from barnabas.audit.identities import Producer
 from barnabas.audit.offset_copies import BLOCK
 from barnabas.audit.stored import NotAuditableError
@@ -36,64 +36,64 @@ def found(rows: TableRows) -> Found:
 
 def test_table_that_has_each_record_once_is_complete() -> None:
     rows = rows_of([*range(10, 20), *range(10)])
-    rows.check(ONE, 0, Stretch(12, 0))
-    rows.check(ONE, 12, Stretch(8, 0))
+    rows.check(ONE, 0, RecordRange(12, 0))
+    rows.check(ONE, 12, RecordRange(8, 0))
     assert found(rows) == []
     assert (rows.records, rows.tallies) == (20, {0: {0: tally(offsets_of(0), 0, 20, 0)}})
 
 
 def test_missing_rows_and_second_copies_are_found_with_their_offsets_and_producer() -> None:
     rows = rows_of([0, 1, 1, 1, 2, 5, 6, 7, 9])
-    rows.check(ONE, 0, Stretch(10, 0))
+    rows.check(ONE, 0, RecordRange(10, 0))
     assert found(rows) == [(Kind.LOST, 3, ((3, 2), (8, 1))), (Kind.DOUBLED, 2, ((1, 1),))]
     assert {each.producer for each in rows.findings} == {ONE}
 
 
 def test_what_is_not_loaded_yet_is_open_and_late_where_the_table_called_itself_complete() -> None:
     rows = rows_of(list(range(20)), complete_until_ms=WIDTH_MS)
-    rows.check(ONE, 0, Stretch(22, 0))
-    rows.check(ONE, 22, Stretch(3, WIDTH_MS))
+    rows.check(ONE, 0, RecordRange(22, 0))
+    rows.check(ONE, 22, RecordRange(3, WIDTH_MS))
     assert found(rows) == [(Kind.LATE, 2, ((20, 2),)), (Kind.OPEN, 3, ((22, 3),))]
     assert rows.waiting == 5
 
 
 def test_rows_that_no_log_ever_had_are_extra() -> None:
     rows = rows_of([0, 1, 5, 25])
-    rows.check(ONE, 0, Stretch(2, 0))
+    rows.check(ONE, 0, RecordRange(2, 0))
     assert found(rows) == [(Kind.EXTRA, 1, ((25, 1),)), (Kind.EXTRA, 1, ((5, 1),))]
 
 
 def test_rows_of_no_offset_that_a_log_can_have_are_extra() -> None:
     rows = rows_of([-1, 0, 1, -(2**63)], end=2)
-    rows.check(ONE, 0, Stretch(2, 0))
+    rows.check(ONE, 0, RecordRange(2, 0))
     assert found(rows) == [(Kind.EXTRA, 2, ((-1, 1), (-(2**63), 1)))]
 
 
 def test_rows_of_before_the_logs_begin_are_counted_and_not_compared() -> None:
     rows = rows_of(list(range(3, 20)), begin=10)
-    rows.check(ONE, 8, Stretch(12, 0))  # a batch of which the log still has the end
+    rows.check(ONE, 8, RecordRange(12, 0))  # a batch of which the log still has the end
     assert found(rows) == []
     assert rows.records == 17
 
 
 def test_partition_of_which_the_table_has_nothing_is_to_be_loaded() -> None:
     rows = rows_of([])
-    rows.check(ONE._replace(partition=4), 0, Stretch(3, 0))
-    rows.check(ONE, 0, Stretch(20, 0))
+    rows.check(ONE._replace(partition=4), 0, RecordRange(3, 0))
+    rows.check(ONE, 0, RecordRange(20, 0))
     assert found(rows) == [(Kind.OPEN, 3, ((0, 3),)), (Kind.LOST, 20, ((0, 20),))]
 
 
 def test_more_gaps_than_are_named_are_counted() -> None:
     rows = rows_of(list(range(0, 6_000, 2)), end=6_000)
-    rows.check(ONE, 0, Stretch(6_000, 0))
+    rows.check(ONE, 0, RecordRange(6_000, 0))
     ((kind, records, offsets),) = found(rows)
-    assert (kind, records, len(offsets)) == (Kind.LOST, 3_000, STRETCHES_MAX)
+    assert (kind, records, len(offsets)) == (Kind.LOST, 3_000, RANGES_MAX)
 
 
 def test_more_strays_than_are_named_are_counted_whether_they_stand_together_or_not() -> None:
     alone = rows_of([*range(0, 6_000, 2), 0], begin=0, end=6_000)
     ((kind, records, offsets),) = found(alone)
-    assert (kind, records, len(offsets), offsets[:2]) == (Kind.EXTRA, 3_001, STRETCHES_MAX, ((0, 1), (2, 1)))
+    assert (kind, records, len(offsets), offsets[:2]) == (Kind.EXTRA, 3_001, RANGES_MAX, ((0, 1), (2, 1)))
     assert found(rows_of(list(range(5, 5_000)), end=6_000)) == [(Kind.EXTRA, 4_995, ((5, 4_995),))]
 
 
@@ -112,7 +112,7 @@ def test_what_is_found_is_what_the_counts_of_the_offsets_say(offsets: list[int],
         rows.add(0, part, np.zeros(len(part), np.int64))
     log_end = 0
     for size in sizes:
-        rows.check(ONE, log_end, Stretch(size, 0))
+        rows.check(ONE, log_end, RecordRange(size, 0))
         log_end += size
     rows.check_is_over()
     records = {kind: sum(each.records for each in rows.findings if each.kind is kind) for kind in Kind}

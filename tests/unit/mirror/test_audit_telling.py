@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from barnabas.audit.event_times import Stretch
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.events import MIRRORED, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.client.audit.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
@@ -103,7 +103,7 @@ def read(
 @pytest.fixture
 def account() -> TopicAccount:
     made = TopicAccount("clicks", "0a", "clicks", "0b", 1, "a mirror")
-    made.add(0, Counted(0, 1, Producer(7, 0, 0), 0, [Stretch(1, 0)]))
+    made.add(0, Counted(0, 1, Producer(7, 0, 0), 0, [RecordRange(1, 0)]))
     return made
 
 
@@ -151,7 +151,7 @@ def test_topic_that_was_deleted_is_made_again_compacted(monkeypatch: pytest.Monk
             account.read(account.to_be_read, [])
             await telling.tell([PartitionAccount(account, 0, number + 1, number)])
             assert len(made) == (number == 2)
-            account.add(0, Counted(number + 1, number + 2, Producer(7, 0, 0), number + 1, [Stretch(1, 0)]))
+            account.add(0, Counted(number + 1, number + 2, Producer(7, 0, 0), number + 1, [RecordRange(1, 0)]))
 
     asyncio.run(told())
     assert made == [(AUDIT_TOPIC, AUDIT_TOPIC_CONFIG)]

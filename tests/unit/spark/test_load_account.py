@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.audit.account import Account, offsets_of
-from barnabas.audit.event_times import batches_by_window
+from barnabas.audit.batch_windows import batches_by_window
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.windows import Tally, tally
 from barnabas.model import TopicPartition
@@ -52,8 +52,8 @@ def taken(log: bytes, begin: int, end: int) -> Account:
 def test_account_of_a_log_is_that_of_its_parts_and_what_the_log_holds(log: bytes, cut: int) -> None:
     whole = Account.together([taken(log, 0, cut), taken(log, cut, 10**6)])
     stored, offsets = StoredLog(WIDTH_MS), {}
-    stored.on_stretch = lambda _producer, offset, stretch: offsets.setdefault(stretch.window_ms, []).append(
-        tally(offsets_of(3), offset, stretch.records, 0)
+    stored.on_range = lambda _producer, offset, record_range: offsets.setdefault(record_range.window_ms, []).append(
+        tally(offsets_of(3), offset, record_range.records, 0)
     )
     for header, windows in batches_by_window(log, WIDTH_MS):
         stored.add(3, header, windows)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from barnabas.audit.account import offsets_of
-from barnabas.audit.event_times import Stretch
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.findings import Kind
 from barnabas.audit.table_rows import TableRows
 from barnabas.spark.table_audit import _add
@@ -27,7 +27,7 @@ def test_rows_without_the_columns_that_loads_write_are_of_no_log() -> None:
     )  # fmt: skip
     rows = TableRows({0: 2**53}, {0: 2**53 + 3}, 60_000)
     _add(rows, batch, None)
-    rows.check(offsets_of(0), 2**53, Stretch(3, 0))
+    rows.check(offsets_of(0), 2**53, RecordRange(3, 0))
     rows.check_is_over()
     assert {(each.kind, each.producer.partition, each.records) for each in rows.findings} == {
         (Kind.EXTRA, 0, 1),

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from barnabas.audit.events import BadEventError, MonitoringEvent
-from barnabas.audit.seen_stretches import OnStretch
+from barnabas.audit.scanned_ranges import OnRange
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.windows import WINDOW_MS
 from barnabas.client.admin.admin import Admin
@@ -86,7 +86,7 @@ def count_stored(
     width_ms: int = WINDOW_MS,
     since_ms: int | None = None,
     log_begins: Mapping[TopicPartition, int] | None = None,
-    on_stretch: OnStretch | None = None,
+    on_range: OnRange | None = None,
 ) -> StoredLog:
     """Count the records of ranges of partitions of a topic, each by its own timestamp.
 
@@ -98,7 +98,7 @@ def count_stored(
     :raises NotAuditableError: the log was compacted.
     :raises ApiError: the log cannot be read.
     """
-    return LogCounter(bootstrap, width_ms, since_ms, on_stretch).count(ranges, on_progress, log_begins)
+    return LogCounter(bootstrap, width_ms, since_ms, on_range).count(ranges, on_progress, log_begins)
 
 
 class EventWriter:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from barnabas.audit.event_times import Stretch
+from barnabas.audit.batch_windows import RecordRange
+from barnabas.audit.header_windows import batches_by_likely_window, believable
 from barnabas.audit.identities import Producer
-from barnabas.audit.likely_windows import batches_by_likely_window, believable
 from barnabas.audit.reported_counts import ReportedCounts
-from barnabas.audit.seen_stretches import OnStretch, SeenStretches
+from barnabas.audit.scanned_ranges import OnRange, ScannedRanges
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.windows import WINDOW_MS
 from barnabas.client.range_reader import RangeReader
@@ -59,14 +59,14 @@ class LogCounter:
         bootstrap: Bootstrap,
         width_ms: int = WINDOW_MS,
         since_ms: int | None = None,
-        on_stretch: OnStretch | None = None,
+        on_range: OnRange | None = None,
     ) -> None:
         self._bootstrap = bootstrap
         self._since_ms = since_ms
         self._width_ms = width_ms
-        if on_stretch is not None and since_ms is not None:
-            on_stretch = _since(since_ms, on_stretch)
-        self._stored = StoredLog(width_ms, on_stretch)
+        if on_range is not None and since_ms is not None:
+            on_range = _since(since_ms, on_range)
+        self._stored = StoredLog(width_ms, on_range)
         self._counted: dict[TopicPartition, _Counted] = {}
         self.believed: set[int] = set()
         """Producers with batches that were counted by their headers."""
@@ -82,7 +82,7 @@ class LogCounter:
 
         :param log_begins: the log start offsets: earlier records are gone. None: the begins of the ranges, unless
             `since_ms` is given.
-        :param believed: producers whose batches are counted by headers, see `barnabas.audit.likely_windows`.
+        :param believed: producers whose batches are counted by headers, see `barnabas.audit.header_windows`.
         :raises LogChangedError: the counted part has changed.
         :raises NotAuditableError: the log was compacted.
         :raises ApiError: the log cannot be read.
@@ -139,8 +139,8 @@ class LogMemory:
 
     def __init__(self) -> None:
         self._counter: LogCounter | None = None
-        self._seen: SeenStretches | None = None
-        """The stretches that `on_stretch` got; None: there was no `on_stretch`."""
+        self._seen: ScannedRanges | None = None
+        """The stretches that `on_range` got; None: there was no `on_range`."""
         self._of: tuple[str, int, int | None] | None = None
         self._is_exact = False
 
@@ -164,7 +164,7 @@ class LogMemory:
         width_ms: int,
         since_ms: int | None,
         log_begins: Mapping[TopicPartition, int],
-        on_stretch: OnStretch | None,
+        on_range: OnRange | None,
     ) -> StoredLog:
         """Count the records of the log; see `LogCounter.count`.
 
@@ -174,11 +174,11 @@ class LogMemory:
         believed = frozenset[int]() if self._is_exact else believable(reported)
         known = (topic_id, width_ms, since_ms)
         if self._of == known:
-            stored = self._grown(ranges, on_progress, log_begins, believed, on_stretch)
+            stored = self._grown(ranges, on_progress, log_begins, believed, on_range)
             if stored is not None:
                 return stored
         self._counter = self._of = None  # until all is counted
-        seen = None if on_stretch is None else SeenStretches(on_stretch)
+        seen = None if on_range is None else ScannedRanges(on_range)
         counter = LogCounter(bootstrap, width_ms, since_ms, seen)
         stored = counter.count(ranges, on_progress, log_begins, believed)
         if seen is not None:
@@ -192,9 +192,9 @@ class LogMemory:
         on_progress: OnProgress,
         log_begins: Mapping[TopicPartition, int],
         believed: frozenset[int],
-        on_stretch: OnStretch | None,
+        on_range: OnRange | None,
     ) -> StoredLog | None:
-        """Count new records, and show all stretches; return None, without a call of `on_stretch`, if that fails."""
+        """Count new records, and show all stretches; return None, without a call of `on_range`, if that fails."""
         counter, seen = self._counter, self._seen
         if counter is None or not counter.believed <= believed:
             return None
@@ -202,18 +202,18 @@ class LogMemory:
             stored = counter.count(ranges, on_progress, log_begins, believed)
         except LogChangedError:
             return None
-        if on_stretch is not None:
+        if on_range is not None:
             if seen is None or not seen.is_whole:
                 return None
-            seen.show(on_stretch)  # only now: a stretch that comes twice counts as doubled
+            seen.show(on_range)  # only now: a stretch that comes twice counts as doubled
         return stored
 
 
-def _since(since_ms: int, on_stretch: OnStretch) -> OnStretch:
-    """Return `on_stretch` without earlier windows, whose records may be anywhere in a log."""
+def _since(since_ms: int, on_range: OnRange) -> OnRange:
+    """Return `on_range` without earlier windows, whose records may be anywhere in a log."""
 
-    def of_later_windows(producer: Producer, offset: int, stretch: Stretch) -> None:
-        if stretch.window_ms >= since_ms:
-            on_stretch(producer, offset, stretch)
+    def of_later_windows(producer: Producer, offset: int, record_range: RecordRange) -> None:
+        if record_range.window_ms >= since_ms:
+            on_range(producer, offset, record_range)
 
     return of_later_windows

@@ -12,7 +12,7 @@ import platform
 import uuid
 from typing import NamedTuple
 
-from barnabas.audit.event_times import Stretch, batches_by_window
+from barnabas.audit.batch_windows import RecordRange, batches_by_window
 from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.windows import WINDOW_MS, Run, WindowCounter, window_of
@@ -167,7 +167,7 @@ class ProducerAudit(ProducerInterceptor):
         topic, now_ms = self._topic(batch.topic), self._clock.time_ms()
         producer = Producer(batch.producer_id, batch.producer_epoch, batch.partition)
         first, size_bytes = batch.base_sequence, len(batch.payload())
-        for records, window_ms in _stretches(batch, self._window_ms):
+        for records, window_ms in _ranges(batch, self._window_ms):
             if error is None:
                 counter = self._instance.windows
                 self._runs[batch.topic, batch.partition] = counter.count(
@@ -280,14 +280,14 @@ class ProducerAudit(ProducerInterceptor):
             instance.report_all_again()
 
 
-def _stretches(batch: SentBatch, width_ms: int) -> list[Stretch]:
+def _ranges(batch: SentBatch, width_ms: int) -> list[RecordRange]:
     """Return a batch's records by windows: without a look at them where all are in one."""
     if batch.log_append_time_ms != NO_TIMESTAMP:
-        return [Stretch(batch.count, window_of(batch.log_append_time_ms, width_ms))]
+        return [RecordRange(batch.count, window_of(batch.log_append_time_ms, width_ms))]
     builder = batch.builder
     window_ms = window_of(builder.min_timestamp_ms, width_ms)
     if window_ms == window_of(builder.max_timestamp_ms, width_ms):
-        return [Stretch(batch.count, window_ms)]
+        return [RecordRange(batch.count, window_ms)]
     ((_header, stretches),) = batches_by_window(batch.payload(), width_ms)
     return stretches
 

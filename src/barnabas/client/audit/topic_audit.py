@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.audit.balance import Balance, balance
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.consumed import ConsumedGroup
-from barnabas.audit.event_times import Stretch
 from barnabas.audit.identities import Producer
 from barnabas.audit.mirrored import SourceSide, account_begins, source_topic_of
 from barnabas.audit.reported_counts import ReportedCounts
-from barnabas.audit.seen_stretches import OnStretch
+from barnabas.audit.scanned_ranges import OnRange
 from barnabas.audit.windows import WINDOW_MS, common_width
 from barnabas.client.admin.admin import Admin
 from barnabas.client.audit.event_log import read_events, topic_ranges
@@ -132,7 +132,7 @@ def _compare(asked: _Asked, memory: LogMemory) -> Balance:
             width_ms=width_ms,
             since_ms=since_ms,
             log_begins=admin.beginning_offsets(ranges),
-            on_stretch=_all_of([*([] if table is None else [table.rows.check]), *([handed.check] if handed else [])]),
+            on_range=_all_of([*([] if table is None else [table.rows.check]), *([handed.check] if handed else [])]),
         )
     for partition, window_ms in begins.items():
         stored.begins_late(partition, max(window_ms, stored.expired_ms.get(partition, window_ms)))
@@ -146,14 +146,14 @@ def _committed(admin: Admin, group: str, topic: str) -> dict[int, int]:
     return {where.partition: each.offset for where, each in offsets.items() if where.topic == topic}
 
 
-def _all_of(checks: list[OnStretch]) -> OnStretch | None:
+def _all_of(checks: list[OnRange]) -> OnRange | None:
     """Return one function that calls all checks; None: there are no checks."""
     if len(checks) <= 1:
         return checks[0] if checks else None
 
-    def check_all(producer: Producer, offset: int, stretch: Stretch) -> None:
+    def check_all(producer: Producer, offset: int, record_range: RecordRange) -> None:
         for check in checks:
-            check(producer, offset, stretch)
+            check(producer, offset, record_range)
 
     return check_all
 

@@ -49,7 +49,7 @@ def count(monkeypatch: pytest.MonkeyPatch, log_begin: int, stretches: list[Any])
         {WHERE: (FIRST_OFFSET, FIRST_OFFSET + len(WINDOWS))},
         since_ms=4 * MINUTE_MS,
         log_begins={WHERE: log_begin},
-        on_stretch=lambda _producer, offset, stretch: stretches.append((offset, stretch.window_ms)),
+        on_range=lambda _producer, offset, record_range: stretches.append((offset, record_range.window_ms)),
     )
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.audit import seen_stretches
-from barnabas.audit.event_times import Stretch
+from barnabas.audit import scanned_ranges
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.events import PRODUCED, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.reported_counts import ReportedCounts
-from barnabas.audit.seen_stretches import OnStretch
+from barnabas.audit.scanned_ranges import OnRange
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.windows import WINDOW_MS, tally
 from barnabas.client.audit import log_counting
@@ -66,8 +66,8 @@ class Log:
         """Append a batch of two records."""
         self.batches.append((self.end, batch(sequence, self.end, epoch)))
 
-    def see(self, _producer: Producer, offset: int, stretch: Stretch) -> None:
-        self.whole.append((offset, stretch.records))
+    def see(self, _producer: Producer, offset: int, record_range: RecordRange) -> None:
+        self.whole.append((offset, record_range.records))
 
     def shown(self) -> list[tuple[int, int]]:
         """Return what was shown since the last call."""
@@ -80,12 +80,12 @@ class Log:
         *,
         topic_id: str = "a",
         sees_whole: bool = False,
-        see: OnStretch | None = None,
+        see: OnRange | None = None,
     ) -> StoredLog:
         see = self.see if sees_whole else see
         return self.memory.count(
             "none:1", topic_id, told or ReportedCounts([], "", WINDOW_MS), {WHERE: (self.begin, self.end)}, lambda _records: None,
-            width_ms=WINDOW_MS, since_ms=None, log_begins={WHERE: self.begin}, on_stretch=see,
+            width_ms=WINDOW_MS, since_ms=None, log_begins={WHERE: self.begin}, on_range=see,
         )  # fmt: skip
 
 

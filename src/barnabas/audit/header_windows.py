@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from barnabas.audit.event_times import Stretch, batches_by_window
+from barnabas.audit.batch_windows import RecordRange, batches_by_window
 from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.windows import window_of
 from barnabas.records.header import BatchHeader, Buffer, check_batch, iter_headers
@@ -37,7 +37,7 @@ def likely_window(header: BatchHeader, width_ms: int) -> int | None:
 
 def batches_by_likely_window(
     buffer: Buffer, width_ms: int, believed: Collection[int]
-) -> Iterator[tuple[BatchHeader, list[Stretch], bool]]:
+) -> Iterator[tuple[BatchHeader, list[RecordRange], bool]]:
     """Yield each batch in `buffer` with its records by windows, and whether these are only likely.
 
     :param believed: the producers whose headers are believed. The batches of others are read.
@@ -51,4 +51,4 @@ def batches_by_likely_window(
                 yield header, stretches, False
         else:
             check_batch(view, position, header)
-            yield header, [Stretch(header.record_count, window_ms)], True
+            yield header, [RecordRange(header.record_count, window_ms)], True

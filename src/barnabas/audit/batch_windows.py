@@ -12,23 +12,23 @@ from barnabas.records.header import BatchHeader, Buffer
 from barnabas.records.reader import iter_bodies
 
 
-class Stretch(NamedTuple):
+class RecordRange(NamedTuple):
     """Records in a row that are in the same window."""
 
     records: int
     window_ms: int
 
 
-def batches_by_window(buffer: Buffer, width_ms: int) -> Iterator[tuple[BatchHeader, list[Stretch]]]:
+def batches_by_window(buffer: Buffer, width_ms: int) -> Iterator[tuple[BatchHeader, list[RecordRange]]]:
     """Yield each batch in `buffer` with its records by windows; batches of markers have none, and are left out.
 
     :raises CorruptBatchError: a batch is damaged.
     """
     for header, body in iter_bodies(buffer):
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            yield header, [Stretch(header.record_count, window_of(header.max_timestamp_ms, width_ms))]
+            yield header, [RecordRange(header.record_count, window_of(header.max_timestamp_ms, width_ms))]
             continue
         decoder = ColumnDecoder(False)
         decoder.decode(body, header)
         stretches = decoder.stretches(0, width_ms)
-        yield header, [Stretch(records, window_ms) for _first, records, window_ms in stretches]
+        yield header, [RecordRange(records, window_ms) for _first, records, window_ms in stretches]

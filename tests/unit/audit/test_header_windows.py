@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.audit.balance import Balance, balance
-from barnabas.audit.event_times import batches_by_window
+from barnabas.audit.batch_windows import batches_by_window
 from barnabas.audit.events import PRODUCED, MonitoringEvent
+from barnabas.audit.header_windows import batches_by_likely_window, believable
 from barnabas.audit.identities import Producer
-from barnabas.audit.likely_windows import batches_by_likely_window, believable
 from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.stored import StoredLog
 from barnabas.audit.windows import NOTHING, tally, window_of

@@ -10,16 +10,16 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 
-from barnabas.audit.event_times import Stretch
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.identities import Producer
 
-STRETCHES_MAX = 1_000_000
+RANGES_MAX = 1_000_000
 """So many are kept: 32 MB."""
 
 RECORDS_MAX = 65_536
 """Of a stretch: whoever compares one may need memory for each of its records."""
 
-OnStretch = Callable[[Producer, int, Stretch], None]
+OnRange = Callable[[Producer, int, RecordRange], None]
 """Called with whose records were seen, the offset of the first, and how many are in which window."""
 
 
@@ -34,31 +34,31 @@ class _Kept:
         self.records = array("q")
         self.windows_ms = array("q")
 
-    def continues(self, producer: Producer, offset: int, stretch: Stretch) -> bool:
+    def continues(self, producer: Producer, offset: int, record_range: RecordRange) -> bool:
         """Make the last one longer, where this one follows on it; return whether that was so."""
-        if not self.producers or self.producers[-1] != producer or self.windows_ms[-1] != stretch.window_ms:
+        if not self.producers or self.producers[-1] != producer or self.windows_ms[-1] != record_range.window_ms:
             return False
         records = self.records[-1]
-        if self.offsets[-1] + records != offset or records + stretch.records > RECORDS_MAX:
+        if self.offsets[-1] + records != offset or records + record_range.records > RECORDS_MAX:
             return False
-        self.records[-1] = records + stretch.records
+        self.records[-1] = records + record_range.records
         return True
 
-    def append(self, producer: Producer, offset: int, stretch: Stretch) -> None:
+    def append(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
         """Keep another one."""
         self.producers.append(producer)
         self.offsets.append(offset)
-        self.records.append(stretch.records)
-        self.windows_ms.append(stretch.window_ms)
+        self.records.append(record_range.records)
+        self.windows_ms.append(record_range.window_ms)
 
 
-class SeenStretches:
+class ScannedRanges:
     """Keeps what it is called with, and hands it on.
 
     :param listener: who sees the stretches at once; None: nobody.
     """
 
-    def __init__(self, listener: OnStretch | None = None) -> None:
+    def __init__(self, listener: OnRange | None = None) -> None:
         self.listener = listener
         self.is_whole = True
         """Whether all that was seen is kept."""
@@ -70,27 +70,27 @@ class SeenStretches:
     def __len__(self) -> int:
         return self._count
 
-    def __call__(self, producer: Producer, offset: int, stretch: Stretch) -> None:
+    def __call__(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
         """See a stretch. Those of a partition come in their order."""
         if self.is_whole:
-            self._keep(producer, offset, stretch)
+            self._keep(producer, offset, record_range)
         if self.listener is not None:
-            self.listener(producer, offset, stretch)
+            self.listener(producer, offset, record_range)
 
-    def _keep(self, producer: Producer, offset: int, stretch: Stretch) -> None:
+    def _keep(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
         kept = self._kept.setdefault(producer.partition, _Kept())
-        if kept.continues(producer, offset, stretch):
+        if kept.continues(producer, offset, record_range):
             return
-        if self._count >= STRETCHES_MAX:
+        if self._count >= RANGES_MAX:
             self.is_whole = False
             self._kept, self._names, self._count = {}, {}, 0
             return
-        kept.append(self._names.setdefault(producer, producer), offset, stretch)
+        kept.append(self._names.setdefault(producer, producer), offset, record_range)
         self._count += 1
 
-    def show(self, listener: OnStretch) -> None:
+    def show(self, listener: OnRange) -> None:
         """Show all that was kept, each partition in its order."""
         for kept in self._kept.values():
             columns = zip(kept.producers, kept.offsets, kept.records, kept.windows_ms, strict=True)
             for producer, offset, records, window_ms in columns:
-                listener(producer, offset, Stretch(records, window_ms))
+                listener(producer, offset, RecordRange(records, window_ms))

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.audit import seen_stretches
-from barnabas.audit.event_times import Stretch
+from barnabas.audit import scanned_ranges
+from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.identities import Producer
-from barnabas.audit.seen_stretches import SeenStretches
+from barnabas.audit.scanned_ranges import ScannedRanges
 
 Seen = dict[tuple[int, int], tuple[Producer, int]]
 
@@ -21,11 +21,11 @@ class Reader:
         self.records: Seen = {}
         self.longest = 0
 
-    def __call__(self, producer: Producer, offset: int, stretch: Stretch) -> None:
-        self.longest = max(self.longest, stretch.records)
-        for each in range(offset, offset + stretch.records):
+    def __call__(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
+        self.longest = max(self.longest, record_range.records)
+        for each in range(offset, offset + record_range.records):
             assert (producer.partition, each) not in self.records
-            self.records[producer.partition, each] = (producer, stretch.window_ms)
+            self.records[producer.partition, each] = (producer, record_range.window_ms)
 
 
 STRETCHES = st.lists(
@@ -40,11 +40,11 @@ def test_what_is_shown_again_is_what_was_seen(stretches: list[tuple[int, int, in
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(seen_stretches, "RECORDS_MAX", 8)
         first, again = Reader(), Reader()
-        seen = SeenStretches(first)
+        seen = ScannedRanges(first)
         ends = [0, 0]
         for partition, producer_id, gap, records, window in stretches:
             offset = ends[partition] + gap
-            seen(Producer(producer_id, 0, partition), offset, Stretch(records, window * 60_000))
+            seen(Producer(producer_id, 0, partition), offset, RecordRange(records, window * 60_000))
             ends[partition] = offset + records
         seen.show(again)
     assert again.records == first.records
@@ -53,19 +53,19 @@ def test_what_is_shown_again_is_what_was_seen(stretches: list[tuple[int, int, in
 
 
 def test_batches_of_one_producer_in_a_row_are_kept_as_one() -> None:
-    seen = SeenStretches()
+    seen = ScannedRanges()
     for offset in range(0, 1_000, 10):
-        seen(Producer(7, 0, 0), offset, Stretch(10, 0))
-        seen(Producer(7, 0, 1), offset, Stretch(10, 0))
+        seen(Producer(7, 0, 0), offset, RecordRange(10, 0))
+        seen(Producer(7, 0, 1), offset, RecordRange(10, 0))
     assert len(seen) == 2
 
 
 def test_too_many_are_not_kept_but_still_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen_stretches, "STRETCHES_MAX", 3)
     reader = Reader()
-    seen = SeenStretches(reader)
+    seen = ScannedRanges(reader)
     for number in range(4):
-        seen(Producer(number, 0, 0), number, Stretch(1, 0))
+        seen(Producer(number, 0, 0), number, RecordRange(1, 0))
     assert not seen.is_whole
     assert len(seen) == 0
     assert len(reader.records) == 4
