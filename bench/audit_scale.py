@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from barnabas.client.admin import Admin
-from barnabas.client.audit.log_counting import LogMemory
+from barnabas.client.audit.log_counting import LogCountCache
 from barnabas.client.audit.producer_audit import LATE_MS
 from barnabas.client.audit.topic_audit import audit_topic
 from barnabas.client.producer.producer import Producer
@@ -166,7 +166,7 @@ def measure(folder: Path, records: int, compression: str) -> Iterator[Figure]:
 
 def _watch(bootstrap: str, whole: int) -> Iterator[Figure]:
     """Measure what `--watch` does: one audit after the other, with what has come in between."""
-    memory = LogMemory()
+    memory = LogCountCache()
     with Admin(bootstrap) as admin:
         audit_topic(bootstrap, admin, TOPIC, memory=memory)
         with Producer(bootstrap, audit=True) as producer:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from barnabas.audit.consumed import ConsumedGroup
+from barnabas.audit.consumed_group import ConsumedGroup
 from barnabas.audit.differences import differences, gaps_by_log
 from barnabas.audit.events import MonitoringEvent
 from barnabas.audit.findings import WRONG, Finding, Kind
-from barnabas.audit.gone_records import GoneRecords, before_the_first_row, lost_with_earlier_topics
 from barnabas.audit.identities import Producer
-from barnabas.audit.loaded import LoadedTable, expired_rows
-from barnabas.audit.mirrored import MirroredTopic, SourceSide, compare_with_source
+from barnabas.audit.loaded_table import LoadedTable, expired_rows
+from barnabas.audit.mirrored_topic import MirroredTopic, SourceSide, compare_with_source
+from barnabas.audit.missing_records import MissingRecords, before_the_first_row, lost_with_earlier_topics
 from barnabas.audit.reported_counts import ReportedCounts
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import Tally, window_of
 
 
@@ -154,10 +154,10 @@ def balance(
         of_expired, vouched = expired_rows(table, stored)
         of_expired = [_with_sender(reported, each) for each in of_expired]
         findings += [*(_with_sender(reported, each) for each in table.rows.findings), *of_expired]
-        gone = [*GoneRecords(reported, produced, stored, table, taken, vouched, findings).findings()]
+        missing = [*MissingRecords(reported, produced, stored, table, taken, vouched, findings).findings()]
         if since_ms is None:  # offsets say nothing of times
-            gone += before_the_first_row(table, [*of_expired, *gone])
-        findings += [*gone, *lost_with_earlier_topics(everything, topic_id, produced, stored, since_ms)]
+            missing += before_the_first_row(table, [*of_expired, *missing])
+        findings += [*missing, *lost_with_earlier_topics(everything, topic_id, produced, stored, since_ms)]
     in_order = windows.closed(findings, vouched, taken)
     applications = _applications(reported, produced, stored, table)
     if mirrored is not None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from barnabas.audit.findings import Finding, Kind
 from barnabas.audit.identities import Producer
 from barnabas.audit.reported_counts import ReportedCounts
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import NOTHING, Tally
 
 Place = tuple[int, Producer]

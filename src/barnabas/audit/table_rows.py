@@ -17,8 +17,8 @@ from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.column_tallies import Numbers, tallies_by_window, windows_of
 from barnabas.audit.findings import RANGES_MAX, Findings, Kind
 from barnabas.audit.identities import Producer
-from barnabas.audit.offset_copies import Copies, OffsetCopies
-from barnabas.audit.stored import NotAuditableError
+from barnabas.audit.offset_counts import Copies, OffsetCounts
+from barnabas.audit.stored_log import NotAuditableError
 from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, Tally
 
 MEMORY_BYTES_MAX = 4_000_000_000
@@ -47,11 +47,11 @@ class TableRows:
     """By window and producer: records of the log that are not loaded yet."""
     first_offsets: dict[int, int] = field(default_factory=dict)
     """By partition, the least offset of a row."""
-    _copies: dict[int, OffsetCopies] = field(default_factory=dict)
+    _copies: dict[int, OffsetCounts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {each: max(0, end - self.begins.get(each, end)) for each, end in self.next_offsets.items()}
-        self._copies = {partition: OffsetCopies(length) for partition, length in lengths.items()}
+        self._copies = {partition: OffsetCounts(length) for partition, length in lengths.items()}
 
     @property
     def waiting(self) -> int:

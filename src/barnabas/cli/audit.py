@@ -16,7 +16,7 @@ from barnabas.cli.options import bootstrap_option, connect, json_option
 from barnabas.cli.progress import record_progress
 from barnabas.cli.table_place import maybe_place_options
 from barnabas.cli.timestamps import TIME_HELP, parse_time_ms
-from barnabas.client.audit.log_counting import LogMemory
+from barnabas.client.audit.log_counting import LogCountCache
 from barnabas.client.audit.topic_audit import audit_topic
 from barnabas.clock import SYSTEM_CLOCK
 
@@ -108,7 +108,7 @@ class Audit:
     source: str | None = None
     group: str | None = None
     since_ms: int | None = None
-    memory: LogMemory = field(default_factory=LogMemory)
+    memory: LogCountCache = field(default_factory=LogCountCache)
     _opened: list[TableStore] = field(default_factory=list)
     """The place of the table, once it is open: to open a catalog takes longer than to look at a table in it."""
 

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812  as all of Spark's users ca
 from barnabas.audit.account import offsets_of
 from barnabas.audit.events import COMMITTED, CONSUMED, LOADED, MIRRORED, PRODUCED
 from barnabas.audit.identities import FIELD, coefficients
-from barnabas.audit.loaded import instance_of_load
+from barnabas.audit.loaded_table import instance_of_load
 from barnabas.audit.windows import DAY_MS, NO_WINDOW_MS, WINDOW_MS
 from barnabas.client.audit.event_sender import AUDIT_TOPIC
 from barnabas.errors import ConfigurationError

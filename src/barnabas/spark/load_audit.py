@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from barnabas.audit.account import Account, WindowAccount
 from barnabas.audit.events import COMMITTED, LOADED, MonitoringEvent
-from barnabas.audit.loaded import accounts_of, instance_of_load
+from barnabas.audit.loaded_table import accounts_of, instance_of_load
 from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.watermark import AUDIT, AuditState, agreed_until, settled_until_ms
 from barnabas.audit.windows import WINDOW_MS, common_width

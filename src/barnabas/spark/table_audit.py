@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from barnabas.audit.column_tallies import Numbers
 from barnabas.audit.events import MonitoringEvent
-from barnabas.audit.loaded import LoadedTable, accounts_of
-from barnabas.audit.stored import NotAuditableError
+from barnabas.audit.loaded_table import LoadedTable, accounts_of
+from barnabas.audit.stored_log import NotAuditableError
 from barnabas.audit.table_rows import TableRows
 from barnabas.audit.watermark import AUDIT, AuditState
 from barnabas.model import TopicPartition

@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tests.unit.audit.test_stored import WIDTH_MS, batch
 
 from barnabas.audit.balance import Balance, balance
 from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.events import PRODUCED, BadEventError, Doubt, MonitoringEvent
 from barnabas.audit.findings import Kind
 from barnabas.audit.identities import Producer
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import Tally, tally
 from barnabas.records.header import SEQUENCE_MAX
-from tests.unit.audit.test_stored import WIDTH_MS, batch
 
 ONE = Producer(7, 0, 0)
 

@@ -11,7 +11,7 @@ from barnabas.audit.events import PRODUCED, MonitoringEvent
 from barnabas.audit.header_windows import batches_by_likely_window, believable
 from barnabas.audit.identities import Producer
 from barnabas.audit.reported_counts import ReportedCounts
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import NOTHING, tally, window_of
 from barnabas.records import BatchBuilder, Compression
 from barnabas.records.header import BATCH_HEADER_SIZE, stamp, write_crc

@@ -12,7 +12,7 @@ from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.events import PRODUCED, MonitoringEvent
 from barnabas.audit.findings import Kind
 from barnabas.audit.identities import Producer
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import WindowCounter
 from barnabas.records.header import MAGIC, SEQUENCE_MAX, BatchHeader
 from tests.searches import examples

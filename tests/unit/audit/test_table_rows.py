@@ -12,8 +12,8 @@ from barnabas.audit.account import offsets_of
 from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.findings import RANGES_MAX, Kind
 from barnabas.audit.identities import Producer
-from barnabas.audit.offset_copies import BLOCK
-from barnabas.audit.stored import NotAuditableError
+from barnabas.audit.offset_counts import BLOCK
+from barnabas.audit.stored_log import NotAuditableError
 from barnabas.audit.table_rows import TableRows
 from barnabas.audit.windows import tally
 

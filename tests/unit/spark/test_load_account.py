@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from barnabas.audit.account import Account, offsets_of
 from barnabas.audit.batch_windows import batches_by_window
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import Tally, tally
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder

@@ -9,7 +9,7 @@ from typing import Self
 
 from barnabas.audit.events import BadEventError, MonitoringEvent
 from barnabas.audit.scanned_ranges import OnRange
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import WINDOW_MS
 from barnabas.client.admin.admin import Admin
 from barnabas.client.audit.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG

@@ -15,7 +15,7 @@ from barnabas.audit.header_windows import batches_by_likely_window, believable
 from barnabas.audit.identities import Producer
 from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.scanned_ranges import OnRange, ScannedRanges
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import WINDOW_MS
 from barnabas.client.range_reader import RangeReader
 from barnabas.client.setting_types import Bootstrap
@@ -134,7 +134,7 @@ class LogCounter:
                     self._counted[where] = _Counted(begin, is_cut, header)
 
 
-class LogMemory:
+class LogCountCache:
     """The counts of a log between audits of its topic: each audit reads only new records."""
 
     def __init__(self) -> None:

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.audit.balance import Balance, balance
 from barnabas.audit.batch_windows import RecordRange
-from barnabas.audit.consumed import ConsumedGroup
+from barnabas.audit.consumed_group import ConsumedGroup
 from barnabas.audit.identities import Producer
-from barnabas.audit.mirrored import SourceSide, account_begins, source_topic_of
+from barnabas.audit.mirrored_topic import SourceSide, account_begins, source_topic_of
 from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.scanned_ranges import OnRange
 from barnabas.audit.windows import WINDOW_MS, common_width
 from barnabas.client.admin.admin import Admin
 from barnabas.client.audit.event_log import read_events, topic_ranges
-from barnabas.client.audit.log_counting import LogMemory, OnProgress
+from barnabas.client.audit.log_counting import LogCountCache, OnProgress
 from barnabas.client.setting_types import Bootstrap
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.audit.events import MonitoringEvent
-    from barnabas.audit.loaded import LoadedTable
+    from barnabas.audit.loaded_table import LoadedTable
 
 
 class TableSide(Protocol):
@@ -63,7 +63,7 @@ def audit_topic(
     source: Bootstrap | None = None,
     group: str | None = None,
     progress: Progress = _not_shown,
-    memory: LogMemory | None = None,
+    memory: LogCountCache | None = None,
 ) -> Balance:
     """Compare the reported counts of a topic with its log, and the log with a table.
 
@@ -78,7 +78,7 @@ def audit_topic(
     :raises NotAuditableError: the log was compacted, or the table belongs to another topic.
     :raises ApiError: the topic does not exist, or cannot be read.
     """
-    memory = LogMemory() if memory is None else memory
+    memory = LogCountCache() if memory is None else memory
     asked = _Asked(bootstrap, admin, topic, since_ms, table_side, source, group, progress)
     found = _compare(asked, memory)
     if found.is_wrong and memory.is_likely:
@@ -100,7 +100,7 @@ class _Asked(NamedTuple):
     progress: Progress
 
 
-def _compare(asked: _Asked, memory: LogMemory) -> Balance:
+def _compare(asked: _Asked, memory: LogCountCache) -> Balance:
     bootstrap, admin, topic, since_ms, table_side, source, group, progress = asked
     # Order: committed offsets, reported counts, table, log. Each has all records that the ones before it have. Records
     # that are acknowledged meanwhile are in the log, and open until a producer reports them.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.client.audit import event_log, log_counting
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression

@@ -12,10 +12,10 @@ from barnabas.audit.events import PRODUCED, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.scanned_ranges import OnRange
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import WINDOW_MS, tally
 from barnabas.client.audit import log_counting
-from barnabas.client.audit.log_counting import LogMemory
+from barnabas.client.audit.log_counting import LogCountCache
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.records.header import stamp
@@ -42,7 +42,7 @@ class Log:
         self.batches: list[tuple[int, bytes]] = []
         self.read_from: list[int] = []
         self.whole: list[tuple[int, int]] = []
-        self.memory = LogMemory()
+        self.memory = LogCountCache()
         log = self
 
         class Reader:

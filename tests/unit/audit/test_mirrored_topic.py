@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.unit.audit.test_stored import WIDTH_MS
 
 from barnabas.audit.balance import Balance, balance
 from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.events import MIRRORED, PRODUCED, BadEventError, MonitoringEvent, Reach, Upstream
 from barnabas.audit.findings import STORED, Kind
 from barnabas.audit.identities import Producer
-from barnabas.audit.mirrored import SourceSide, account_begins
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.mirrored_topic import SourceSide, account_begins
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import tally
 from barnabas.records import BatchBuilder, read_header
 from barnabas.records.mirror_identity import producer_id_of, producer_of
-from tests.unit.audit.test_stored import WIDTH_MS
 
 LINEAGE = 5
 SENDER = Producer(7, 0, 0)

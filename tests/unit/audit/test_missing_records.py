@@ -13,8 +13,8 @@ from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.events import COMMITTED, LOADED, PRODUCED, MonitoringEvent
 from barnabas.audit.findings import Kind
 from barnabas.audit.identities import Producer
-from barnabas.audit.loaded import LoadedTable, accounts_of, instance_of_load
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.loaded_table import LoadedTable, accounts_of, instance_of_load
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.table_rows import TableRows
 from barnabas.audit.windows import NO_WINDOW_MS, tally
 

@@ -24,9 +24,9 @@ from barnabas.audit.account import offsets_of
 from barnabas.audit.events import COMMITTED, LOADED, MonitoringEvent
 from barnabas.audit.findings import Finding, Kind
 from barnabas.audit.identities import Producer
-from barnabas.audit.loaded import LoadedTable, accounts_of
+from barnabas.audit.loaded_table import LoadedTable, accounts_of
 from barnabas.audit.reported_counts import ReportedCounts
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, Tally
 
 Place = tuple[int, Producer]
@@ -34,7 +34,7 @@ Place = tuple[int, Producer]
 
 
 @dataclass(slots=True)
-class GoneRecords:
+class MissingRecords:
     """Compares what was told with log and table, where the log alone cannot say what is missing.
 
     :param taken: windows and partitions of which retention has taken records, apart from expired ones.

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.audit import offset_copies
-from barnabas.audit.offset_copies import COPIES_MAX, OffsetCopies
+from barnabas.audit import offset_counts
+from barnabas.audit.offset_counts import COPIES_MAX, OffsetCounts
 
 LENGTH = 18
 SMALL_BLOCK = 5
@@ -30,7 +30,7 @@ runs = stretches.map(lambda ends: list(range(*ends)))
 
 @given(st.lists(st.one_of(places, runs, stretches), max_size=20))
 def test_counts_are_those_of_an_array(steps: list[list[int] | tuple[int, int]]) -> None:
-    copies, plain = OffsetCopies(LENGTH), np.zeros(LENGTH, np.int64)
+    copies, plain = OffsetCounts(LENGTH), np.zeros(LENGTH, np.int64)
     for step in steps:
         if isinstance(step, tuple):
             begin, end = step
@@ -46,7 +46,7 @@ def test_counts_are_those_of_an_array(steps: list[list[int] | tuple[int, int]]) 
 
 
 def test_whole_blocks_need_no_memory_in_whatever_order_their_offsets_come() -> None:
-    copies = OffsetCopies(LENGTH)
+    copies = OffsetCounts(LENGTH)
     copies.add(np.array([*range(9, 18), *range(4)]))
     assert copies.size_bytes == 2 * SMALL_BLOCK
     copies.add(np.array([8, 7, 6, 5, 4]))
@@ -59,7 +59,7 @@ def test_whole_blocks_need_no_memory_in_whatever_order_their_offsets_come() -> N
 
 
 def test_very_many_copies_count_as_the_most_that_are_counted() -> None:
-    copies = OffsetCopies(1)
+    copies = OffsetCounts(1)
     for _ in range(3):
         copies.add(np.zeros(200, np.int64))
         copies.add(np.zeros(1, np.int64))

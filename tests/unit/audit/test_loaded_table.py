@@ -11,8 +11,8 @@ from barnabas.audit.balance import balance
 from barnabas.audit.events import COMMITTED, LOADED, PRODUCED, MonitoringEvent
 from barnabas.audit.findings import Kind
 from barnabas.audit.identities import Producer
-from barnabas.audit.loaded import LoadedTable, accounts_of, instance_of_load
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.loaded_table import LoadedTable, accounts_of, instance_of_load
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.table_rows import TableRows
 from barnabas.audit.windows import tally
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from barnabas.audit.account import WindowAccount, offsets_of
 from barnabas.audit.events import COMMITTED, LOADED, MonitoringEvent
 from barnabas.audit.findings import Finding, Kind
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import NOTHING, Tally, window_of
 
 if TYPE_CHECKING:

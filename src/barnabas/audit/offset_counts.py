@@ -23,7 +23,7 @@ Copies = np.ndarray[tuple[int], np.dtype[np.uint8]]
 """How often each of some places that follow on each other was counted."""
 
 
-class OffsetCopies:
+class OffsetCounts:
     """Counts the places from 0 to before `length`.
 
     >>> copies = OffsetCopies(4)

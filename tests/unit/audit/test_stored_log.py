@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from barnabas.audit.batch_windows import RecordRange, batches_by_window
 from barnabas.audit.identities import Producer
-from barnabas.audit.stored import Gap, NotAuditableError, Repeat, SequenceRanges, StoredLog
+from barnabas.audit.stored_log import Gap, NotAuditableError, Repeat, SequenceRanges, StoredLog
 from barnabas.audit.windows import tally
 from barnabas.records import BatchBuilder, Compression, read_header
 from barnabas.records.header import SEQUENCE_MAX, BatchHeader

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.unit.audit.test_stored import WIDTH_MS, batch
+
 from barnabas.audit.account import offsets_of
 from barnabas.audit.balance import Balance, balance
-from barnabas.audit.consumed import ConsumedGroup
+from barnabas.audit.consumed_group import ConsumedGroup
 from barnabas.audit.events import CONSUMED, PRODUCED, MonitoringEvent, Reach
 from barnabas.audit.findings import Kind
 from barnabas.audit.identities import Producer
-from barnabas.audit.stored import StoredLog
+from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import tally
-from tests.unit.audit.test_stored import WIDTH_MS, batch
 
 WHO = offsets_of(0)
 SENDER = Producer(7, 0, 0)
