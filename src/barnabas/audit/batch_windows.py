@@ -30,5 +30,5 @@ def batches_by_window(buffer: Buffer, width_ms: int) -> Iterator[tuple[BatchHead
             continue
         decoder = ColumnDecoder(False)
         decoder.decode(body, header)
-        stretches = decoder.stretches(0, width_ms)
-        yield header, [RecordRange(records, window_ms) for _first, records, window_ms in stretches]
+        ranges = decoder.stretches(0, width_ms)
+        yield header, [RecordRange(records, window_ms) for _first, records, window_ms in ranges]

@@ -1,6 +1,6 @@
 """Tallies of many records at once, whose numbers and event times are columns: for loads and scans of tables.
 
-Where records of a window follow on each other, a stretch costs what one record does; where their times jump about, each
+Where records of a window follow on each other, a range costs what one record does; where their times jump about, each
 is hashed by itself, in arithmetic on whole columns: residues modulo 2^61 - 1 are multiplied in halves of 31 bits, so
 that nothing is greater than 64 bits.
 """
@@ -17,7 +17,7 @@ Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 Residues = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 RECORDS_WORTH_A_STRETCH = 16
-"""A stretch by itself costs as much as so many records in a column."""
+"""A range by itself costs as much as so many records in a column."""
 
 _P = np.uint64(FIELD)
 _BITS = np.uint64(61)

@@ -59,7 +59,7 @@ class ConsumedGroup:
                 self.handed[place] = self.handed.get(place, NOTHING).plus(found)
 
     def check(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
-        """Take a stretch of the log. Each is taken once.
+        """Take a range of the log. Each is taken once.
 
         :param producer: whose records they are.
         :param offset: of the first of them.

@@ -13,7 +13,7 @@ STORED = "stored"
 """Tier: in the log."""
 
 RANGES_MAX = 1_000
-"""So many stretches of offsets or sequence numbers are named; what is beyond is counted."""
+"""So many ranges of offsets or sequence numbers are named; what is beyond is counted."""
 
 
 class Kind(StrEnum):
@@ -88,13 +88,13 @@ class Findings:
                 kind, window_ms, producer, records, offset=offset, tier=self.tier, offsets=((offset, length),)
             )
             return
-        stretches = before.offsets
-        first, count = stretches[-1]
+        ranges = before.offsets
+        first, count = ranges[-1]
         if first + count == offset:
-            stretches = (*stretches[:-1], (first, count + length))
-        elif len(stretches) < RANGES_MAX:
-            stretches = (*stretches, (offset, length))
-        self._found[place] = replace(before, records=before.records + records, offsets=stretches)
+            ranges = (*ranges[:-1], (first, count + length))
+        elif len(ranges) < RANGES_MAX:
+            ranges = (*ranges, (offset, length))
+        self._found[place] = replace(before, records=before.records + records, offsets=ranges)
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self._found.values())

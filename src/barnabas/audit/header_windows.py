@@ -1,10 +1,9 @@
-"""Into which windows batches fall, as their headers say: without decompressing them, or a look at their records.
+"""The windows of batches by their headers, without decompressing the records.
 
-A header tells the time of the first record and the latest time. Where both are in one window, so are most likely all
-records; only that some could be earlier than the first. This may be believed where it is checked afterwards: a producer
-that is audited has told what it has sent in which window. If the likely windows agree with that, by counts and
-fingerprints, they are right. If they do not, the records are to be looked at; unless there is only more than was told:
-these are open, in one window or the one before.
+A header has the time of the first record and the latest time. If both are in one window, all records most likely are;
+some record could be earlier than the first. A later check makes this safe: an audited producer has reported its records
+by window. If counts and fingerprints of the likely windows agree with the report, the windows are right. Otherwise the
+scan reads the records. Records beyond the reported ones need no second look: their report is still to come.
 """
 
 from __future__ import annotations
@@ -19,17 +18,16 @@ from barnabas.records.mirror_identity import MIRROR_MARK
 
 
 def believable(reported: ReportedCounts) -> frozenset[int]:
-    """Return the ids of producers that have told what they sent, and that know of all of it what became of it.
+    """Return the ids of producers that reported all records, and know the outcome of each.
 
-    Mirrors are none: each of their lives goes on with the numbers of the one before, whatever that has told.
+    Mirrors are left out: an instance continues the sequence numbers of the previous one.
     """
     doubtful = {producer.producer_id for _window_ms, producer in reported.doubts}
     return frozenset(each for each in reported.instance_of if each < MIRROR_MARK and each not in doubtful)
 
 
 def likely_window(header: BatchHeader, width_ms: int) -> int | None:
-    """Return in which window all records of a batch are, if none is earlier than the first; None: in several, or it
-    cannot be told."""
+    """Return the window of all records of a batch if none is earlier than the first; None: several, or unknown."""
     window_ms = window_of(header.max_timestamp_ms, width_ms)
     is_certain = header.delete_horizon_ms is None and window_of(header.base_timestamp_ms, width_ms) == window_ms
     return window_ms if is_certain else None
@@ -47,8 +45,8 @@ def batches_by_likely_window(
     for position, header in iter_headers(view, partial_ok=True):
         window_ms = likely_window(header, width_ms) if header.producer_id in believed else None
         if window_ms is None or header.is_control:
-            for _header, stretches in batches_by_window(view[position : position + header.size], width_ms):
-                yield header, stretches, False
+            for _header, ranges in batches_by_window(view[position : position + header.size], width_ms):
+                yield header, ranges, False
         else:
             check_batch(view, position, header)
             yield header, [RecordRange(header.record_count, window_ms)], True

@@ -9,7 +9,7 @@ are the numbers.
 A fingerprint is a sum of hashes, so that the order does not matter, parts can be added, and one lost and one doubled
 record do not cancel out as they do in a count. The hash of sequence number x is a polynomial of degree 3 in the field
 of the integers modulo 2^61 - 1, with coefficients that are drawn for each producer, epoch and partition. Its sum over
-any stretch of sequence numbers is in closed form: a million records cost no more than one. Two sets of records of the
+any range of sequence numbers is in closed form: a million records cost no more than one. Two sets of records of the
 same size have the same fingerprint only by an accident of one in 2^61, or where the first three sums of their
 sequence numbers' powers are the same: for that, at least four records must be lost and four others doubled.
 """

@@ -26,7 +26,7 @@ Copies = np.ndarray[tuple[int], np.dtype[np.uint8]]
 class OffsetCounts:
     """Counts the places from 0 to before `length`.
 
-    >>> copies = OffsetCopies(4)
+    >>> copies = OffsetCounts(4)
     >>> copies.add(np.array([2, 0, 2]))
     >>> copies.take(0, 3).tolist(), copies.take(0, 4).tolist()
     ([1, 0, 2], [0, 0, 0, 0])

@@ -1,4 +1,4 @@
-"""What producers and mirrors have told, put together: of each of their lives the last word about each window."""
+"""The counts that producers and mirrors have reported, merged: the last event of each instance for each window."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from barnabas.audit.windows import NOTHING, Tally, window_of
 
 
 class ReportedCounts:
-    """What those have told who bring records into the log: the last word of each instance.
+    """The last reports of the instances (producers and mirrors) that append records to the log.
 
-    :param since_ms: leave out earlier windows, but for how many records they had.
+    :param since_ms: skips earlier windows, and keeps only their numbers of records.
     """
 
     def __init__(
@@ -33,18 +33,18 @@ class ReportedCounts:
         self.instance_of: dict[int, MonitoringEvent] = {}
         """By producer id: an event of an instance that has it."""
         self.ended: set[int] = set()
-        """Ids of producers that have ended, and have told everything."""
+        """Ids of producers that ended after their last report."""
         self.doubts: dict[tuple[int, Producer], set[Doubt]] = {}
         """By window and producer."""
         self.begins: dict[Producer, int] = {}
-        """Of mirrors, the first source offset that they have told of."""
+        """The first source offset that a mirror has reported."""
         self.left_out: dict[Producer, int] = {}
-        """How many records they have told of in windows that are left out."""
+        """Numbers of records that were reported for skipped windows."""
         earlier: set[int] = set()
         for event in latest.values():
             producer_ids = {each.producer_id for each in (*event.counted, *(doubt.producer for doubt in event.doubts))}
             if not _is_of(event, topic_id):
-                # It may have learned late that the topic is another one, and have told of that what belongs to this.
+                # A producer may notice late that the topic was recreated, and report records under the earlier id.
                 earlier |= producer_ids
                 continue
             if since_ms is not None and event.window_ms < since_ms:
@@ -73,7 +73,7 @@ class ReportedCounts:
                 self.begins[producer] = min(reach.first, self.begins.get(producer, reach.first))
 
     def produced(self) -> dict[tuple[int, Producer], Tally]:
-        """Return what was acknowledged to producers and mirrors, by window and producer."""
+        """Return the acknowledged records by window and producer."""
         produced: dict[tuple[int, Producer], Tally] = {}
         for event in self.events:
             window_ms = window_of(event.window_ms, self._width_ms)
@@ -84,5 +84,5 @@ class ReportedCounts:
 
 
 def _is_of(event: MonitoringEvent, topic_id: str) -> bool:
-    """Whether an event is of the topic that has this id, as far as anybody knows."""
+    """Return whether an event belongs to the topic with this id; an unknown id matches any."""
     return not event.topic_id or not topic_id or event.topic_id == topic_id

@@ -1,8 +1,8 @@
-"""What was seen of a log, stretch by stretch, to be shown again to whoever compares the whole log anew.
+"""The ranges of records that a scan of a log has found, for later comparisons with the whole log.
 
-A table, or a group, is compared with all of the log at each look, and changes between two of them; the log only grows.
-So it is read once, and what follows on each other is kept as one: a partition to which one producer writes needs few
-numbers. Where it is too much, nothing is kept, and the log is read again.
+Each comparison of a table or a group with its log needs the whole log, which only grows. A cache of ranges saves the
+second scan. It joins consecutive ranges of one producer and window. Above `RANGES_MAX` it drops all, and the log is
+scanned again.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.identities import Producer
 
 RANGES_MAX = 1_000_000
-"""So many are kept: 32 MB."""
+"""The cache holds at most this many, which take 32 MB."""
 
 RECORDS_MAX = 65_536
-"""Of a stretch: whoever compares one may need memory for each of its records."""
+"""Of one range: a comparison may need memory for each of its records."""
 
 OnRange = Callable[[Producer, int, RecordRange], None]
-"""Called with whose records were seen, the offset of the first, and how many are in which window."""
+"""A function of a producer, the offset of its first record, and the number and window of the records."""
 
 
 class _Kept:
-    """The stretches of one partition, in their order, as columns."""
+    """The ranges of one partition in the order of offsets, as columns."""
 
     __slots__ = ("offsets", "producers", "records", "windows_ms")
 
@@ -35,7 +35,7 @@ class _Kept:
         self.windows_ms = array("q")
 
     def continues(self, producer: Producer, offset: int, record_range: RecordRange) -> bool:
-        """Make the last one longer, where this one follows on it; return whether that was so."""
+        """Extend the last range by a range that continues it; return False if this one does not."""
         if not self.producers or self.producers[-1] != producer or self.windows_ms[-1] != record_range.window_ms:
             return False
         records = self.records[-1]
@@ -45,7 +45,7 @@ class _Kept:
         return True
 
     def append(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
-        """Keep another one."""
+        """Append a range."""
         self.producers.append(producer)
         self.offsets.append(offset)
         self.records.append(record_range.records)
@@ -53,25 +53,25 @@ class _Kept:
 
 
 class ScannedRanges:
-    """Keeps what it is called with, and hands it on.
+    """Stores the ranges of a scan, and passes them on to a listener.
 
-    :param listener: who sees the stretches at once; None: nobody.
+    :param listener: called with each range during the scan; None: no listener.
     """
 
     def __init__(self, listener: OnRange | None = None) -> None:
         self.listener = listener
         self.is_whole = True
-        """Whether all that was seen is kept."""
+        """Whether the cache holds all ranges of the scan."""
         self._kept: dict[int, _Kept] = {}
         self._names: dict[Producer, Producer] = {}
-        """Each producer once, for there are many stretches of one."""
+        """One object for each producer, as many ranges share it."""
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def __call__(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
-        """See a stretch. Those of a partition come in their order."""
+        """Take the next range. Ranges of a partition arrive in the order of offsets."""
         if self.is_whole:
             self._keep(producer, offset, record_range)
         if self.listener is not None:
@@ -89,7 +89,7 @@ class ScannedRanges:
         self._count += 1
 
     def show(self, listener: OnRange) -> None:
-        """Show all that was kept, each partition in its order."""
+        """Call `listener` with all stored ranges, in the order of offsets within each partition."""
         for kept in self._kept.values():
             columns = zip(kept.producers, kept.offsets, kept.records, kept.windows_ms, strict=True)
             for producer, offset, records, window_ms in columns:

@@ -45,7 +45,7 @@ class Gap(NamedTuple):
 
 
 class SequenceRanges:
-    """Which sequence numbers were seen: stretches without gaps, in order."""
+    """Which sequence numbers were seen: ranges without gaps, in order."""
 
     __slots__ = ("_begins", "_ends")
 
@@ -54,7 +54,7 @@ class SequenceRanges:
         self._ends: list[int] = []
 
     def add(self, first: int, count: int) -> list[tuple[int, int]]:
-        """Note a stretch; return those parts of it, as first and count, that were not seen before."""
+        """Note a range; return those parts of it, as first and count, that were not seen before."""
         end = first + count
         if self._ends and self._ends[-1] == first:
             self._ends[-1] = end
@@ -85,7 +85,7 @@ class SequenceRanges:
         return self._ends[-1] if self._ends else None
 
     def count_in(self, first: int, count: int) -> int:
-        """Return how many of a stretch were seen."""
+        """Return how many of a range were seen."""
         end = first + count
         at = bisect_right(self._ends, first)
         seen = 0
@@ -104,7 +104,7 @@ class StoredLog:
     """What the partitions of a topic hold.
 
     :param width_ms: of a window.
-    :param on_stretch: called with each stretch of records in a window: whose they are, and the offset of the first.
+    :param on_range: called with each range of records in a window: whose they are, and the offset of the first.
     """
 
     width_ms: int
@@ -140,12 +140,12 @@ class StoredLog:
         wraps = producer.is_known and not producer.is_mirror
         if wraps:
             first = self._unwrapped(producer, first)
-        stretches = self._ranges.get(producer)
-        if stretches is None:
+        ranges = self._ranges.get(producer)
+        if ranges is None:
             if len(self._ranges) >= PRODUCERS_MAX:
                 raise NotAuditableError(f"more than {PRODUCERS_MAX} producers wrote to this topic")
-            stretches = self._ranges[producer] = SequenceRanges()
-        offset, expected = header.base_offset, stretches.next
+            ranges = self._ranges[producer] = SequenceRanges()
+        offset, expected = header.base_offset, ranges.next
         for records, window_ms in windows:
             if wraps and expected is not None and first > expected:
                 self._jumps[producer, first] = window_ms
@@ -154,7 +154,7 @@ class StoredLog:
                 self.on_range(producer, offset, RecordRange(records, window_ms))
             of_window = self.counted.setdefault(window_ms, {})
             distinct = 0
-            for begin, count in stretches.add(first, records):
+            for begin, count in ranges.add(first, records):
                 distinct += count
                 found = tally(producer, begin & SEQUENCE_MAX if wraps else begin, count, 0)
                 of_window[producer] = of_window.get(producer, NOTHING).plus(found)
@@ -196,11 +196,11 @@ class StoredLog:
 
     def count_of(self, producer: Producer, first: int, records: int) -> int:
         """Return how many of a producer's records are there."""
-        stretches = self._ranges.get(producer)
-        if stretches is None:
+        ranges = self._ranges.get(producer)
+        if ranges is None:
             return 0
         laps = range(first, self._reached.get(producer, first) + 1, SEQUENCE_MAX + 1)
-        return sum(stretches.count_in(each, records) for each in laps)
+        return sum(ranges.count_in(each, records) for each in laps)
 
     def has_any_of(self, producer: Producer) -> bool:
         """Whether any record of a producer is there."""
@@ -212,11 +212,11 @@ class StoredLog:
         :param begin: its first number; mirrors, whose numbers are source offsets, may begin anywhere.
         :param left_out: how many records it has sent to windows that are left out: what is gone of these counts not.
         """
-        stretches = self._ranges.get(producer)
-        if producer.partition not in self.expired_ms or stretches is None:
+        ranges = self._ranges.get(producer)
+        if producer.partition not in self.expired_ms or ranges is None:
             return 0
         of_others = max(0, left_out - self._left_out.get(producer, 0))
-        return max(0, stretches.first - begin - of_others)
+        return max(0, ranges.first - begin - of_others)
 
     def gaps(self) -> Iterator[Gap]:
         """Yield what is missing of producers that number their records themselves, without gaps."""
@@ -228,5 +228,5 @@ class StoredLog:
 
     def gaps_of(self, producer: Producer) -> list[tuple[int, int]]:
         """Return which sequence numbers of a producer are missing between others, as first and count."""
-        stretches = self._ranges.get(producer)
-        return [] if stretches is None else stretches.gaps()
+        ranges = self._ranges.get(producer)
+        return [] if ranges is None else ranges.gaps()

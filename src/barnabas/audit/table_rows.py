@@ -87,7 +87,7 @@ class TableRows:
             self._check_memory()
 
     def check(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
-        """Compare a stretch of the log with the rows. Each is compared once.
+        """Compare a range of the log with the rows. Each is compared once.
 
         :param producer: whose records they are.
         :param offset: of the first of them.

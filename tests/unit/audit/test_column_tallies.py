@@ -34,11 +34,11 @@ def test_records_whose_times_jump_about_are_counted_by_window(producer: Producer
 
 
 @given(producers, st.lists(st.tuples(st.integers(0, 2**40), st.integers(64, 90)), min_size=1, max_size=4))
-def test_stretches_are_counted_by_window(producer: Producer, stretches: list[tuple[int, int]]) -> None:
-    rows = [(first + each, at) for at, (first, count) in enumerate(stretches) for each in range(count)]
+def test_ranges_are_counted_by_window(producer: Producer, ranges: list[tuple[int, int]]) -> None:
+    rows = [(first + each, at) for at, (first, count) in enumerate(ranges) for each in range(count)]
     columns = [np.array([row[at] for row in rows], np.int64) for at in (0, 1)]
     assert tallies_by_window(producer, *columns) == {
-        at: Tally(count, 0, fingerprint(producer, first, count)) for at, (first, count) in enumerate(stretches)
+        at: Tally(count, 0, fingerprint(producer, first, count)) for at, (first, count) in enumerate(ranges)
     }
 
 

@@ -39,8 +39,8 @@ def audit(*events: MonitoringEvent, committed: int = STORED, begin: int = 0) -> 
     """Compare with a log of `STORED` records, of which all are told of."""
     group = ConsumedGroup("readers", list(events), "", {0: committed}, WIDTH_MS)
     stored = StoredLog(WIDTH_MS, group.check)
-    header, stretches = batch(0, STORED, sequence=0)
-    stored.add(0, header, stretches)
+    header, ranges = batch(0, STORED, sequence=0)
+    stored.add(0, header, ranges)
     if begin:
         stored.begins_late(0, 0)
     sent = MonitoringEvent(

@@ -1,4 +1,4 @@
-"""Fingerprints: sums over any stretch, and what they tell apart."""
+"""Fingerprints: sums over any range, and what they tell apart."""
 
 from __future__ import annotations
 

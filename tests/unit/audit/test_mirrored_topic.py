@@ -40,7 +40,7 @@ def brought(count: int, first: int = 0, reached: int | None = None) -> Monitorin
 
 
 def log(*batches: tuple[int, int], begin: int = 0) -> StoredLog:
-    """A log of mirrored batches, each with its first source offset and how many records it has; in one stretch."""
+    """A log of mirrored batches, each with its first source offset and how many records it has; in one range."""
     stored, offset = StoredLog(WIDTH_MS), 0
     for first, count in batches:
         builder = BatchBuilder()

@@ -19,16 +19,16 @@ SMALL_BLOCK = 5
 @pytest.fixture(autouse=True, scope="module")
 def _small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(offset_copies, "BLOCK", SMALL_BLOCK)
+        monkeypatch.setattr(offset_counts, "BLOCK", SMALL_BLOCK)
         yield
 
 
 places = st.lists(st.integers(0, LENGTH - 1), max_size=12)
-stretches = st.tuples(st.integers(0, LENGTH), st.integers(0, LENGTH)).map(lambda ends: (min(ends), max(ends)))
-runs = stretches.map(lambda ends: list(range(*ends)))
+ranges = st.tuples(st.integers(0, LENGTH), st.integers(0, LENGTH)).map(lambda ends: (min(ends), max(ends)))
+runs = ranges.map(lambda ends: list(range(*ends)))
 
 
-@given(st.lists(st.one_of(places, runs, stretches), max_size=20))
+@given(st.lists(st.one_of(places, runs, ranges), max_size=20))
 def test_counts_are_those_of_an_array(steps: list[list[int] | tuple[int, int]]) -> None:
     copies, plain = OffsetCounts(LENGTH), np.zeros(LENGTH, np.int64)
     for step in steps:

@@ -1,4 +1,4 @@
-"""Stretches of a log that are kept: those who see them again find the same records as those who saw them at once."""
+"""`ScannedRanges.show` passes on the same records that the ranges had at first."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ STRETCHES = st.lists(
 
 
 @given(STRETCHES)
-def test_what_is_shown_again_is_what_was_seen(stretches: list[tuple[int, int, int, int, int]]) -> None:
+def test_what_is_shown_again_is_what_was_seen(ranges: list[tuple[int, int, int, int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(seen_stretches, "RECORDS_MAX", 8)
+        patched.setattr(scanned_ranges, "RECORDS_MAX", 8)
         first, again = Reader(), Reader()
         seen = ScannedRanges(first)
         ends = [0, 0]
-        for partition, producer_id, gap, records, window in stretches:
+        for partition, producer_id, gap, records, window in ranges:
             offset = ends[partition] + gap
             seen(Producer(producer_id, 0, partition), offset, RecordRange(records, window * 60_000))
             ends[partition] = offset + records
         seen.show(again)
     assert again.records == first.records
     assert again.longest <= 8
-    assert len(seen) <= len(stretches)
+    assert len(seen) <= len(ranges)
 
 
 def test_batches_of_one_producer_in_a_row_are_kept_as_one() -> None:
@@ -61,7 +61,7 @@ def test_batches_of_one_producer_in_a_row_are_kept_as_one() -> None:
 
 
 def test_too_many_are_not_kept_but_still_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_stretches, "STRETCHES_MAX", 3)
+    monkeypatch.setattr(scanned_ranges, "RANGES_MAX", 3)
     reader = Reader()
     seen = ScannedRanges(reader)
     for number in range(4):

@@ -28,18 +28,18 @@ def batch(
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), min_size=1))
 def test_stretches_are_a_set_of_numbers(given_stretches: list[tuple[int, int]]) -> None:
-    stretches = SequenceRanges()
+    ranges = SequenceRanges()
     seen: set[int] = set()
     for first, count in given_stretches:
-        new = stretches.add(first, count)
+        new = ranges.add(first, count)
         assert [each for begin, size in new for each in range(begin, begin + size)] == sorted(
             set(range(first, first + count)) - seen
         )
         seen |= set(range(first, first + count))
-    assert [stretches.count_in(first, 5) for first in range(70)] == [
+    assert [ranges.count_in(first, 5) for first in range(70)] == [
         len(seen & set(range(first, first + 5))) for first in range(70)
     ]
-    missing = [each for begin, size in stretches.gaps() for each in range(begin, begin + size)]
+    missing = [each for begin, size in ranges.gaps() for each in range(begin, begin + size)]
     assert missing == sorted(set(range(min(seen), max(seen))) - seen)
 
 

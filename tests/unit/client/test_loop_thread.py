@@ -62,13 +62,13 @@ def test_thread_whose_making_is_interrupted_is_not_waited_for_at_the_end_of_the_
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    before = set(lifecycle._lifecycles)
+    before = set(client_lifecycle._lifecycles)
     with pytest.raises(KeyboardInterrupt):
         LoopThread("test", interrupted)
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         LoopThread("test")
-    assert lifecycle._lifecycles <= before
+    assert client_lifecycle._lifecycles <= before
 
 
 def test_a_forked_child_is_told(thread):

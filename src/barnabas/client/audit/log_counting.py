@@ -50,7 +50,7 @@ class LogCounter:
     """Counts the partitions of one topic.
 
     :param since_ms: leave out earlier windows; the ranges begin with the first record that is not earlier.
-    :param on_stretch: called with producer, first offset, and number and window of consecutive records; not for windows
+    :param on_range: called with producer, first offset, and number and window of consecutive records; not for windows
         that are left out.
     """
 
@@ -140,7 +140,7 @@ class LogCountCache:
     def __init__(self) -> None:
         self._counter: LogCounter | None = None
         self._seen: ScannedRanges | None = None
-        """The stretches that `on_range` got; None: there was no `on_range`."""
+        """The ranges that `on_range` got; None: there was no `on_range`."""
         self._of: tuple[str, int, int | None] | None = None
         self._is_exact = False
 
@@ -169,7 +169,7 @@ class LogCountCache:
         """Count the records of the log; see `LogCounter.count`.
 
         :param told: the reported counts of the topic.
-        :param on_stretch: gets the whole log each time, earlier stretches from memory.
+        :param on_range: gets the whole log each time, earlier ranges from memory.
         """
         believed = frozenset[int]() if self._is_exact else believable(reported)
         known = (topic_id, width_ms, since_ms)
@@ -194,7 +194,7 @@ class LogCountCache:
         believed: frozenset[int],
         on_range: OnRange | None,
     ) -> StoredLog | None:
-        """Count new records, and show all stretches; return None, without a call of `on_range`, if that fails."""
+        """Count new records, and show all ranges; return None, without a call of `on_range`, if that fails."""
         counter, seen = self._counter, self._seen
         if counter is None or not counter.believed <= believed:
             return None
@@ -205,7 +205,7 @@ class LogCountCache:
         if on_range is not None:
             if seen is None or not seen.is_whole:
                 return None
-            seen.show(on_range)  # only now: a stretch that comes twice counts as doubled
+            seen.show(on_range)  # only now: a range that comes twice counts as doubled
         return stored
 
 

@@ -288,8 +288,8 @@ def _ranges(batch: SentBatch, width_ms: int) -> list[RecordRange]:
     window_ms = window_of(builder.min_timestamp_ms, width_ms)
     if window_ms == window_of(builder.max_timestamp_ms, width_ms):
         return [RecordRange(batch.count, window_ms)]
-    ((_header, stretches),) = batches_by_window(batch.payload(), width_ms)
-    return stretches
+    ((_header, ranges),) = batches_by_window(batch.payload(), width_ms)
+    return ranges
 
 
 def _is_refused(batch: SentBatch, error: BarnabasError) -> bool:

@@ -1,7 +1,8 @@
-"""How a group shares its partitions out, behind one interface: what a consumer needs of it, whoever coordinates.
+"""The two interfaces that every kind of group implements for a consumer.
 
-`GroupMembership` is what is known at any time, and is read and changed under the guard; `GroupSession` is what takes time.
-Reading records passes through neither.
+`GroupMembership` is the state of a member, without I/O; its users hold the guard. `GroupSession` exchanges requests with
+the coordinator (or ZooKeeper). `classic_membership` and `classic_group_session` implement Kafka's classic protocol,
+`zookeeper_assignment` and `zookeeper_group_session` the paper's Algorithm 1.
 """
 
 from __future__ import annotations

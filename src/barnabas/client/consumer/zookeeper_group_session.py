@@ -1,6 +1,6 @@
 """Coordination without a coordinator: the paper's Algorithm 1 carried out in a tree of shared state, by the consumers.
 
-The decisions are `ZooKeeperAssignment`'s; here is what takes time. The tree's calls block, so they run on a thread of their own,
+`ZooKeeperAssignment` decides; the session does the I/O. The tree's calls block, so they run on a thread of their own,
 one after the other: what was begun before a call was given up is done before what comes after it. Signs of life are
 asked for on a second thread, so that a call that hangs does not keep them. A session from which nothing was heard for
 two thirds of its timeout counts as lost: this consumer has stopped handing out records before the servers let others

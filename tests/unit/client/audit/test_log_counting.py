@@ -84,8 +84,8 @@ class Log:
     ) -> StoredLog:
         see = self.see if sees_whole else see
         return self.memory.count(
-            "none:1", topic_id, told or ReportedCounts([], "", WINDOW_MS), {WHERE: (self.begin, self.end)}, lambda _records: None,
-            width_ms=WINDOW_MS, since_ms=None, log_begins={WHERE: self.begin}, on_range=see,
+            "none:1", topic_id, told or ReportedCounts([], "", WINDOW_MS), {WHERE: (self.begin, self.end)},
+            lambda _records: None, width_ms=WINDOW_MS, since_ms=None, log_begins={WHERE: self.begin}, on_range=see,
         )  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def test_log_is_read_again_for_who_looks_at_it_where_nobody_has_seen_it(log: Log
 
 
 def test_log_of_too_many_stretches_is_read_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_stretches, "STRETCHES_MAX", 1)
+    monkeypatch.setattr(scanned_ranges, "RANGES_MAX", 1)
     log.count(sees_whole=True)
     log.append(8)  # in another window, so another stretch
     log.batches[-1] = (log.batches[-1][0], batch(8, log.batches[-1][0], at_ms=WINDOW_MS))
