@@ -31,11 +31,11 @@ class PlainGuard:
 
     def __init__(self):
         self.lock = nullcontext()
-        self.news = 0
+        self.wake_count = 0
         self.wanted = 0
 
     def wake_application(self):
-        self.news += 1
+        self.wake_count += 1
 
     def wake_background(self):
         self.wanted += 1
@@ -129,7 +129,7 @@ class Scene:
             return False
         if isinstance(call.step, ListenerCall):
             return call.step.done
-        return call.step.news != self.guard.news or call.step.until_s <= self.clock.monotonic()
+        return call.step.wake_count != self.guard.wake_count or call.step.until_s <= self.clock.monotonic()
 
     def settle(self, call):
         """Do as the shell does until the call has ended, or has to wait, or tells something."""
@@ -147,7 +147,7 @@ class Scene:
 
     def place_all(self, offset=0):
         missing = self.state.missing_positions()
-        self.state.place(missing, dict.fromkeys(missing, offset))
+        self.state.set_positions(missing, dict.fromkeys(missing, offset))
 
     def fetch(self):
         return self.state.fetcher.next_fetch(NODE, self.view)
@@ -186,9 +186,9 @@ class Scene:
     def join_and_read(self, *partitions, count=3):
         """Subscribe, become a member with these partitions, and let records come; return the poll that did so."""
         poll = self.poll(timeout_s=100)
-        self.join(self.state.take_work(), partitions)
+        self.join(self.state.next_task(), partitions)
         while not self.settle(poll).ended and poll.tells:
-            self.state.told(poll.step)
+            self.state.on_listener_called(poll.step)
         self.deliver(count)
         return self.settle(poll)
 

@@ -124,12 +124,14 @@ class Model:
         """Ask again after an answer, as the plan that looks at everything would, if that is what `go_on` does."""
         planned = copy.deepcopy(self.fetcher, {id(VIEW): VIEW}).next_fetch(NODE, VIEW)
         before = said(fetch)
-        if self.fetcher.go_on(fetch, VIEW):
+        if self.fetcher.repeat(fetch, VIEW):
             self.under_way = fetch
             assert fetch.request.max_bytes == planned.request.max_bytes
             assert fetch.request.max_wait_ms == planned.request.max_wait_ms
             assert said(fetch) == said(planned)
-            assert {(each.state.tp.partition, each.part.fetch_offset) for each in fetch.news} == said(fetch) - before
+            assert {(each.state.tp.partition, each.part.fetch_offset) for each in fetch.wake_count} == said(
+                fetch
+            ) - before
 
     def load(self):
         while not self.cursor.has_records:

@@ -108,7 +108,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.tells)
     @rule(fails=st.booleans())
     def listener_returns(self, fails):
-        self.state.told(self.tells.pop(0), ValueError("a listener's") if fails else None)
+        self.state.on_listener_called(self.tells.pop(0), ValueError("a listener's") if fails else None)
 
     # --- the group --------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class AnyOrder(RuleBasedStateMachine):
     def positions_are_found(self):
         missing = self.state.missing_positions()
         offsets = {state: self.committed.get(state.tp, 0) for state in missing}
-        self.state.place(missing, offsets)
+        self.state.set_positions(missing, offsets)
         self.next_offset |= {state.tp: offset for state, offset in offsets.items() if state.position == offset}
 
     @rule()
@@ -202,7 +202,7 @@ class AnyOrder(RuleBasedStateMachine):
                 self.look_at_poll(reader)
             for call in list(self.ends):
                 self.look_at_end(call)
-            while (work := self.state.take_work()) is not None:
+            while (work := self.state.next_task()) is not None:
                 self.works.append(work)
 
     def look_at_poll(self, reader):
@@ -248,10 +248,10 @@ class AnyOrder(RuleBasedStateMachine):
             return
         self.close(all_done=True)
         for tell in self.tells:
-            self.state.told(tell)
+            self.state.on_listener_called(tell)
         self.tells.clear()
         self.everybody_goes_as_far_as_possible()
-        self.state.end_work()
+        self.state.end_tasks()
         for work in self.works:
             if not work.done:
                 self.state.finish(work, ClosedError("this consumer was closed"))

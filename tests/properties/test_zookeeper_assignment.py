@@ -35,7 +35,7 @@ class ModelTree:
 
     def changed(self):
         for watcher in self.watchers:
-            watcher.news.append("change")
+            watcher.wake_count.append("change")
         self.watchers = set()
 
     def register(self, name, topics):
@@ -67,7 +67,7 @@ class Player:
         self.topics = topics
         self.assignment = ZooKeeperAssignment("g", name)
         self.reads = set()
-        self.news = []
+        self.wake_count = []
         self.half_done = None
         """The step that the tree has done, in which of the consumer's sessions, and the answer."""
 
@@ -123,7 +123,7 @@ class Player:
             assignment.on_refused()
 
     def hear_news(self):
-        if self.news and self.news.pop(0) == "change":
+        if self.wake_count and self.wake_count.pop(0) == "change":
             self.assignment.on_change()
 
     def expire(self):
@@ -134,7 +134,7 @@ class Player:
 
     def end(self):
         self.tree.watchers.discard(self)
-        self.news = []
+        self.wake_count = []
         self.tree.release(self.session)
         self.tree.unregister(self.name)
         self.session = next(self.sessions)

@@ -40,7 +40,7 @@ class _Side:
         coroutine.close()
         raise AssertionError("the topic is looked up before anything is sent")
 
-    def soon(self, function: Callable[[], object]) -> None:
+    def call_soon(self, function: Callable[[], object]) -> None:
         self._host.soon(function)
 
 

@@ -50,12 +50,12 @@ class ClientLifecycle(ABC):
         self.after_fork: Callable[[ClosedError], None] | None = None
         """Called in a forked child, with the error that the copy's calls should raise."""
 
-    def has_begun(self) -> None:
+    def register(self) -> None:
         """From now on the end of the program waits for it: the last step of its making. Of one that Ctrl-C has kept
         from being made whole there would be nothing to wait for, and no end to it."""
         _lifecycles.add(self)
 
-    def serves(self, client: object, finish: Finish, name: str) -> None:
+    def end_with(self, client: object, finish: Finish, name: str) -> None:
         """End with `client`, also where nobody closes it.
 
         :param finish: cancelled when somebody interrupts the end of the program.
@@ -66,13 +66,13 @@ class ClientLifecycle(ABC):
         self._finalizer.atexit = False
 
     @property
-    def inherited(self) -> bool:
+    def is_forked_copy(self) -> bool:
         """Whether this is a copy in a forked child."""
         return self._pid != os.getpid()
 
     def check_process(self) -> None:
         """:raises ClosedError: this is a copy in a forked child."""
-        if self.inherited:
+        if self.is_forked_copy:
             raise forked_error(self._pid)
 
     def claim_end(self) -> bool:
@@ -82,7 +82,7 @@ class ClientLifecycle(ABC):
         except IndexError:
             return False
 
-    def is_over(self) -> None:
+    def unregister(self) -> None:
         """The client has ended: there is nothing to be done any more when it is dropped, or the program ends."""
         _lifecycles.discard(self)
         if self._finalizer is not None:
@@ -125,9 +125,9 @@ class ApplicationLoop(ClientLifecycle):
         self.ended = asyncio.Event()
         """Set by whoever has claimed the end, when it has come."""
         self._ending: asyncio.Task[None] | None = None  # an event loop holds its tasks but weakly
-        self.has_begun()
+        self.register()
 
-    async def until_ended(self, timeout_s: float | None = None) -> None:
+    async def wait_until_ended(self, timeout_s: float | None = None) -> None:
         """Wait until another task, which closes the client already, has done so.
 
         :raises TimedOutError: that took longer than `timeout_s`.
@@ -143,12 +143,12 @@ class ApplicationLoop(ClientLifecycle):
     def end_soon(self) -> bool:
         loop = self.loop
         if loop is None or loop.is_closed() or not self.claim_end():
-            self.is_over()
+            self.unregister()
             return loop is not None
         try:
             loop.call_soon_threadsafe(self._begin_to_end)
         except RuntimeError:  # it was closed just now
-            self.is_over()
+            self.unregister()
         return True
 
     def _begin_to_end(self) -> None:
@@ -158,11 +158,11 @@ class ApplicationLoop(ClientLifecycle):
         self._ending.add_done_callback(self._on_ended)
 
     def _on_ended(self, _ended: asyncio.Task[None]) -> None:
-        self.is_over()
+        self.unregister()
         self.ended.set()
 
     def end_with_program(self) -> None:
-        self.is_over()
+        self.unregister()
         if self.on_program_end is not None:
             self.on_program_end()
 
@@ -183,7 +183,7 @@ _lifecycles: set[ClientLifecycle] = set()
 
 def _on_dropped(lifecycle: ClientLifecycle, name: str) -> None:
     """Run by the garbage collector, anywhere: whatever lock the code there holds must not be wanted here."""
-    if not lifecycle.inherited and lifecycle.end_soon():
+    if not lifecycle.is_forked_copy and lifecycle.end_soon():
         warnings.warn(
             f"{name} was dropped without close(), so it ends by itself; close it, or use a with block",
             ResourceWarning,
@@ -213,7 +213,7 @@ def _others() -> list[threading.Thread]:
 
 
 def _end_clients() -> None:
-    lifecycles = [lifecycle for lifecycle in list(_lifecycles) if not lifecycle.inherited]
+    lifecycles = [lifecycle for lifecycle in list(_lifecycles) if not lifecycle.is_forked_copy]
     try:
         for lifecycle in lifecycles:
             lifecycle.end_with_program()
@@ -227,7 +227,7 @@ def _end_clients() -> None:
 
 def _give_up() -> None:
     """Where Ctrl-C has ended the wait: let clients say what is lost."""
-    lifecycles = [lifecycle for lifecycle in list(_lifecycles) if not lifecycle.inherited]
+    lifecycles = [lifecycle for lifecycle in list(_lifecycles) if not lifecycle.is_forked_copy]
     for lifecycle in lifecycles:
         lifecycle.end_with_program()
         lifecycle.interrupt_end()
@@ -235,7 +235,7 @@ def _give_up() -> None:
         lifecycle.join(GIVE_UP_S)
 
 
-def _tell_forked() -> None:
+def _notify_forked() -> None:
     lifecycles = list(_lifecycles)
     _lifecycles.clear()
     for lifecycle in lifecycles:
@@ -243,7 +243,7 @@ def _tell_forked() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_tell_forked)
+    os.register_at_fork(after_in_child=_notify_forked)
 # Callbacks of `atexit` are not run in children of `multiprocessing`; those that the executors use are. They are called
 # last to first, so the first one comes when no executor works any more that might use a client.
 _at_end = getattr(threading, "_threading_atexits", None)

@@ -15,7 +15,7 @@ from barnabas.addresses import Address, host_ports
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ClientConfig
 from barnabas.client.metadata import ClusterView, TopicView
-from barnabas.client.topic_interest import Sending, TopicInterest
+from barnabas.client.topic_interest import ProducerTopics, TopicInterest
 from barnabas.clock import Clock
 from barnabas.errors import (
     ApiError,
@@ -122,7 +122,7 @@ class Cluster:
         dial: Dial,
         clock: Clock,
         random: Callable[[], float],
-        sending: Sending | None = None,
+        sending: ProducerTopics | None = None,
     ) -> None:
         self.view = ClusterView()
         self.clock = clock
@@ -140,10 +140,10 @@ class Cluster:
         self._asked: Address | None = None
         self._doubted: set[Address] = set()
         self._interest = TopicInterest(config.metadata_max_idle_ms / 1000, sending)
-        self._refresh_wanted = asyncio.Event()
+        self._refresh_requested = asyncio.Event()
         self._is_kept_fresh = False
         self._is_refreshing = False
-        """Whether `keep_fresh` has asked and was not answered yet."""
+        """Whether `refresh_forever` has asked and was not answered yet."""
         self._closed = False
         self.unreachable: tuple[float, BarnabasError] | None = None
         """Since when (monotonic seconds) no broker can be reached, and why."""
@@ -248,7 +248,7 @@ class Cluster:
         be far off where something else was asked for, such as a coordinator."""
         if self.unreachable is not None:
             self.unreachable = None
-            self.want_refresh()
+            self.request_refresh()
 
     def _addresses(self) -> list[Address]:
         """Return where brokers are known to be, in any order, and then the bootstrap addresses."""
@@ -349,34 +349,34 @@ class Cluster:
             listener(self.view)
         return self.view
 
-    def want_refresh(self, *, is_stale: bool = False) -> None:
-        """Let `keep_fresh` look the metadata up again soon.
+    def request_refresh(self, *, is_stale: bool = False) -> None:
+        """Let `refresh_forever` look the metadata up again soon.
 
         :param is_stale: whether the last answer is not true, or lacks a leader: another broker may know better.
         """
         if is_stale:
             self._doubt()
-        self._refresh_wanted.set()
+        self._refresh_requested.set()
 
     @property
     def will_refresh(self) -> bool:
-        """Whether `keep_fresh` asks already, or is about to, so that an answer comes without another word."""
-        return self._is_refreshing or self._refresh_wanted.is_set()
+        """Whether `refresh_forever` asks already, or is about to, so that an answer comes without another word."""
+        return self._is_refreshing or self._refresh_requested.is_set()
 
-    async def keep_fresh(self) -> None:
+    async def refresh_forever(self) -> None:
         """Refresh the metadata when it is wanted and when it is old, for ever."""
         attempt = 0
         max_age_s = self._config.metadata_max_age_ms / 1000
         self._is_kept_fresh = True
         while True:
-            if not self._refresh_wanted.is_set():
+            if not self._refresh_requested.is_set():
                 attempt = 0
             try:
                 async with asyncio.timeout(max_age_s):
-                    await self._refresh_wanted.wait()
+                    await self._refresh_requested.wait()
             except TimeoutError:
                 pass
-            self._refresh_wanted.clear()
+            self._refresh_requested.clear()
             self._is_refreshing = True
             try:
                 await self.refresh()
@@ -384,7 +384,7 @@ class Cluster:
                 return
             except BarnabasError as error:
                 log.debug("metadata: %s", reason_of(error))
-                self._refresh_wanted.set()
+                self._refresh_requested.set()
                 attempt += 1
                 delay_s = self.backoff.delay_s(attempt)
             else:
@@ -532,7 +532,7 @@ class Cluster:
         if not stale:
             return
         if self._is_kept_fresh:
-            self.want_refresh(is_stale=True)
+            self.request_refresh(is_stale=True)
             return
         self._doubt()
         try:

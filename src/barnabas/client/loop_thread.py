@@ -51,7 +51,7 @@ class LoopThread(ClientLifecycle):
         """The thread that closes the client."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-        self.has_begun()
+        self.register()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -63,7 +63,7 @@ class LoopThread(ClientLifecycle):
             # What was given to the loop before that, and has not even begun, is a task by then, and cancelled too.
             self._loop.run_until_complete(_cancel_others())
             self._loop.close()
-            self.is_over()
+            self.unregister()
             self._ended.set()
 
     @property
@@ -100,7 +100,7 @@ class LoopThread(ClientLifecycle):
 
         :raises ClosedError: the thread has stopped, or belongs to the parent process.
         """
-        if self.inherited:
+        if self.is_forked_copy:
             coroutine.close()
             raise forked_error(self._pid)
         with self._lock:
@@ -109,9 +109,9 @@ class LoopThread(ClientLifecycle):
         coroutine.close()
         raise ClosedError(CLOSED)
 
-    def soon(self, function: Callable[[], object]) -> None:
+    def call_soon(self, function: Callable[[], object]) -> None:
         """Call `function` on the thread soon; ignored when the thread has stopped."""
-        if self._closed or self.inherited:
+        if self._closed or self.is_forked_copy:
             return
         try:
             self._loop.call_soon_threadsafe(function)
@@ -120,13 +120,13 @@ class LoopThread(ClientLifecycle):
 
     # --- the end ----------------------------------------------------------------------------------------
 
-    def may_close(self, timeout_s: float | None = None) -> bool:
+    def begin_close(self, timeout_s: float | None = None) -> bool:
         """Whether the caller, who wants to close the client, has to; who is not the first waits here until it is done.
 
         :raises ClosedError: this is called on the thread itself, which cannot wait for itself.
         :raises TimedOutError: it was not done after `timeout_s`.
         """
-        if self.inherited:
+        if self.is_forked_copy:
             return False
         if self.inside:
             raise ClosedError(INSIDE)
@@ -140,16 +140,16 @@ class LoopThread(ClientLifecycle):
 
     def stop(self, finish: Finish | None = None) -> None:
         """Do what is left to do, cancel what else runs, and end the thread; waits for that. May be called again."""
-        if self.inherited or self.inside:
+        if self.is_forked_copy or self.inside:
             return
         self.claim_end()
-        self.soon(partial(self._begin_to_end, finish))
+        self.call_soon(partial(self._begin_to_end, finish))
         self.join(None)
 
     def end_soon(self) -> bool:
         if self._closed or not self.claim_end():
             return False
-        self.soon(partial(self._begin_to_end, self._finish))
+        self.call_soon(partial(self._begin_to_end, self._finish))
         return True
 
     def end_with_program(self) -> None:
@@ -169,7 +169,7 @@ class LoopThread(ClientLifecycle):
             log.exception("%s did not end in an orderly way", self._thread.name)
 
     def interrupt_end(self) -> None:
-        self.soon(lambda: self._ending is not None and self._ending.cancel())
+        self.call_soon(lambda: self._ending is not None and self._ending.cancel())
 
     def join(self, timeout_s: float | None) -> bool:
         # Not by `Thread.join`: one that Ctrl-C interrupts takes the thread for dead (bpo-45274).

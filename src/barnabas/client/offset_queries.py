@@ -126,7 +126,7 @@ async def epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> 
     try:
         responses = await ask_leaders(cluster, epochs, _ask_epochs)
     except (DisconnectedError, TimedOutError):
-        cluster.want_refresh(is_stale=True)
+        cluster.request_refresh(is_stale=True)
         raise
     for response in responses:
         for topic in response.topics:
@@ -134,7 +134,7 @@ async def epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> 
                 tp = TopicPartition(topic.topic, each.partition)
                 error = ApiError(each.error_code, subject=f"leader epoch {epochs.get(tp)} of {tp}")
                 if each.error_code and error.retriable:
-                    cluster.want_refresh(is_stale=True)
+                    cluster.request_refresh(is_stale=True)
                     raise error
                 if not each.error_code:
                     found[tp] = each.end_offset

@@ -50,11 +50,11 @@ class RangeSource:
         config = make_config(ClientConfig, bootstrap, settings)
         self.cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
         self.thread = LoopThread("barnabas-range-reader")
-        self.thread.serves(self, self.cluster.finish, "a RangeReader")
+        self.thread.end_with(self, self.cluster.finish, "a RangeReader")
 
     def close(self) -> None:
         """End the connections and the background thread. May be called again."""
-        if self.thread.may_close():
+        if self.thread.begin_close():
             self.thread.stop(self.cluster.finish)
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from barnabas.client.metadata import ClusterView
 
 
-class Sending(Protocol):
+class ProducerTopics(Protocol):
     """What a producer has to send."""
 
     def topics_to_create(self) -> set[str]:
@@ -29,7 +29,7 @@ class Sending(Protocol):
         ...
 
 
-class Wanted(NamedTuple):
+class TopicsToRefresh(NamedTuple):
     """The topics of one refresh."""
 
     known: set[str] | None
@@ -45,7 +45,7 @@ class TopicInterest:
     :param sending: None: the client sends no records.
     """
 
-    def __init__(self, idle_s: float, sending: Sending | None = None) -> None:
+    def __init__(self, idle_s: float, sending: ProducerTopics | None = None) -> None:
         self._idle_s = idle_s
         self._sending = sending
         self._used_at_s: dict[str, float] = {}
@@ -81,7 +81,7 @@ class TopicInterest:
         if not self._awaited[topic]:
             del self._awaited[topic]
 
-    def wanted(self, view: ClusterView, now_s: float) -> Wanted:
+    def wanted(self, view: ClusterView, now_s: float) -> TopicsToRefresh:
         """Return what the next refresh asks for."""
         self._not_yet_there = {topic for topic in self._not_yet_there if view.partition_count(topic) is None}
         may_create = {*self._awaited, *self._not_yet_there}
@@ -89,7 +89,7 @@ class TopicInterest:
             may_create |= self._sending.topics_to_create()
         creatable = {topic for topic in may_create if view.partition_count(topic) is None}
         names = self.names(now_s)
-        return Wanted(None if names is None else names - creatable, creatable)
+        return TopicsToRefresh(None if names is None else names - creatable, creatable)
 
     def names(self, now_s: float) -> set[str] | None:
         """Return the topics that are of interest; None: all of them."""

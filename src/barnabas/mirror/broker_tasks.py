@@ -53,7 +53,7 @@ class BrokerTasks:
                     failures = 0
                 except BarnabasError as error:
                     log.debug("%s broker %d: %s", self._name, broker, error)
-                    self._cluster.want_refresh(is_stale=True)
+                    self._cluster.request_refresh(is_stale=True)
                     await asyncio.sleep(self._cluster.backoff.delay_s(failures))
                     failures += 1
                     continue

@@ -318,10 +318,10 @@ class Mirror:
         for link in self.links.values():
             if self._source.cluster.view.leader(link.source) is None:
                 link.refuse("no leader", now_s)
-                self._source.cluster.want_refresh()  # nobody else does, as long as there is nobody to be asked
+                self._source.cluster.request_refresh()  # nobody else does, as long as there is nobody to be asked
             if self._target.cluster.view.leader(link.target) is None:
                 link.missed("target: no leader")
-                self._target.cluster.want_refresh()
+                self._target.cluster.request_refresh()
             terms = self._source.term(link.source), self._target.term(link.target)
             if link.is_at_rest and terms != (link.source_term, link.target_term):
                 link.look_again()  # a log may have lost its end, and without traffic nothing else shows it

@@ -55,7 +55,7 @@ class Side:
         self.id = self.cluster.view.cluster_id or ""
         if not self.id:
             raise ConfigurationError(f"the {self.name} cluster tells no id; without one circles cannot be seen")
-        self._fresh = asyncio.create_task(self.cluster.keep_fresh())
+        self._fresh = asyncio.create_task(self.cluster.refresh_forever())
 
     async def stop(self) -> None:
         """End all connections."""
@@ -94,7 +94,7 @@ class Side:
         return Term(leader, self.cluster.view.leader_epoch(where), channel)
 
     def _no_leader(self, where: TopicPartition) -> ApiError:
-        self.cluster.want_refresh()
+        self.cluster.request_refresh()
         return ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
 
     async def check_topic(self, topic: str, topic_id: bytes) -> None:

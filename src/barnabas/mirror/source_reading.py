@@ -143,7 +143,7 @@ class SourceReading:
         if code is not ErrorCode.NONE:
             link.refuse(code.name, self._clock.monotonic())
             if code in STALE_METADATA or code in OTHER_TOPIC:
-                self._cluster.want_refresh(is_stale=True)
+                self._cluster.request_refresh(is_stale=True)
             return
         link.refusals, link.refused = 0, None
         link.source_end = answer.high_watermark
@@ -157,7 +157,7 @@ class SourceReading:
                 # A new leader wrote the batch, and may have truncated the log before that.
                 link.source_epoch = first.leader_epoch
                 link.look_again()
-                self._cluster.want_refresh()
+                self._cluster.request_refresh()
                 return
             link.copy.take(answer.records, asked_for)
         except MirrorError as error:

@@ -137,7 +137,7 @@ class TargetWriting:
     def _on_answer(self, sent: list[Sent], response: ProduceResponse | None, error: BarnabasError | None) -> None:
         if error is not None or response is None:
             self._failed(sent, error)
-            self._cluster.want_refresh(is_stale=True)
+            self._cluster.request_refresh(is_stale=True)
             self._on_room()
             return
         answers: dict[tuple[str | bytes, int], PartitionProduceResponse] = {}
@@ -179,7 +179,7 @@ class TargetWriting:
             self._on_stopped(link, MirrorError(f"{link.source}: {_refusal(outgoing, answer)}"))
             return
         if code in STALE_METADATA or code in OTHER_TOPIC:
-            self._cluster.want_refresh(is_stale=True)
+            self._cluster.request_refresh(is_stale=True)
         link.lost(f"target: {code.name} ({outgoing.source_offsets})")
 
 

@@ -15,9 +15,9 @@ def test_waiting_for_another_task_that_closes_the_client_ends_in_time():
         lifecycle = ApplicationLoop()
         lifecycle.loop = asyncio.get_running_loop()
         with pytest.raises(TimedOutError, match="another task was still closing this client after 0 s"):
-            await lifecycle.until_ended(0)
+            await lifecycle.wait_until_ended(0)
         lifecycle.ended.set()
-        await lifecycle.until_ended(0)
-        lifecycle.is_over()
+        await lifecycle.wait_until_ended(0)
+        lifecycle.unregister()
 
     asyncio.run(test())

@@ -350,14 +350,14 @@ def test_metadata_that_is_wanted_again_and_again_is_asked_for_at_a_slower_and_sl
     async def test(cluster, brokers):
         attempts = asyncio.Queue()
         cluster.backoff = SimpleNamespace(delay_s=lambda attempt: attempts.put_nowait(attempt) or 0.0)
-        keeping = asyncio.create_task(cluster.keep_fresh())
+        keeping = asyncio.create_task(cluster.refresh_forever())
         async with asyncio.timeout(60):
             for attempt in (0, 1, 2):
-                cluster.want_refresh()
+                cluster.request_refresh()
                 assert await attempts.get() == attempt
             for _ in range(10):  # turns of the loop in which nobody wants anything
                 await asyncio.sleep(0)
-            cluster.want_refresh()
+            cluster.request_refresh()
             assert await attempts.get() == 0
         keeping.cancel()
 
@@ -369,10 +369,10 @@ def test_from_when_metadata_is_wanted_until_it_is_there_an_answer_is_to_come():
         answered = asyncio.Queue()
         cluster.updated.append(lambda _view: answered.put_nowait(cluster.will_refresh))
         cluster.backoff = SimpleNamespace(delay_s=lambda _attempt: 0.0)
-        keeping = asyncio.create_task(cluster.keep_fresh())
+        keeping = asyncio.create_task(cluster.refresh_forever())
         await asyncio.sleep(0)
         assert not cluster.will_refresh
-        cluster.want_refresh()
+        cluster.request_refresh()
         async with asyncio.timeout(60):
             while answered.empty():
                 assert cluster.will_refresh
@@ -390,7 +390,7 @@ def test_where_the_metadata_is_kept_fresh_nobody_else_looks_it_up():
         brokers.topics["t"] = 1
         there = TopicPartition("t", 0)
         await list_offsets(cluster, {there: LATEST_TIMESTAMP})
-        keeping = asyncio.create_task(cluster.keep_fresh())
+        keeping = asyncio.create_task(cluster.refresh_forever())
         await asyncio.sleep(0)
         brokers.leader_id = 1
         async with asyncio.timeout(60):
@@ -427,7 +427,7 @@ def test_broker_that_has_lost_the_cluster_is_not_asked_for_ever(is_kept_fresh, k
         config = ClientConfig(bootstrap_servers="a:1", retry_backoff_ms=1, retry_backoff_max_ms=2)
         cluster = Cluster(config, dial=brokers.dial, clock=SYSTEM_CLOCK, random=lambda: 0.0)
         there = TopicPartition("t", 0)
-        keeping = asyncio.create_task(cluster.keep_fresh()) if is_kept_fresh else None
+        keeping = asyncio.create_task(cluster.refresh_forever()) if is_kept_fresh else None
         async with asyncio.timeout(60):
             assert (await list_offsets(cluster, {there: LATEST_TIMESTAMP}))[there].offset == 7
             await cluster.retrying(lambda: cluster.coordinator("g"), what="no coordinator", group="g")

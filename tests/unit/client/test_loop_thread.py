@@ -54,7 +54,7 @@ def test_stopping_cancels_what_runs_and_ends_the_thread(thread):
     assert endless.cancelled()
     with pytest.raises(ClosedError, match="closed"):
         thread.call(ident())
-    thread.soon(lambda: None)
+    thread.call_soon(lambda: None)
     thread.stop()
 
 
@@ -93,7 +93,7 @@ class Client:
 
     def __init__(self, finish):
         self.thread = LoopThread("test")
-        self.thread.serves(self, finish, "a Client")
+        self.thread.end_with(self, finish, "a Client")
 
 
 def test_a_client_that_nobody_holds_is_told_to_finish_and_its_thread_ends():
@@ -162,7 +162,7 @@ def test_an_end_that_is_interrupted_before_it_has_begun_comes_all_the_same():
         await asyncio.sleep(3600)
 
     client, go_on = Client(finish), threading.Event()
-    client.thread.soon(lambda: go_on.wait(30))
+    client.thread.call_soon(lambda: go_on.wait(30))
     client.thread.end_soon()
     client.thread.interrupt_end()
     go_on.set()
@@ -186,7 +186,7 @@ def test_stopping_waits_for_an_end_that_is_under_way():
 
 def test_what_comes_after_the_last_turn_of_the_loop_is_cancelled():
     thread, go_on = LoopThread("test"), threading.Event()
-    thread.soon(lambda: (thread._loop.stop(), go_on.wait(30)))
+    thread.call_soon(lambda: (thread._loop.stop(), go_on.wait(30)))
     late = thread.start(asyncio.sleep(3600))
     go_on.set()
     with pytest.raises(concurrent.futures.CancelledError):
@@ -196,13 +196,13 @@ def test_what_comes_after_the_last_turn_of_the_loop_is_cancelled():
 
 def test_who_is_not_the_first_to_close_waits_until_it_is_done():
     thread, order = LoopThread("test"), []
-    assert thread.may_close()
-    assert not thread.may_close(), "a signal handler must not wait for the closing that it interrupts"
+    assert thread.begin_close()
+    assert not thread.begin_close(), "a signal handler must not wait for the closing that it interrupts"
     started = threading.Event()
 
     def close_too():
         started.set()
-        assert not thread.may_close()
+        assert not thread.begin_close()
         order.append("the other")
 
     other = threading.Thread(target=close_too)
@@ -220,7 +220,7 @@ def test_who_is_not_the_first_to_close_waits_until_it_is_done():
 def test_who_is_not_the_first_to_close_waits_no_longer_than_it_says(thread):
     assert thread.claim_end()
     with pytest.raises(TimedOutError, match=r"still being closed after 0\.01 s"):
-        thread.may_close(0.01)
+        thread.begin_close(0.01)
 
 
 def test_a_forked_child_drops_its_copy_without_a_word():
@@ -232,7 +232,7 @@ def test_a_forked_child_drops_its_copy_without_a_word():
     if child == 0:
         code = 1
         try:
-            assert client.thread.inherited
+            assert client.thread.is_forked_copy
             client.thread.end_soon()
             del client
             gc.collect()

@@ -90,10 +90,10 @@ class VirtualThread:
     def __init__(self, loop):
         self._loop = loop
 
-    def serves(self, *_client):
+    def end_with(self, *_client):
         pass
 
-    def soon(self, function):
+    def call_soon(self, function):
         function()
 
     def start(self, coroutine):
@@ -102,7 +102,7 @@ class VirtualThread:
     def wait(self, task):
         return self._loop.run_until_complete(task)
 
-    def may_close(self):
+    def begin_close(self):
         return True
 
     def stop(self, finish):

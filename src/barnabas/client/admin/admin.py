@@ -46,7 +46,7 @@ class Admin:
         self._closed = False
         # Without uvloop: for a few requests it takes longer to load than it saves.
         self._thread = LoopThread("barnabas-admin", asyncio.new_event_loop)
-        self._thread.serves(self, self._cluster.finish, "an Admin")
+        self._thread.end_with(self, self._cluster.finish, "an Admin")
 
     # --- topics -----------------------------------------------------------------------------------------
 
@@ -290,7 +290,7 @@ class Admin:
 
         :raises TimedOutError: another thread was still closing the client after `timeout_s`.
         """
-        if self._thread.may_close(timeout_s):
+        if self._thread.begin_close(timeout_s):
             self._closed = True
             self._thread.stop(self._cluster.finish)
 

@@ -33,7 +33,7 @@ class AsyncAdmin(AdminOperations):
         super().__init__(config, cluster_of(config))
         self._closed = False
         self._lifecycle = ApplicationLoop()
-        self._lifecycle.serves(self, self._cluster.finish, "an AsyncAdmin")
+        self._lifecycle.end_with(self, self._cluster.finish, "an AsyncAdmin")
 
     async def start(self) -> Self:
         """Begin; entering `async with`, or the first call, does it as well.
@@ -59,9 +59,9 @@ class AsyncAdmin(AdminOperations):
 
         :param timeout_s: for symmetry with the other clients: ending the connections waits for no broker.
         """
-        if not self._lifecycle.inherited and self._lifecycle.claim_end():
+        if not self._lifecycle.is_forked_copy and self._lifecycle.claim_end():
             self._closed = True
-            self._lifecycle.is_over()
+            self._lifecycle.unregister()
             await self._cluster.finish()
 
     async def __aenter__(self) -> Self:

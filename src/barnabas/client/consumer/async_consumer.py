@@ -118,7 +118,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._background = Background(self._core.state, cluster, guard.waker)
         self._lifecycle = ApplicationLoop()
         self._lifecycle.after_fork = self._core.state.stop_with
-        self._lifecycle.serves(self, partial(self._background.finish, self._core), f"an AsyncConsumer{self._core}")
+        self._lifecycle.end_with(self, partial(self._background.finish, self._core), f"an AsyncConsumer{self._core}")
 
     async def start(self) -> Self:
         """Begin; entering `async with`, or the first call that waits, does it as well."""
@@ -318,12 +318,12 @@ class AsyncConsumer(Generic[K_co, V_co]):
         await self._close(all_done=True, timeout_s=timeout_s)
 
     async def _close(self, *, all_done: bool, timeout_s: float | None = None) -> None:
-        if self._lifecycle.inherited:
+        if self._lifecycle.is_forked_copy:
             return
         if not self._lifecycle.claim_end():
-            await self._lifecycle.until_ended(timeout_s)
+            await self._lifecycle.wait_until_ended(timeout_s)
             return
-        self._lifecycle.is_over()
+        self._lifecycle.unregister()
         deadline_s = FOREVER_S if timeout_s is None else SYSTEM_CLOCK.monotonic() + timeout_s
         try:
             if self._runs:

@@ -31,7 +31,7 @@ from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.fetch_connections import FetchConnections
 from barnabas.client.consumer.group_membership import GroupSession
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, PartitionState
+from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, AssignedPartition
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ClientContext
 from barnabas.client.metadata import ClusterView
@@ -63,7 +63,7 @@ class Background:
         self._looks_for_leaders = 0
         """How often in a row metadata had partitions without a leader."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._works: dict[BackgroundTask, asyncio.Task[None]] = {}
+        self._running: dict[BackgroundTask, asyncio.Task[None]] = {}
         self._session = group_session_of(state, cluster)
         self._interceptors = state.interceptors
         self._is_closed = False
@@ -87,7 +87,7 @@ class Background:
             return
         self._cluster.updated.append(self._on_metadata)
         self._cluster.lost.append(self._state.on_unreachable)
-        self._spawn(self._cluster.keep_fresh())
+        self._spawn(self._cluster.refresh_forever())
         self._spawn(self._find_positions())
         if self._session is not None:
             self._spawn(self._session.keep())
@@ -100,10 +100,10 @@ class Background:
         try:
             if self._state.stopped is None:
                 core.stop(all_done=False)
-                last_works = core.last_works()
-                while (work := core.next_of(last_works)) is not None:
+                closing_tasks = core.closing_tasks()
+                while (task := core.next_closing_task(closing_tasks)) is not None:
                     self.look()
-                    await asyncio.wait({self._works[work]})
+                    await asyncio.wait({self._running[task]})
         finally:
             await self.close()
 
@@ -112,7 +112,7 @@ class Background:
         self._is_closed = True
         self._waker.listen(None)
         await self._interceptors.close(self._left_s(deadline_s))
-        tasks = [*self._tasks, *self._works.values()]
+        tasks = [*self._tasks, *self._running.values()]
         for task in tasks:
             task.cancel()
         if self._next_look is not None:
@@ -124,7 +124,7 @@ class Background:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._left_s(deadline_s)):
                     await self._session.close()
-        self._state.end_work()
+        self._state.end_tasks()
 
     def _left_s(self, deadline_s: float) -> float | None:
         return None if deadline_s == FOREVER_S else max(0.0, deadline_s - self._state.now_s())
@@ -156,24 +156,24 @@ class Background:
     def look(self) -> None:
         """Look for work: topics to watch, partitions to fetch, positions to find, what calls have put down."""
         self._watch_topics()
-        while (work := self._state.take_work()) is not None:
-            task = self._works[work] = asyncio.create_task(self._do(work))
-            task.add_done_callback(partial(self._ended, work))
-        for work, task in self._works.items():
-            if work.abandoned:
-                task.cancel()
+        while (task := self._state.next_task()) is not None:
+            run = self._running[task] = asyncio.create_task(self._do(task))
+            run.add_done_callback(partial(self._ended, task))
+        for task, run in self._running.items():
+            if task.abandoned:
+                run.cancel()
         self._fetch()
 
     def _fetch(self) -> None:
         state = self._state
         with self._guard.lock:
-            state.fetcher.hungry = False
+            state.fetcher.wants_fetch = False
             sources = state.fetcher.sources(self._cluster.view)
             lacks_leaders = state.fetcher.lacks_leaders(self._cluster.view)
             if state.subscription.wants_positions:
                 self._positions_wanted.set()
         if lacks_leaders and self._next_look is None and not self._cluster.will_refresh:
-            self._cluster.want_refresh()  # these partitions have come since the last metadata did
+            self._cluster.request_refresh()  # these partitions have come since the last metadata did
         for node_id in sources:
             self._fetches.wake(node_id)
 
@@ -186,37 +186,37 @@ class Background:
 
     # --- work that calls have put down ------------------------------------------------------------------
 
-    async def _do(self, work: BackgroundTask) -> None:
-        if isinstance(work, Commit):
-            await self._commit(work)
-        elif isinstance(work, Join):
-            await self._join(work)
-        elif isinstance(work, Leave) and self._session is not None:
-            await self._session.leave(work.reason)
-        elif isinstance(work, CommittedLookup):
+    async def _do(self, task: BackgroundTask) -> None:
+        if isinstance(task, Commit):
+            await self._commit(task)
+        elif isinstance(task, Join):
+            await self._join(task)
+        elif isinstance(task, Leave) and self._session is not None:
+            await self._session.leave(task.reason)
+        elif isinstance(task, CommittedLookup):
             assert self._session is not None
-            work.answer = await self._session.committed(work.partitions, work.timeout_s)
-        elif isinstance(work, Query):
-            work.answer = await work.ask(self._cluster)
+            task.answer = await self._session.committed(task.partitions, task.timeout_s)
+        elif isinstance(task, Query):
+            task.answer = await task.ask(self._cluster)
 
-    def _ended(self, work: BackgroundTask, task: asyncio.Task[None]) -> None:
-        del self._works[work]
+    def _ended(self, task: BackgroundTask, run: asyncio.Task[None]) -> None:
+        del self._running[task]
         closed = ClosedError("this consumer was closed")
-        self._state.finish(work, closed if task.cancelled() else task.exception())
+        self._state.finish(task, closed if run.cancelled() else run.exception())
 
-    async def _join(self, work: Join) -> None:
+    async def _join(self, task: Join) -> None:
         assert self._session is not None
         if self._state.subscription.pattern is not None and not self._cluster.view.topics:
             await self._cluster.retrying(self._cluster.refresh, what="topics are not known")
         self._state.on_joining()
-        work.partitions = await self._session.join()
+        task.partitions = await self._session.join()
         self._state.on_joined(self._cluster.view)
 
-    async def _commit(self, work: Commit) -> None:
+    async def _commit(self, task: Commit) -> None:
         assert self._session is not None
-        await self._interceptors.before_commit(work.offsets, work.timeout_s)
-        await self._session.commit(work.offsets, work.timeout_s)
-        self._interceptors.on_commit(work.offsets)
+        await self._interceptors.before_commit(task.offsets, task.timeout_s)
+        await self._session.commit(task.offsets, task.timeout_s)
+        self._interceptors.on_commit(task.offsets)
 
     async def _auto_commit(self) -> None:
         while True:
@@ -246,7 +246,7 @@ class Background:
         self._watched = pattern, topics
         wanted = None if pattern is not None else topics
         self._cluster.hold_topics(wanted, auto_creates=self._config.allow_auto_create_topics)
-        self._cluster.want_refresh()
+        self._cluster.request_refresh()
 
     def _on_metadata(self, view: ClusterView) -> None:
         lacks_topics = self._state.on_metadata(view)
@@ -261,12 +261,12 @@ class Background:
                 pause_s = self._cluster.backoff.delay_s(self._looks_for_leaders - 1)
             self._next_look = asyncio.get_running_loop().call_later(pause_s, self._look_again)
         if self._fetches.has_trouble:
-            self._cluster.want_refresh(is_stale=True)  # another broker may lead long before the pause is over
+            self._cluster.request_refresh(is_stale=True)  # another broker may lead long before the pause is over
         self._fetch()
 
     def _look_again(self) -> None:
         self._next_look = None
-        self._cluster.want_refresh(is_stale=True)
+        self._cluster.request_refresh(is_stale=True)
 
     # --- positions --------------------------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ class Background:
 
     async def _confirm(self) -> None:
         """Ask leaders where the epochs of doubted positions end, and go back where a log was truncated (KIP-320)."""
-        doubted = self._state.doubted_positions()
+        doubted = self._state.unvalidated_positions()
         if not doubted:
             return
         try:
@@ -300,18 +300,18 @@ class Background:
         except UnsupportedVersionError:
             ends = {}  # this broker cannot be asked
         for state, (version, _) in doubted.items():
-            self._state.settle_doubt(state, version, ends.get(state.tp))
+            self._state.on_position_validated(state, version, ends.get(state.tp))
 
-    async def _find(self, missing: Mapping[PartitionState, int]) -> None:
+    async def _find(self, missing: Mapping[AssignedPartition, int]) -> None:
         unset = [state for state in missing if state.reset is None]
         if unset and self._session is not None:
             committed = await self._session.committed([state.tp for state in unset])
             found = {state: committed[state.tp].offset for state in unset if state.tp in committed}
-            self._state.place(missing, found, committed=True)
+            self._state.set_positions(missing, found, committed=True)
             unset = [state for state in unset if state not in found]
         policy = self._config.auto_offset_reset
         if policy == NOWHERE:
-            self._state.place_nowhere(missing, unset)
+            self._state.mark_without_offset(missing, unset)
             unset = []
         resets = {state: state.reset for state in missing if state.reset in RESET_TIMESTAMPS}
         resets.update(dict.fromkeys(unset, policy))
@@ -319,7 +319,7 @@ class Background:
             wanted = {state.tp: RESET_TIMESTAMPS[reset or policy] for state, reset in resets.items()}
             offsets = await list_offsets(self._cluster, wanted)
             found = {state: at.offset for state in resets if (at := offsets[state.tp]) is not None}
-            self._state.place(missing, found)
+            self._state.set_positions(missing, found)
 
 
 def group_session_of(state: ConsumerState, cluster: Cluster) -> GroupSession | None:

@@ -1,11 +1,10 @@
-"""What the consumer's core says to the shell around it, and what it wants to have done on the event loop.
+"""The vocabulary of a consumer's core: what a call waits for, and what the background does for it.
 
-A call of the application that may have to wait is a generator of steps: it returns the result, raises an error, or
-yields what has to happen before it can go on: time or news (`Wait`), or a word to the application (`ListenerCall`). The shell
-sees to that in its own way, by blocking a thread or by awaiting, and then asks for the next step. It may ask too
-early: the core looks again, and yields another `Wait`.
+A call of the application that may wait is a generator of steps. It yields a `Wait` or a `ListenerCall`, and then
+returns its result or raises. A driver (`sync_async_drivers`) blocks or awaits at each step, and resumes the generator. A
+driver may resume early: the core looks again, and yields another `Wait`.
 
-What needs a broker is `BackgroundTask`. The core puts it down, the background does it and says how it ended, which is news.
+A request to a broker is a `BackgroundTask`. The core submits it, the background runs it, and its end wakes the call.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.consumer.subscription import PartitionState
+from barnabas.client.consumer.subscription import AssignedPartition
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
@@ -27,22 +26,22 @@ AssignmentChange = Literal["assigned", "revoked", "lost"]
 
 
 class Wait(NamedTuple):
-    """Come back at `until_s` (monotonic), or earlier when there is news: when `Guard.news` is not `news` any more."""
+    """Resume at `until_s` (monotonic), or as soon as `Guard.wake_count` differs from `wake_count`."""
 
     until_s: float
-    news: int
+    wake_count: int
 
 
 @dataclass(eq=False, slots=True)
 class ListenerCall:
-    """Tell the application's listener of a change of its partitions, and then `ConsumerState.told` how that ended."""
+    """Call the application's rebalance listener; report its end to `ConsumerState.on_listener_called`."""
 
     change: AssignmentChange
     partitions: list[TopicPartition]
     done: bool = False
     error: BaseException | None = None
     goes_on: bool = False
-    """The listener runs to its end even if who polls gives up; else it is told again with the next poll then."""
+    """The listener runs on if the poll is cancelled. Otherwise the next poll calls the listener again."""
 
 
 CallSteps = Generator[Wait | ListenerCall, None, T]
@@ -50,12 +49,12 @@ CallSteps = Generator[Wait | ListenerCall, None, T]
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class BackgroundTask:
-    """Something that takes a broker."""
+    """Something that needs a broker."""
 
     done: bool = False
     error: BaseException | None = None
     abandoned: bool = False
-    """Nobody waits for it any more: it need not be ended."""
+    """No call waits for the task; the background may cancel it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -64,15 +63,15 @@ class Commit(BackgroundTask):
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     timeout_s: float | None = None
-    done_with: Mapping[PartitionState, int] = field(default_factory=dict)
-    """What auto-commit need not commit again after this."""
-    in_hand: Mapping[PartitionState, int] = field(default_factory=dict)
-    """The versions of the states of `done_with`, if the application commits what it has in hand."""
+    done_with: Mapping[AssignedPartition, int] = field(default_factory=dict)
+    """The offsets that auto-commit need not commit again afterwards."""
+    in_hand: Mapping[AssignedPartition, int] = field(default_factory=dict)
+    """The versions of the partitions in `done_with`, where the commit includes the record in hand."""
 
 
 @dataclass(eq=False, slots=True)
 class CommittedLookup(BackgroundTask):
-    """Look up what the group has committed."""
+    """Fetch committed offsets of the group."""
 
     partitions: list[TopicPartition]
     timeout_s: float | None = None
@@ -84,60 +83,60 @@ class Join(BackgroundTask):
     """Join the group's next generation."""
 
     partitions: list[TopicPartition] | None = None
-    """What falls to this member; None: it has lost what it had, and must know that first."""
+    """The new assignment. None: the member has lost its partitions, and calls the listener before it joins again."""
 
 
 @dataclass(eq=False, slots=True)
 class Leave(BackgroundTask):
-    """Leave the group, if in one."""
+    """Leave the group."""
 
     reason: str
 
 
 @dataclass(eq=False, slots=True)
 class Query(BackgroundTask):
-    """Find something out that changes nothing here."""
+    """A request that changes no state of the consumer."""
 
     ask: Callable[[Cluster], Awaitable[Any]]
     answer: Any = None
 
 
 class Waker:
-    """Calls the background, on its event loop, when there may be work. Used from the loop's thread only."""
+    """Wakes the background on its event loop. Used on the loop's thread only."""
 
     def __init__(self) -> None:
-        self._rung = False
-        self._answer: Callable[[], None] | None = None
+        self._is_pending = False
+        self._on_wake: Callable[[], None] | None = None
 
-    def ring(self) -> None:
-        """Have it look for work now, or as soon as it listens."""
-        if self._answer is None:
-            self._rung = True
+    def wake(self) -> None:
+        """Call the listener now, or as soon as there is one."""
+        if self._on_wake is None:
+            self._is_pending = True
         else:
-            self._answer()
+            self._on_wake()
 
-    def listen(self, answer: Callable[[], None] | None) -> None:
-        """Call this from now on; None: nothing any more."""
-        self._answer = answer
-        if answer is not None and self._rung:
-            answer()
+    def listen(self, on_wake: Callable[[], None] | None) -> None:
+        """Set the listener; None removes it."""
+        self._on_wake = on_wake
+        if on_wake is not None and self._is_pending:
+            on_wake()
 
 
 class Guard(Protocol):
-    """Guards the core where threads share it (`with guard.lock: ...`), and carries word between its two sides."""
+    """Guards the core (`with guard.lock: ...`), and wakes its two sides: the application's calls and the background."""
 
-    news: int
-    """Counts what was told to the application's side."""
+    wake_count: int
+    """Number of wake-ups of the application's side."""
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """What is held while the core's state is looked at or changed; may be taken again by who holds it."""
+        """A re-entrant lock that is held while the core's state is read or changed."""
         ...
 
     def wake_application(self) -> None:
-        """Wake whoever waits for news; under the guard."""
+        """Wake all waiting calls; under the guard."""
         ...
 
     def wake_background(self) -> None:
-        """Let the background look for work soon."""
+        """Let the background look for tasks soon."""
         ...

@@ -76,7 +76,7 @@ class ClassicGroupSession:
                     await asyncio.sleep(self._cluster.backoff.delay_s(tries))
                     tries += 1
                 else:
-                    if partitions is not None or (self._membership.lost and self._state.owned()):
+                    if partitions is not None or (self._membership.lost and self._state.owned_partitions()):
                         return partitions
                     # A member joins again for its id and after a rebalance, not without end and at once.
                     answers += 1
@@ -90,7 +90,7 @@ class ClassicGroupSession:
         membership = self._membership
         timeout_s = self._config.max_poll_interval_ms / 1000 + JOIN_GRACE_S
         with self._guard.lock:
-            request: object = membership.join_request(self._state.subscription.topics, self._state.owned())
+            request: object = membership.join_request(self._state.subscription.topics, self._state.owned_partitions())
         response = await self._cluster.ask_coordinator(membership.group, request, purpose=PURPOSE, timeout_s=timeout_s)
         with self._guard.lock:
             joined = membership.on_join(response)
@@ -120,7 +120,7 @@ class ClassicGroupSession:
             await asyncio.sleep(self._config.heartbeat_interval_ms / 1000)
             if not self._membership.is_member:
                 continue
-            if self._state.alive():
+            if self._state.polls_in_time():
                 await self._heartbeat()
             else:
                 log.warning(

@@ -130,7 +130,7 @@ class Consumer(Generic[K_co, V_co]):
         self._background = Background(self._core.state, cluster, guard.waker)
         self._driver = BlockingDriver(self._core.state, guard)
         self._thread = thread
-        thread.serves(self, partial(self._background.finish, self._core), f"a Consumer{self._core}")
+        thread.end_with(self, partial(self._background.finish, self._core), f"a Consumer{self._core}")
         thread.call(self._background.start())
 
     # --- what to read -----------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Consumer(Generic[K_co, V_co]):
         """
         streams: dict[str, list[MessageStream[K_co, V_co]]] = {}
         for topic, number, cursor in self._core.divide(counts):
-            streams.setdefault(topic, []).append(MessageStream(topic, number, StreamStretches(self, cursor)))
+            streams.setdefault(topic, []).append(MessageStream(topic, number, StreamSlices(self, cursor)))
         self.subscribe(counts)
         return streams
 
@@ -242,7 +242,7 @@ class Consumer(Generic[K_co, V_co]):
 
     def __iter__(self) -> Iterator[Record[K_co, V_co]]:
         self._core.check_readable()
-        return chain.from_iterable(Stretches(self, self._core.cursor))
+        return chain.from_iterable(RecordSlices(self, self._core.cursor))
 
     def __next__(self) -> Record[K_co, V_co]:
         for record in self._core.cursor.iterator:
@@ -364,7 +364,7 @@ class Consumer(Generic[K_co, V_co]):
         self._close(all_done=True, timeout_s=timeout_s)
 
     def _close(self, *, all_done: bool, timeout_s: float | None = None) -> None:
-        if not self._thread.may_close(timeout_s):
+        if not self._thread.begin_close(timeout_s):
             return
         deadline_s = FOREVER_S if timeout_s is None else SYSTEM_CLOCK.monotonic() + timeout_s
         try:
@@ -391,7 +391,7 @@ def _after_fork(core: ConsumerCore, guard: ThreadGuard, error: ClosedError) -> N
     core.state.stop_with(error)
 
 
-class Stretches(Iterator[Iterator[Record[Any, Any]]]):
+class RecordSlices(Iterator[Iterator[Record[Any, Any]]]):
     """Iterators over stretches of records, one after the other, until the consumer is closed.
 
     Chained (`itertools.chain`) they run without any Python code between the records of a stretch.
@@ -411,7 +411,7 @@ class Stretches(Iterator[Iterator[Record[Any, Any]]]):
             raise
 
 
-class StreamStretches(Stretches):
+class StreamSlices(RecordSlices):
     """The stretches of a message stream. An error ends `records` for good; then there is another one, which goes on."""
 
     def __init__(self, consumer: Consumer[Any, Any], cursor: Cursor) -> None:

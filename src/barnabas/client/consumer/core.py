@@ -36,7 +36,7 @@ from barnabas.client.consumer.fetched_records import FetchedRecords
 from barnabas.client.consumer.message_streams import StreamPlan
 from barnabas.client.consumer.rebalancing import Rebalancing
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.subscription import PartitionState
+from barnabas.client.consumer.subscription import AssignedPartition
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from barnabas.clock import Clock
@@ -76,7 +76,7 @@ class ConsumerCore:
         self._fetched = FetchedRecords(self.state, deserializers or Deserializers(None, None))
         self._columns: ArrowReader | None = None
         # Only with a lease on the partitions: it costs each record a look at the clock.
-        self._may_go_on = None if config.coordination is None else self.state.may_read_on
+        self._may_go_on = None if config.coordination is None else self.state.assignment_is_valid
 
     @property
     def cursor(self) -> Cursor:
@@ -97,7 +97,7 @@ class ConsumerCore:
             self.state.view_changed = True
             if self.state.membership is not None:
                 self.state.membership.rejoin("the subscription has changed")
-        self.state.polled()
+        self.state.note_poll()
         self._guard.wake_background()
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
@@ -107,7 +107,7 @@ class ConsumerCore:
         with self._guard.lock:
             before = self._subscription.partitions
             self._subscription.assign_by_hand(tps)
-            self.state.drop_what_is_gone(before)
+            self.state.drop_unassigned(before)
         self._guard.wake_background()
 
     def assignment(self) -> set[TopicPartition]:
@@ -122,7 +122,7 @@ class ConsumerCore:
         with self._guard.lock:
             before = self._subscription.partitions
             self._subscription.unsubscribe()
-            self.state.drop_what_is_gone(before)
+            self.state.drop_unassigned(before)
 
     def divide(self, counts: Mapping[str, int]) -> list[tuple[str, int, Cursor]]:
         """Divide what is read into streams: returns topic, number and reader of each."""
@@ -159,7 +159,7 @@ class ConsumerCore:
     def _next_slice(self, cursor: Cursor, nested: bool) -> CallSteps[Iterator[Record[Any, Any]]]:
         with self._guard.lock:
             if cursor.has_records and self.state.stopped is None and not self._rebalancing.due:
-                self.state.polled()
+                self.state.note_poll()
                 return cursor.take_iterator(self.config.max_poll_records, self._may_go_on)
         while not (yield from self._ask(FOREVER_S, lambda: self._fetched.load(cursor), nested)):
             pass
@@ -232,22 +232,22 @@ class ConsumerCore:
             state.waiting += 1
         try:
             while True:
-                news = self._guard.news
+                wake_count = self._guard.wake_count
                 state.check_usable()
                 may_read = True
                 if self._rebalancing.due:
-                    may_read = yield from self._rebalancing.look_after(deadline_s, nested=nested)
+                    may_read = yield from self._rebalancing.rebalance_if_due(deadline_s, nested=nested)
                 if may_read and get():
                     return True
                 with self._guard.lock:
-                    state.raise_what_must_be_told()
+                    state.raise_pending_error()
                 if state.now_s() >= deadline_s:
                     return False
-                yield state.wait(deadline_s, news)
+                yield state.wait(deadline_s, wake_count)
         finally:
             with self._guard.lock:
                 state.waiting -= 1
-            state.polled()
+            state.note_poll()
 
     # --- positions --------------------------------------------------------------------------------------
 
@@ -257,17 +257,17 @@ class ConsumerCore:
         timeout_s = self.config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
         deadline_s = self.state.now_s() + timeout_s
         while True:
-            news = self._guard.news
+            wake_count = self._guard.wake_count
             with self._guard.lock:
                 self.state.check_usable()
                 state = self._subscription.state(tp)
                 position = self.state.cursor_of(state).position(state)
                 if position is not None:
                     return position
-                self.state.raise_what_must_be_told()
+                self.state.raise_pending_error()
             if self.state.now_s() >= deadline_s:
                 raise TimedOutError(f"the position in {tp} is not known after {timeout_s:g} s")
-            yield self.state.wait(deadline_s, news)
+            yield self.state.wait(deadline_s, wake_count)
 
     def seek(self, tp: tuple[str, int], offset: int) -> None:
         """Go on reading a partition at `offset`."""
@@ -278,7 +278,7 @@ class ConsumerCore:
         """Go to the first or the last offset of partitions, of all assigned ones if none is named."""
         self._move(lambda state: state.forget_position(policy), tps)
 
-    def _move(self, move: Callable[[PartitionState], None], tps: Iterable[tuple[str, int]]) -> None:
+    def _move(self, move: Callable[[AssignedPartition], None], tps: Iterable[tuple[str, int]]) -> None:
         self.state.check_usable()
         with self._guard.lock:
             subscription = self._subscription
@@ -312,12 +312,12 @@ class ConsumerCore:
         given = None if offsets is None else arguments.offsets_to_commit(offsets)
         with self._guard.lock:
             commit = self._commit_in_hand(timeout_s) if given is None else Commit(given, timeout_s)
-            self.state.order(commit)
+            self.state.add_task(commit)
         yield from self.state.until_done(commit)
 
     def _commit_in_hand(self, timeout_s: float | None) -> Commit:
         """Return, under the guard, the commit of all that was handed out."""
-        positions: dict[PartitionState, int] = {}
+        positions: dict[AssignedPartition, int] = {}
         for state in self._subscription.partitions.values():
             if (offset := self.state.cursor_of(state).position(state)) is not None:
                 positions[state] = offset
@@ -392,11 +392,11 @@ class ConsumerCore:
         answer: T = query.answer
         return answer
 
-    def _until_done(self, work: BackgroundTask) -> CallSteps[None]:
+    def _until_done(self, task: BackgroundTask) -> CallSteps[None]:
         self.state.check_usable()
         with self._guard.lock:
-            self.state.order(work)
-        yield from self.state.until_done(work)
+            self.state.add_task(task)
+        yield from self.state.until_done(task)
 
     # --- finishing --------------------------------------------------------------------------------------
 
@@ -409,20 +409,20 @@ class ConsumerCore:
         if self.state.stopped is not None:
             return
         self.stop(all_done=all_done)
-        last_works = self.last_works()
-        while (work := self.next_of(last_works)) is not None:
-            if not (yield from self.state.await_end(work, deadline_s)):
-                undone = "leave its group" if isinstance(work, Leave) else "commit its last offsets"
+        closing_tasks = self.closing_tasks()
+        while (task := self.next_closing_task(closing_tasks)) is not None:
+            if not (yield from self.state.await_end(task, deadline_s)):
+                undone = "leave its group" if isinstance(task, Leave) else "commit its last offsets"
                 raise TimedOutError(f"the consumer was closed before it could {undone}; the time for that was over")
 
-    def last_works(self) -> Iterator[BackgroundTask]:
-        """Return what is left to do for a consumer that was stopped; see `next_of`."""
+    def closing_tasks(self) -> Iterator[BackgroundTask]:
+        """Return what is left to do for a consumer that was stopped; see `next_closing_task`."""
         return self._rebalancing.finish("the consumer was closed")
 
-    def next_of(self, works: Iterator[BackgroundTask]) -> BackgroundTask | None:
+    def next_closing_task(self, tasks: Iterator[BackgroundTask]) -> BackgroundTask | None:
         """Put down the next of the last works, when the one before has ended, and return it; None: that was all."""
         with self._guard.lock:
-            return next(works, None)
+            return next(tasks, None)
 
     def stop(self, *, all_done: bool) -> None:
         """Do of `close` what needs no broker."""

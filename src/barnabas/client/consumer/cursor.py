@@ -14,7 +14,7 @@ from operator import length_hint
 from typing import Any
 
 from barnabas.client.consumer.fetcher import Chunk
-from barnabas.client.consumer.subscription import PartitionState
+from barnabas.client.consumer.subscription import AssignedPartition
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 
@@ -33,7 +33,7 @@ class Cursor:
 
     def __init__(self, accepts: Callable[[TopicPartition], bool] = accept_all) -> None:
         self.accepts = accepts
-        self._state: PartitionState | None = None
+        self._state: AssignedPartition | None = None
         self._version = 0
         self._chunk: Chunk | None = None
         self._records: list[Record] | None = None
@@ -44,7 +44,7 @@ class Cursor:
         """Over `out`."""
         self._iterator: Iterator[Record] = iter(())
         """The same, as it is handed out."""
-        self._handed: dict[PartitionState, int] = {}
+        self._handed: dict[AssignedPartition, int] = {}
         """Partitions with records handed out and not known to be dealt with, and the version then."""
 
     @property
@@ -57,11 +57,11 @@ class Cursor:
         """Whether some of the current chunk is left that may be handed out, decoded or not."""
         return self._is_left() and self._current() is not None
 
-    def reads(self, state: PartitionState) -> bool:
+    def reads(self, state: AssignedPartition) -> bool:
         """Whether `state` is the partition that records are handed out of now."""
         return state is self._state
 
-    def _current(self) -> PartitionState | None:
+    def _current(self) -> AssignedPartition | None:
         """Return the partition being read, unless the application has moved elsewhere in it meanwhile."""
         state = self._state
         if state is None or state.version != self._version or state.paused:
@@ -107,11 +107,11 @@ class Cursor:
         if state in self._handed:
             self._handed[state] = state.version
 
-    def _advance(self, state: PartitionState, position: int) -> None:
+    def _advance(self, state: AssignedPartition, position: int) -> None:
         state.position = position
         self._handed[state] = state.version
 
-    def _advance_to_index(self, state: PartitionState) -> None:
+    def _advance_to_index(self, state: AssignedPartition) -> None:
         assert self._chunk is not None
         assert self._records is not None
         everything = self._index == len(self._records)
@@ -146,14 +146,14 @@ class Cursor:
         """How many records the iterator has still to hand out."""
         return length_hint(self._left) if self._out else 0
 
-    def position(self, state: PartitionState) -> int | None:
+    def position(self, state: AssignedPartition) -> int | None:
         """Return the offset after the last record that the application has, of `state`."""
         if state is self._state and state.version == self._version and self._out:
             handed = len(self._out) - self.left
             return self._out[handed].offset if handed < len(self._out) else state.position
         return state.position
 
-    def done(self, state: PartitionState) -> int | None:
+    def done(self, state: AssignedPartition) -> int | None:
         """Return the offset below which the application has dealt with everything, of `state`."""
         if state is self._state and state.version == self._version and self._out:
             handed = len(self._out) - self.left
@@ -184,7 +184,7 @@ class Cursor:
         self._out = []
         self._iterator = self._left = iter(())
 
-    def drop(self, gone: Callable[[PartitionState], bool]) -> None:
+    def drop(self, gone: Callable[[AssignedPartition], bool]) -> None:
         """Hand out nothing more of the partitions that are `gone`: given up, or read elsewhere from now on."""
         if self._state is not None and gone(self._state):
             # An emptied list ends its iterator, so a running iteration comes back for more at once.

@@ -77,7 +77,7 @@ class FetchConnections:
     def wake_others(self, than_node_id: int) -> None:
         """See to those brokers that had to wait for room, and to those that are read from since a moment ago."""
         with self.guard.lock:
-            node_ids = dict.fromkeys((*self.fetcher.put_off, *self.fetcher.sources(self.cluster.view)))
+            node_ids = dict.fromkeys((*self.fetcher.deferred_nodes, *self.fetcher.sources(self.cluster.view)))
         for node_id in node_ids:
             if node_id != than_node_id:
                 self.wake(node_id)
@@ -134,7 +134,7 @@ class _FetchConnection:
     def close(self) -> None:
         if self._pause is not None:
             self._pause.cancel()
-        request = self._session.farewell()
+        request = self._session.closing_request()
         # On this connection it would stand behind the fetch that waits there.
         channel = self._all.cluster.open_channel(self._node_id)
         if request is None or channel is None:
@@ -150,7 +150,7 @@ class _FetchConnection:
         """Under the guard: return what to ask for next, which may be the same again that was just answered."""
         fetcher = self._all.fetcher
         self._view = self._all.cluster.view
-        if answered is not None and self._session.is_open and fetcher.go_on(answered, self._view):
+        if answered is not None and self._session.is_open and fetcher.repeat(answered, self._view):
             return answered
         return fetcher.next_fetch(self._node_id, self._view)
 
@@ -188,16 +188,16 @@ class _FetchConnection:
         """Return what to send for a fetch."""
         if version < SESSIONS_SINCE:
             return fetch.request
-        if fetch.news is not None and len(fetch.news) == 1:
-            (said,) = fetch.news
+        if fetch.changed is not None and len(fetch.changed) == 1:
+            (said,) = fetch.changed
             topic = said.state.tp.topic
-            if (session := self._session.go_on(topic, said.part)) is not None:
+            if (session := self._session.continue_with(topic, said.part)) is not None:
                 if self._templates is None or self._templates.version != version:
                     self._templates = FetchTemplates(version)
                 packed = self._templates.request(fetch.request, *session, topic, said.part)
                 if packed is not None:
                     return packed
-        return self._session.narrow(fetch.request)
+        return self._session.incremental_request(fetch.request)
 
     def _answered(self, fetch: Fetch, sent_s: float, response: Answer, error: BarnabasError | None) -> None:
         try:
@@ -217,9 +217,9 @@ class _FetchConnection:
                 kept_count = fetches.fetcher.kept_count
                 stale = fetches.fetcher.on_response(fetch, response)
                 self._session.on_response(response)
-                wait_s = self._pace(sent_s, has_news=fetches.fetcher.kept_count > kept_count)
+                wait_s = self._pace(sent_s, has_records=fetches.fetcher.kept_count > kept_count)
                 # Others may wait for the room that is free now, or lead what was asked for here.
-                others = bool(fetches.fetcher.put_off) or self._view is not fetches.cluster.view
+                others = bool(fetches.fetcher.deferred_nodes) or self._view is not fetches.cluster.view
                 next_fetch = None if stale or others or wait_s else self._plan(fetch)
                 fetches.answered()
         except ApiError as error:
@@ -249,11 +249,11 @@ class _FetchConnection:
         # while the fetch leaves, and keep the interpreter's lock from this one. By now this one is about to sleep.
         self._wake_application()
 
-    def _pace(self, sent_s: float, *, has_news: bool) -> float:
+    def _pace(self, sent_s: float, *, has_records: bool) -> float:
         """Return how long to wait before the next fetch: a broker that has nothing should take its time to say so."""
         state = self._all.state
         now_s = state.now_s()
-        if has_news or 2_000 * (now_s - sent_s) >= state.config.fetch_max_wait_ms:
+        if has_records or 2_000 * (now_s - sent_s) >= state.config.fetch_max_wait_ms:
             self._pacing.note_progress()
         else:
             self._pacing.note_futile(now_s)
@@ -266,7 +266,7 @@ class _FetchConnection:
     def _failed(self, fetch: Fetch, error: BarnabasError) -> None:
         fetches = self._all
         log.debug("fetch from broker %d: %s", self._node_id, error)
-        self._session.begin_anew()
+        self._session.reset()
         with fetches.guard.lock:
             fetches.fetcher.on_failure(fetch)
             fetches.answered()
@@ -284,7 +284,7 @@ class _FetchConnection:
     def _wait_after_trouble(self) -> None:
         fetches = self._all
         self._failures += 1
-        fetches.cluster.want_refresh(is_stale=True)
+        fetches.cluster.request_refresh(is_stale=True)
         asyncio.get_running_loop().call_soon(fetches.wake_others, self._node_id)
         self._wait(fetches.cluster.backoff.delay_s(self._failures))
 

@@ -38,7 +38,7 @@ class FetchSession:
         """Whether the broker remembers what was asked for, so that it looks after the order, too."""
         return self._epoch != INITIAL_EPOCH
 
-    def narrow(self, request: FetchRequest) -> FetchRequest:
+    def incremental_request(self, request: FetchRequest) -> FetchRequest:
         """Return what to send for `request`, which names all that is wanted: without what the broker remembers."""
         wanted = {(topic.topic, part.partition): part for topic in request.topics for part in topic.partitions}
         known, self._known = self._known, wanted
@@ -49,7 +49,7 @@ class FetchSession:
             said.forgotten_topics_data = _forgotten(known, wanted)
         return said
 
-    def go_on(self, topic: str, part: FetchPartition) -> tuple[int, int] | None:
+    def continue_with(self, topic: str, part: FetchPartition) -> tuple[int, int] | None:
         """Take note of a request that says one partition anew, and is as the one before in all else.
 
         :returns: its session id and epoch; None if there is no session, so that all has to be said.
@@ -78,13 +78,13 @@ class FetchSession:
             self._id = response.session_id
             self._epoch = next_session_epoch(self._epoch)
 
-    def farewell(self) -> FetchRequest | None:
+    def closing_request(self) -> FetchRequest | None:
         """Return what to send so that the broker need not remember this session any longer; None if there is none."""
         if self._id == NO_SESSION:
             return None
         return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=self._id, session_epoch=FINAL_EPOCH, topics=[])
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Say everything again: nobody knows whether the last request has reached the broker."""
         self._epoch = INITIAL_EPOCH
 

@@ -175,8 +175,8 @@ class FetchedRecords:
             if chunk is None:
                 return None
             self._meter.bytes.add(len(chunk.data))
-            if self._fetcher.hungry:
-                self._fetcher.hungry = False
+            if self._fetcher.wants_fetch:
+                self._fetcher.wants_fetch = False
                 self._guard.wake_background()  # before the decoding, so that the next fetch is under way meanwhile
         position = chunk.state.position
         assert position is not None

@@ -23,7 +23,7 @@ from operator import attrgetter
 
 from barnabas.client.consumer.fetch_templates import SinglePartitionFetch
 from barnabas.client.consumer.preferred_replicas import PreferredReplicas
-from barnabas.client.consumer.subscription import OUT_OF_RANGE, PartitionState, Subscription
+from barnabas.client.consumer.subscription import OUT_OF_RANGE, AssignedPartition, Subscription
 from barnabas.client.metadata import ClusterView
 from barnabas.errors import ApiError, BarnabasError, CorruptBatchError, ErrorCode
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
@@ -85,7 +85,7 @@ TRY_ELSEWHERE = frozenset(
 class Chunk:
     """Whole batches of one partition, as a fetch brought them, still encoded."""
 
-    state: PartitionState
+    state: AssignedPartition
     version: int
     data: Buffer
     next_offset: int
@@ -93,10 +93,10 @@ class Chunk:
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class RequestedPartition:
     """A partition in a fetch, and where in the request it stands."""
 
-    state: PartitionState
+    state: AssignedPartition
     version: int
     """That of the state when it was asked for."""
     part: FetchPartition
@@ -111,13 +111,13 @@ class Fetch:
     node_id: int
     request: FetchRequest
     """Names all that is asked for."""
-    asked: dict[TopicPartition, Asked] = field(default_factory=dict)
+    asked: dict[TopicPartition, RequestedPartition] = field(default_factory=dict)
     reserved_bytes: int = 0
     is_under_way: bool = True
     """False between an answer and the next request."""
-    news: list[Asked] | None = None
+    changed: list[RequestedPartition] | None = None
     """What is asked for in another way than in the request before, which this one follows; None: it follows none."""
-    of_all: tuple[ClusterView, dict[TopicPartition, PartitionState], int] | None = None
+    of_all: tuple[ClusterView, dict[TopicPartition, AssignedPartition], int] | None = None
     """Where it asks for all that the broker has: of which view, which partitions, and how much of each."""
 
 
@@ -157,25 +157,25 @@ class Fetcher:
         """What the answers under way may bring, by broker."""
         self._broker_bytes = buffer_bytes_max
         """The part of the buffer that is for what one broker sends."""
-        self._last_fetch: dict[PartitionState, Fetch] = {}
+        self._last_fetch: dict[AssignedPartition, Fetch] = {}
         """The fetch that has asked for a partition last."""
-        self._parts: dict[PartitionState, FetchPartition] = {}
+        self._parts: dict[AssignedPartition, FetchPartition] = {}
         """What was asked of each partition last: of most that a consumer waits for, the same is asked again."""
         self._fetch_counts: Counter[int] = Counter()
         """Fetches under way, by broker."""
-        self.put_off: dict[int, None] = {}
+        self.deferred_nodes: dict[int, None] = {}
         """Brokers that could not be asked because there was no room, the first of them first; and those from which
         something is read since a moment ago."""
-        self.hungry = False
+        self.wants_fetch = False
         """Whether the application has used up so much that there may be something to ask for; for who looks after it
         to unset."""
         self.lost_positions = False
         """Whether an answer has said that there is nothing at an offset; for who looks after it to unset."""
         self.errors: deque[BarnabasError] = deque()
         """What the application must be told, in its next polls, beside the troubles of single partitions."""
-        self._troubles: dict[PartitionState, tuple[int, BarnabasError]] = {}
+        self._troubles: dict[AssignedPartition, tuple[int, BarnabasError]] = {}
         """What stopped a partition, and the version then; it is not fetched before the error was taken."""
-        self._ends: dict[PartitionState, int] = {}
+        self._ends: dict[AssignedPartition, int] = {}
         """Versions of partitions with nothing to fetch after what is buffered: that offset is out of range."""
 
     @property
@@ -212,7 +212,7 @@ class Fetcher:
             if part is None or part.fetch_offset != state.fetch_offset or part.partition_max_bytes != share:
                 part = self._parts[state] = _part(state, share)
             parts = topics.setdefault(state.tp.topic, [])
-            fetch.asked[state.tp] = Asked(state, state.version, part, parts, len(parts))
+            fetch.asked[state.tp] = RequestedPartition(state, state.version, part, parts, len(parts))
             self._last_fetch[state] = fetch
             parts.append(part)
         request.topics = [FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()]
@@ -234,7 +234,7 @@ class Fetcher:
         fetch.request.max_bytes = max_bytes
         fetch.request.max_wait_ms = min(self._max_wait_ms, LAST_WAIT_MS) if is_last else self._max_wait_ms
 
-    def go_on(self, fetch: Fetch, view: ClusterView) -> bool:
+    def repeat(self, fetch: Fetch, view: ClusterView) -> bool:
         """Make of a fetch, just after its answer, what `next_fetch` would return, if that differs in offsets only.
 
         So it does nearly always where a consumer waits for new records: some partitions have brought something, all
@@ -254,13 +254,13 @@ class Fetcher:
         is_one_empty = False
         for asked in fetch.asked.values():
             state = asked.state
-            is_left_out = state.paused or state.buffered_bytes > share or state.doubt is not None
+            is_left_out = state.paused or state.buffered_bytes > share or state.validation_cause is not None
             if is_left_out or state.version != asked.version:
                 return False
             is_one_empty = is_one_empty or not state.buffered_bytes
         if not is_one_empty and not self._half_is_used_up():
             return False
-        for asked in fetch.news or ():
+        for asked in fetch.changed or ():
             part = _part(asked.state, share)
             asked.part = asked.parts[asked.place] = self._parts[asked.state] = part
         self._begin(fetch, room, share)
@@ -269,18 +269,18 @@ class Fetcher:
     def _room(self, node_id: int, share: int) -> int:
         """How much a broker may send now; none may take the room of all the others."""
         room = self._buffer_bytes_max - self._buffered_bytes - sum(self._reserved_bytes.values())
-        if self.put_off:
-            self.put_off.pop(node_id, None)
+        if self.deferred_nodes:
+            self.deferred_nodes.pop(node_id, None)
         if room < share:
-            self.put_off[node_id] = None
+            self.deferred_nodes[node_id] = None
         return min(room, max(share, self._broker_bytes) - self._reserved_bytes[node_id])
 
-    def _read_from(self, node_id: int, view: ClusterView) -> list[PartitionState]:
+    def _read_from(self, node_id: int, view: ClusterView) -> list[AssignedPartition]:
         """Return the partitions that are read from a broker."""
         source = self._preferred_replicas.source
         return [state for state in self._subscription.partitions.values() if source(state, view) == node_id]
 
-    def _is_wanted(self, state: PartitionState, share: int) -> bool:
+    def _is_wanted(self, state: AssignedPartition, share: int) -> bool:
         """Whether to ask for more of a partition now."""
         return (
             state.fetch_offset is not None
@@ -288,16 +288,16 @@ class Fetcher:
             and state.buffered_bytes <= share
             and not self._is_under_way(state)
             and state not in self._troubles
-            and state.doubt is None
+            and state.validation_cause is None
             and not (self._ends and self._ended(state))
         )
 
-    def _is_under_way(self, state: PartitionState) -> bool:
+    def _is_under_way(self, state: AssignedPartition) -> bool:
         """Whether a fetch asks for what is next of a partition."""
         fetch = self._last_fetch.get(state)
         return fetch is not None and fetch.is_under_way and fetch.asked[state.tp].version == state.version
 
-    def _ended(self, state: PartitionState) -> bool:
+    def _ended(self, state: AssignedPartition) -> bool:
         """Whether records at hand must be used up before the broker is asked, again, for an offset out of range."""
         return self._ends.get(state) == state.version and state.position != state.fetch_offset
 
@@ -340,7 +340,7 @@ class Fetcher:
         self._reserved_bytes[fetch.node_id] -= fetch.reserved_bytes
         self._fetch_counts[fetch.node_id] -= 1
         fetch.is_under_way = False
-        fetch.news = []
+        fetch.changed = []
 
     def on_response(self, fetch: Fetch, response: FetchResponse | SinglePartitionFetch) -> bool:
         """Keep what came; return whether to look up leaders again, and to pause, since something went wrong.
@@ -370,7 +370,7 @@ class Fetcher:
         for asked in fetch.asked.values():
             leader = self._preferred_replicas.give_up_if_due(asked.state, fetch.node_id)
             if leader is not None:
-                self.put_off[leader] = None
+                self.deferred_nodes[leader] = None
 
     def _on_partition(self, fetch: Fetch, topic: str, part: PartitionData | SinglePartitionFetch) -> bool:
         tp = TopicPartition(topic, part.partition_index)
@@ -388,13 +388,13 @@ class Fetcher:
             return self._keep(fetch, asked, part)
         return self._look_closer(fetch, asked, part)
 
-    def _look_closer(self, fetch: Fetch, asked: Asked, part: PartitionData | SinglePartitionFetch) -> bool:
+    def _look_closer(self, fetch: Fetch, asked: RequestedPartition, part: PartitionData | SinglePartitionFetch) -> bool:
         code, state, node_id = ErrorCode.of(part.error_code), asked.state, fetch.node_id
         if code is not ErrorCode.NONE:
             leader = self._preferred_replicas.give_up(state, node_id)
             if leader is not None:
                 # Whatever is wrong with a replica: what the leader says of it counts.
-                self.put_off[leader] = None
+                self.deferred_nodes[leader] = None
                 return code is not ErrorCode.OFFSET_OUT_OF_RANGE
         elif (
             self._preferred_replicas.rack
@@ -402,7 +402,7 @@ class Fetcher:
             and part.preferred_read_replica != node_id
         ):
             self._preferred_replicas.name(state, part.preferred_read_replica, node_id)
-            self.put_off[part.preferred_read_replica] = None
+            self.deferred_nodes[part.preferred_read_replica] = None
             return False
         if code is ErrorCode.NONE:
             return self._keep(fetch, asked, part)
@@ -414,26 +414,26 @@ class Fetcher:
             self._stop(state, ApiError(code, subject=f"fetch of {state.tp} at offset {offset}"))
         return True
 
-    def _stop(self, state: PartitionState, error: BarnabasError) -> None:
+    def _stop(self, state: AssignedPartition, error: BarnabasError) -> None:
         """Fetch no more of a partition until the application has taken `error`."""
         self._troubles[state] = state.version, error
 
-    def _on_out_of_range(self, state: PartitionState, offset: int) -> None:
+    def _on_out_of_range(self, state: AssignedPartition, offset: int) -> None:
         if state.position is not None and state.position < offset:
             self._ends[state] = state.version
             return  # buffered records come first; the broker is asked again when they are used up
         if state.leader_epoch >= 0:
-            self._doubt(state, OUT_OF_RANGE)
+            self._await_validation(state, OUT_OF_RANGE)
             return
         state.forget_position(self._reset_policy)
         self.lost_positions = True
 
-    def _doubt(self, state: PartitionState, doubt: int) -> None:
+    def _await_validation(self, state: AssignedPartition, validation_cause: int) -> None:
         """Fetch no more of a partition until its leader has confirmed the position."""
-        state.doubt = doubt
+        state.validation_cause = validation_cause
         self.lost_positions = True
 
-    def _keep(self, fetch: Fetch, asked: Asked, part: PartitionData | SinglePartitionFetch) -> bool:
+    def _keep(self, fetch: Fetch, asked: RequestedPartition, part: PartitionData | SinglePartitionFetch) -> bool:
         """Put records into the buffer; return whether they are damaged."""
         state, offset, records = asked.state, asked.part.fetch_offset, part.records
         state.high_watermark = part.high_watermark
@@ -452,7 +452,7 @@ class Fetcher:
             first_epoch: int = _LEADER_EPOCH.unpack_from(records)[0]
             if first_epoch > state.leader_epoch >= 0:
                 # A new leader wrote what follows, and may have truncated the log before that.
-                self._doubt(state, first_epoch)
+                self._await_validation(state, first_epoch)
                 return False
             state.leader_epoch = last_epoch
         if isinstance(records, memoryview) and len(records) * SMALL_SHARE < len(records.obj):  # type: ignore[arg-type]
@@ -463,13 +463,13 @@ class Fetcher:
         state.buffered_bytes += len(records)
         self._buffered_bytes += len(records)
         self._chunks.append(Chunk(state, state.version, records, next_offset))
-        assert fetch.news is not None
-        fetch.news.append(asked)
+        assert fetch.changed is not None
+        fetch.changed.append(asked)
         return False
 
     # --- the application's side -------------------------------------------------------------------------
 
-    def tell(self, error: BarnabasError) -> None:
+    def add_error(self, error: BarnabasError) -> None:
         """Note what the application must be told; once, however often it is met before the application asks."""
         known = any(type(each) is type(error) and str(each) == str(error) for each in self.errors)
         if not known and len(self.errors) < ERRORS_MAX:
@@ -502,13 +502,13 @@ class Fetcher:
             else:
                 del self._chunks[place]
                 self._release(chunk)
-                self.hungry = self.hungry or self._hungers_for(chunk.state)
+                self.wants_fetch = self.wants_fetch or self._wants_fetch_after(chunk.state)
                 return chunk
         return None
 
-    def _hungers_for(self, state: PartitionState) -> bool:
+    def _wants_fetch_after(self, state: AssignedPartition) -> bool:
         """Whether a fetch may ask for more, now that something of `state` was taken."""
-        if self.put_off:
+        if self.deferred_nodes:
             return True
         if self._is_under_way(state):
             return False  # what it waits for comes by itself
@@ -518,7 +518,7 @@ class Fetcher:
         """Return whether `take` would find something."""
         return any(self.holds(chunk) and not chunk.state.paused and accepts(chunk.state.tp) for chunk in self._chunks)
 
-    def refetch_from(self, state: PartitionState, offset: int) -> None:
+    def refetch_from(self, state: AssignedPartition, offset: int) -> None:
         """Forget what was fetched of one partition, and what is under way for it; fetch again from `offset`."""
         state.fetch_offset = offset
         state.version += 1
@@ -549,12 +549,12 @@ class Fetcher:
         self._ends = {state: version for state, version in self._ends.items() if self._holds(state, version)}
         self._preferred_replicas.forget(lambda state: not self._subscription.owns(state))
 
-    def _holds(self, state: PartitionState, version: int) -> bool:
+    def _holds(self, state: AssignedPartition, version: int) -> bool:
         """Whether what was learnt at `version` still matters."""
         return state.version == version and self._subscription.owns(state)
 
 
-def _part(state: PartitionState, max_bytes: int) -> FetchPartition:
+def _part(state: AssignedPartition, max_bytes: int) -> FetchPartition:
     assert state.fetch_offset is not None
     return FetchPartition(partition=state.tp.partition, fetch_offset=state.fetch_offset, partition_max_bytes=max_bytes)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from barnabas.client.consumer.subscription import PartitionState
+from barnabas.client.consumer.subscription import AssignedPartition
 from barnabas.client.metadata import ClusterView
 
 
@@ -32,9 +32,9 @@ class PreferredReplicas:
         self.rack = rack
         self._now_s = now_s
         self._lease_s = lease_s
-        self._named: dict[PartitionState, _Named] = {}
+        self._named: dict[AssignedPartition, _Named] = {}
 
-    def source(self, state: PartitionState, view: ClusterView) -> int | None:
+    def source(self, state: AssignedPartition, view: ClusterView) -> int | None:
         """Return the broker to read a partition from; None: nobody leads it, as far as is known."""
         leader = view.leader(state.tp)
         if not self._named:
@@ -47,11 +47,11 @@ class PreferredReplicas:
         del self._named[state]
         return leader
 
-    def name(self, state: PartitionState, node_id: int, leader: int) -> None:
+    def name(self, state: AssignedPartition, node_id: int, leader: int) -> None:
         """Read a partition from `node_id` from now on: its leader says so."""
         self._named[state] = _Named(node_id, leader, self._now_s() + self._lease_s)
 
-    def give_up(self, state: PartitionState, node_id: int) -> int | None:
+    def give_up(self, state: AssignedPartition, node_id: int) -> int | None:
         """Ask the leader again, if it is `node_id` that a partition is read from in its place; return the leader."""
         named = self._named.get(state)
         if named is None or named.node_id != node_id:
@@ -59,12 +59,12 @@ class PreferredReplicas:
         del self._named[state]
         return named.leader
 
-    def give_up_if_due(self, state: PartitionState, node_id: int) -> int | None:
+    def give_up_if_due(self, state: AssignedPartition, node_id: int) -> int | None:
         """Do as `give_up` does, if the replica has been read from for long enough."""
         named = self._named.get(state)
         return self.give_up(state, node_id) if named is not None and self._now_s() >= named.until_s else None
 
-    def forget(self, is_gone: Callable[[PartitionState], bool]) -> None:
+    def forget(self, is_gone: Callable[[AssignedPartition], bool]) -> None:
         """Forget partitions that are not read any more."""
         if self._named:
             self._named = {state: named for state, named in self._named.items() if not is_gone(state)}

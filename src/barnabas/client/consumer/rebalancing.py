@@ -52,7 +52,7 @@ class Rebalancing:
         self._guard = state.guard
         self._procedure: Procedure | None = None
         self._awaited: BackgroundTask | ListenerCall | None = None
-        self._untold: ListenerCall | None = None
+        self._interrupted_call: ListenerCall | None = None
         """What is awaited, if who was to tell it was interrupted before the listener had its say."""
 
     @property
@@ -69,38 +69,38 @@ class Rebalancing:
 
     # --- going on ---------------------------------------------------------------------------------------
 
-    def look_after(self, deadline_s: float, *, nested: bool) -> CallSteps[bool]:
+    def rebalance_if_due(self, deadline_s: float, *, nested: bool) -> CallSteps[bool]:
         """Join the group (again) if need be, or take over new partitions.
 
         :param nested: whether this is called by a listener, for which everything here waits.
         :return: whether records may be handed out now; False at the deadline.
         """
         while self._state.subscription.by_topics:
-            news = self._guard.news
+            wake_count = self._guard.wake_count
             with self._guard.lock:
                 self._state.check_usable()  # whoever was closed meanwhile must not join again
-                tell = self._advance(self._begin)
-                if tell is None and (self._awaited is None or nested or self._reads_on()):
+                call = self._advance(self._begin)
+                if call is None and (self._awaited is None or nested or self._reads_on()):
                     break
-                if tell is None:
+                if call is None:
                     self._state.check_usable()
-                    self._state.raise_what_must_be_told()
+                    self._state.raise_pending_error()
                     if self._state.now_s() >= deadline_s:
                         return False
-            yield from self._tell_or(tell, self._state.wait(deadline_s, news))
+            yield from self._call_listener_or_wait(call, self._state.wait(deadline_s, wake_count))
         return True
 
-    def _tell_or(self, tell: ListenerCall | None, wait: Wait) -> CallSteps[None]:
-        """Have `tell` told; if there is nothing to tell, wait."""
-        if tell is None:
+    def _call_listener_or_wait(self, call: ListenerCall | None, wait: Wait) -> CallSteps[None]:
+        """Have `call` told; if there is nothing to tell, wait."""
+        if call is None:
             yield wait
             return
         try:
-            yield tell
+            yield call
         finally:
             with self._guard.lock:
-                if self._awaited is tell and not (tell.done or tell.goes_on):
-                    self._untold = tell
+                if self._awaited is call and not (call.done or call.goes_on):
+                    self._interrupted_call = call
 
     def _reads_on(self) -> bool:
         return isinstance(self._awaited, Join) and bool(self._state.subscription.partitions)
@@ -115,9 +115,9 @@ class Rebalancing:
 
     def _advance(self, begin: Callable[[], Procedure | None]) -> ListenerCall | None:
         """Under the guard: go as far as it goes without waiting; returns what the application must be told now."""
-        if self._untold is not None:
-            tell, self._untold = self._untold, None
-            return tell
+        if self._interrupted_call is not None:
+            call, self._interrupted_call = self._interrupted_call, None
+            return call
         while self._awaited is None or self._awaited.done:
             if self._procedure is None:
                 self._procedure = begin()
@@ -147,12 +147,12 @@ class Rebalancing:
         self._guard.wake_background()
         new = [tp for tp in partitions if tp not in before]
         if new:
-            yield from self._tell("assigned", new)
+            yield from self._call_listener("assigned", new)
 
     def _rebalance(self, membership: GroupMembership) -> Procedure:
         yield from self._prepare(membership)
         join = Join()
-        self._state.order(join)
+        self._state.add_task(join)
         try:
             yield join
         finally:
@@ -195,7 +195,7 @@ class Rebalancing:
         self._guard.wake_background()
         new = [tp for tp in partitions if tp not in before]
         if new or not membership.is_cooperative:
-            yield from self._tell("assigned", new)
+            yield from self._call_listener("assigned", new)
 
     # --- giving up --------------------------------------------------------------------------------------
 
@@ -218,21 +218,23 @@ class Rebalancing:
         """Tell the application, and then hand out nothing of these partitions any more."""
         given_up = sorted(partitions)
         if given_up:
-            yield from self._tell(change, given_up)
+            yield from self._call_listener(change, given_up)
             self._state.replace_partitions([tp for tp in self._state.subscription.partitions if tp not in given_up])
 
-    def _tell(self, change: AssignmentChange, partitions: list[TopicPartition]) -> Procedure:
+    def _call_listener(self, change: AssignmentChange, partitions: list[TopicPartition]) -> Procedure:
         if change in self.listening:
-            tell = ListenerCall(change, partitions)
-            yield tell
-            if tell.error is not None:
-                raise tell.error
+            call = ListenerCall(change, partitions)
+            yield call
+            if call.error is not None:
+                raise call.error
 
     def _commit_done(self) -> Generator[BackgroundTask, None, None]:
-        commit = self._state.commit_of_done(COMMIT_ON_THE_WAY_OUT_S) if self._state.config.enable_auto_commit else None
+        commit = (
+            self._state.commit_of_processed(COMMIT_ON_THE_WAY_OUT_S) if self._state.config.enable_auto_commit else None
+        )
         if commit is None:
             return
-        self._state.order(commit)
+        self._state.add_task(commit)
         yield commit
         if isinstance(commit.error, BarnabasError):
             log.warning("auto-commit: %s", commit.error)
@@ -253,22 +255,22 @@ class Rebalancing:
             raise ConfigurationError("a listener must not unsubscribe: unsubscribe after the poll that has called it")
         procedures = iter([self._leave(membership, reason)])
         while True:
-            news = self._guard.news
+            wake_count = self._guard.wake_count
             with self._guard.lock:
                 self._state.check_usable()
                 if isinstance(self._awaited, Join):
                     self.abandon()
-                tell = self._advance(lambda: next(procedures, None))
+                call = self._advance(lambda: next(procedures, None))
                 if self._procedure is None:
                     return
-            yield from self._tell_or(tell, Wait(FOREVER_S, news))
+            yield from self._call_listener_or_wait(call, Wait(FOREVER_S, wake_count))
 
     def _leave(self, membership: GroupMembership, reason: str) -> Procedure:
         if membership.lost:
             yield from self._lose(membership)
         yield from self._give_up_all()
         leave = Leave(reason)
-        self._state.order(leave)
+        self._state.add_task(leave)
         yield leave
 
     def finish(self, reason: str) -> Generator[BackgroundTask, None, None]:
@@ -282,11 +284,11 @@ class Rebalancing:
         if not (membership.lost and self._state.subscription.by_topics):
             yield from self._commit_done()
         leave = Leave(reason)
-        self._state.order(leave)
+        self._state.add_task(leave)
         yield leave
 
     def abandon(self) -> None:
         """Under the guard: break off what is under way."""
-        procedure, self._procedure, self._awaited, self._untold = self._procedure, None, None, None
+        procedure, self._procedure, self._awaited, self._interrupted_call = self._procedure, None, None, None
         if procedure is not None:
             procedure.close()

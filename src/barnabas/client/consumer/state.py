@@ -20,7 +20,7 @@ from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.message_streams import StreamPlan
 from barnabas.client.consumer.meter import Meter
 from barnabas.client.consumer.preferred_replicas import PreferredReplicas
-from barnabas.client.consumer.subscription import NOWHERE, OUT_OF_RANGE, PartitionState, Subscription
+from barnabas.client.consumer.subscription import NOWHERE, OUT_OF_RANGE, AssignedPartition, Subscription
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.metadata import ClusterView
@@ -84,7 +84,7 @@ class ConsumerState:
         """What nobody foresaw, and has stopped the background."""
         self._unreachable: tuple[float, Failure] | None = None
         """Since when no broker can be reached, and why."""
-        self._works: deque[BackgroundTask] = deque()
+        self._pending: deque[BackgroundTask] = deque()
         self._no_more_work = False
         self._refused: set[str] = set()
         self._assigned_counts: dict[str, int | None] = {}
@@ -93,32 +93,32 @@ class ConsumerState:
 
     # --- waiting ----------------------------------------------------------------------------------------
 
-    def wait(self, until_s: float, news: int) -> Wait:
+    def wait(self, until_s: float, wake_count: int) -> Wait:
         """Return a wait that ends in time to say that no broker can be reached."""
         if self._unreachable is not None:
             until_s = min(until_s, self._patience_end_s(self._unreachable[0]))
-        return Wait(until_s, news)
+        return Wait(until_s, wake_count)
 
-    def until_done(self, work: BackgroundTask) -> CallSteps[None]:
+    def until_done(self, task: BackgroundTask) -> CallSteps[None]:
         """Wait for work that was put down; raises what went wrong. It is abandoned if the caller is interrupted."""
-        yield from self.await_end(work)
-        if work.error is not None:
-            raise work.error
+        yield from self.await_end(task)
+        if task.error is not None:
+            raise task.error
 
-    def await_end(self, work: BackgroundTask, deadline_s: float = FOREVER_S) -> CallSteps[bool]:
+    def await_end(self, task: BackgroundTask, deadline_s: float = FOREVER_S) -> CallSteps[bool]:
         """Wait for work that was put down, however it ends; return False if it has not ended at the deadline.
 
         The work is abandoned then, and if the caller is interrupted.
         """
         try:
             while True:
-                news = self.guard.news
-                if work.done or self.now_s() >= deadline_s:
-                    return work.done
-                yield Wait(deadline_s, news)
+                wake_count = self.guard.wake_count
+                if task.done or self.now_s() >= deadline_s:
+                    return task.done
+                yield Wait(deadline_s, wake_count)
         finally:
-            if not work.done:
-                self.abandon(work)
+            if not task.done:
+                self.abandon(task)
 
     def _patience_end_s(self, since_s: float) -> float:
         return since_s + self.config.default_api_timeout_ms / 1000
@@ -134,7 +134,7 @@ class ConsumerState:
         """Answer every call with `error` from now on."""
         self.stopped = Failure.of(error)
 
-    def raise_what_must_be_told(self) -> None:
+    def raise_pending_error(self) -> None:
         """Raise, under the guard, what the application has to know before it waits any longer."""
         if self._fault is not None:
             raise self._fault.error()
@@ -157,7 +157,7 @@ class ConsumerState:
     def report(self, error: BarnabasError) -> None:
         """Tell the application of `error` with its next poll."""
         with self.guard.lock:
-            self.fetcher.tell(error)
+            self.fetcher.add_error(error)
             self.guard.wake_application()
 
     def fail(self, error: ClosedError) -> None:
@@ -172,52 +172,52 @@ class ConsumerState:
         with self.guard.lock:
             self.guard.wake_application()
 
-    def told(self, tell: ListenerCall, error: BaseException | None = None) -> None:
+    def on_listener_called(self, call: ListenerCall, error: BaseException | None = None) -> None:
         """The application's listener was called; `error` is what it raised."""
         with self.guard.lock:
-            tell.done, tell.error = True, error
+            call.done, call.error = True, error
             self.guard.wake_application()
 
     # --- work for the background ------------------------------------------------------------------------
 
-    def order(self, work: BackgroundTask) -> None:
+    def add_task(self, task: BackgroundTask) -> None:
         """Put down what the background shall do; under the guard."""
-        self._works.append(work)
+        self._pending.append(task)
         if self._no_more_work:
-            self.end_work()
+            self.end_tasks()
         self.guard.wake_background()
 
-    def take_work(self) -> BackgroundTask | None:
+    def next_task(self) -> BackgroundTask | None:
         """Remove and return what is to be done next."""
         with self.guard.lock:
-            return self._works.popleft() if self._works else None
+            return self._pending.popleft() if self._pending else None
 
-    def finish(self, work: BackgroundTask, error: BaseException | None = None) -> None:
+    def finish(self, task: BackgroundTask, error: BaseException | None = None) -> None:
         """Work has ended."""
         with self.guard.lock:
-            work.done, work.error = True, error
-            if error is None and isinstance(work, Commit):
-                for state, offset in work.done_with.items():
+            task.done, task.error = True, error
+            if error is None and isinstance(task, Commit):
+                for state, offset in task.done_with.items():
                     state.committed = offset
-                    state.committed_version = work.in_hand.get(state, -1)
+                    state.committed_version = task.in_hand.get(state, -1)
             self.guard.wake_application()
 
-    def end_work(self) -> None:
+    def end_tasks(self) -> None:
         """The background is at its end: nothing is done any more."""
         self._no_more_work = True
         self._end_queue(Failure.of(ClosedError("this consumer was closed")))
 
     def _end_queue(self, failure: Failure) -> None:
         """Let nothing of what was put down be begun any more."""
-        while (work := self.take_work()) is not None:
-            self.finish(work, failure.error())
+        while (task := self.next_task()) is not None:
+            self.finish(task, failure.error())
 
-    def abandon(self, work: BackgroundTask) -> None:
+    def abandon(self, task: BackgroundTask) -> None:
         """Let work be, whether it was begun or not."""
-        work.abandoned = True
+        task.abandoned = True
         self.guard.wake_background()
 
-    def commit_of_done(self, timeout_s: float | None = None) -> Commit | None:
+    def commit_of_processed(self, timeout_s: float | None = None) -> Commit | None:
         """Return, under the guard, what auto-commit should commit: what is dealt with and was not committed."""
         done = {}
         for state in self.subscription.partitions.values():
@@ -238,31 +238,31 @@ class ConsumerState:
         with self.guard.lock:
             if self.subscription.by_topics and (membership.rejoin_needed or membership.joining):
                 return None  # the rebalance commits first
-            return self.commit_of_done()
+            return self.commit_of_processed()
 
     # --- whether the application lives ------------------------------------------------------------------
 
-    def polled(self) -> None:
+    def note_poll(self) -> None:
         """The application has asked for something."""
         self._last_poll_s = self.now_s()
 
-    def alive(self) -> bool:
+    def polls_in_time(self) -> bool:
         """Whether the application has asked for records within `max_poll_interval_ms`."""
         progress = tuple(cursor.left for cursor in self.cursors)
         if self.waiting or progress != self._last_progress:
             self._last_progress = progress
-            self.polled()
+            self.note_poll()
         return self.now_s() - self._last_poll_s <= self.config.max_poll_interval_ms / 1000
 
     # --- readers ----------------------------------------------------------------------------------------
 
-    def may_read_on(self) -> bool:
+    def assignment_is_valid(self) -> bool:
         """Whether, by the clock, the partitions cannot be others' yet."""
         if self.membership is None or not self.subscription.by_topics:
             return True
         return self.now_s() < self.membership.until_s
 
-    def cursor_of(self, state: PartitionState) -> Cursor:
+    def cursor_of(self, state: AssignedPartition) -> Cursor:
         """Return the reader of a partition."""
         for cursor in self.cursors:
             if cursor.reads(state):
@@ -283,10 +283,10 @@ class ConsumerState:
         with self.guard.lock:
             return self._reached(self.subscription.partitions.values())
 
-    def _reached(self, states: Iterable[PartitionState]) -> dict[TopicPartition, int | None]:
+    def _reached(self, states: Iterable[AssignedPartition]) -> dict[TopicPartition, int | None]:
         return {state.tp: self.cursor_of(state).position(state) for state in states}
 
-    def announce_reposition(self, states: Iterable[PartitionState]) -> None:
+    def announce_reposition(self, states: Iterable[AssignedPartition]) -> None:
         """Under the guard: let interceptors know how far partitions were read, before their positions change."""
         if self.interceptors.see_repositions:
             self.interceptors.on_reposition(self._reached(states))
@@ -297,9 +297,9 @@ class ConsumerState:
         self.subscription.replace(partitions)
         if self.streams is not None:
             self.streams.deal(partitions)
-        self.drop_what_is_gone(before)
+        self.drop_unassigned(before)
 
-    def drop_what_is_gone(self, before: Mapping[TopicPartition, PartitionState]) -> None:
+    def drop_unassigned(self, before: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Under the guard: hand out nothing of partitions that are not this consumer's any more.
 
         :param before: the partitions until now.
@@ -336,7 +336,7 @@ class ConsumerState:
             topic = view.topics.get(name)
             if topic is not None and topic.error in TOPIC_REFUSED:
                 self._refused.add(name)
-                self.fetcher.tell(ApiError(topic.error, f"topic {name!r} cannot be subscribed to"))
+                self.fetcher.add_error(ApiError(topic.error, f"topic {name!r} cannot be subscribed to"))
 
     def on_unreachable(self, since_s: float, error: BarnabasError) -> None:
         """No broker can be reached; until there is metadata again."""
@@ -354,55 +354,66 @@ class ConsumerState:
 
     # --- positions --------------------------------------------------------------------------------------
 
-    def missing_positions(self) -> dict[PartitionState, int]:
+    def missing_positions(self) -> dict[AssignedPartition, int]:
         """Return the partitions whose position must be looked up, and their versions."""
         with self.guard.lock:
             return {state: state.version for state in self.subscription.without_position()}
 
-    def place(
-        self, missing: Mapping[PartitionState, int], offsets: Mapping[PartitionState, int], *, committed: bool = False
+    def set_positions(
+        self,
+        missing: Mapping[AssignedPartition, int],
+        offsets: Mapping[AssignedPartition, int],
+        *,
+        committed: bool = False,
     ) -> None:
         """Go on at the offsets that were found, unless the application has moved elsewhere meanwhile.
 
         :param committed: whether they are those that the group has committed.
         """
 
-        def move(state: PartitionState) -> None:
+        def move(state: AssignedPartition) -> None:
             state.move_to(offsets[state])
             if committed:
                 state.committed = offsets[state]
 
         self._settle(missing, offsets, move)
 
-    def place_nowhere(self, missing: Mapping[PartitionState, int], states: list[PartitionState]) -> None:
+    def mark_without_offset(self, missing: Mapping[AssignedPartition, int], states: list[AssignedPartition]) -> None:
         """There is no offset to start from, and the policy is to say so."""
         self._settle(missing, dict.fromkeys(states, 0), lambda state: state.forget_position(NOWHERE))
 
-    def doubted_positions(self) -> dict[PartitionState, tuple[int, int]]:
+    def unvalidated_positions(self) -> dict[AssignedPartition, tuple[int, int]]:
         """Return the partitions whose position a leader must confirm, their versions, and the epochs to ask for."""
         with self.guard.lock:
             states = self.subscription.partitions.values()
-            return {state: (state.version, state.leader_epoch) for state in states if state.doubt is not None}
+            return {
+                state: (state.version, state.leader_epoch) for state in states if state.validation_cause is not None
+            }
 
-    def settle_doubt(self, state: PartitionState, version: int, end_offset: int | None) -> None:
+    def on_position_validated(self, state: AssignedPartition, version: int, end_offset: int | None) -> None:
         """Go on after a leader has said where the epoch of the last batch ends.
 
         :param end_offset: None: the leader does not say; -1: it does not know the epoch, nor an earlier one.
         """
         with self.guard.lock:
-            doubt, fetch_offset = state.doubt, state.fetch_offset
-            if state.version != version or doubt is None or fetch_offset is None or not self.subscription.owns(state):
+            validation_cause, fetch_offset = state.validation_cause, state.fetch_offset
+            if (
+                state.version != version
+                or validation_cause is None
+                or fetch_offset is None
+                or not self.subscription.owns(state)
+            ):
                 return
-            state.doubt = None
+            state.validation_cause = None
             if end_offset is not None and end_offset < fetch_offset:
                 self._go_back(state, end_offset)
-            elif doubt == OUT_OF_RANGE:
+            elif validation_cause == OUT_OF_RANGE:
                 self._forget(state, self.config.auto_offset_reset)
             else:
-                state.leader_epoch = doubt
+                state.leader_epoch = validation_cause
             self.guard.wake_application()
 
-    def _go_back(self, state: PartitionState, end_offset: int) -> None:
+    def _go_back(self, state: AssignedPartition, end_offset: int) -> None:
         """Leave what a new leader does not have: hand out nothing more of it, and go on where the logs part."""
         cursor = self.cursor_of(state)
         position, done = cursor.position(state), cursor.done(state)
@@ -416,7 +427,7 @@ class ConsumerState:
             return
         lost = f"{state.tp}: a new leader truncated the log to offset {end_offset}, and the position was {position}"
         if policy == NOWHERE:
-            self.fetcher.tell(
+            self.fetcher.add_error(
                 ApiError(
                     ErrorCode.OFFSET_OUT_OF_RANGE, f"{lost}; auto_offset_reset is 'none': seek to go on somewhere else"
                 )
@@ -425,7 +436,7 @@ class ConsumerState:
         log.warning("%s; the consumer goes on at offset %d", lost, end_offset)
         state.move_to(end_offset)
 
-    def _forget(self, state: PartitionState, policy: str) -> None:
+    def _forget(self, state: AssignedPartition, policy: str) -> None:
         """Forget what was fetched of a partition, and its position."""
         self.announce_reposition([state])
         for cursor in self.cursors:
@@ -435,9 +446,9 @@ class ConsumerState:
 
     def _settle(
         self,
-        missing: Mapping[PartitionState, int],
-        states: Mapping[PartitionState, int],
-        settle: Callable[[PartitionState], object],
+        missing: Mapping[AssignedPartition, int],
+        states: Mapping[AssignedPartition, int],
+        settle: Callable[[AssignedPartition], object],
     ) -> None:
         with self.guard.lock:
             for state in states:
@@ -445,7 +456,7 @@ class ConsumerState:
                     settle(state)
             self.guard.wake_application()
 
-    def owned(self) -> list[TopicPartition]:
+    def owned_partitions(self) -> list[TopicPartition]:
         """Return what this member keeps while it joins."""
         assert self.membership is not None
         with self.guard.lock:

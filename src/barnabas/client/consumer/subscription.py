@@ -23,7 +23,7 @@ OUT_OF_RANGE = -1
 RESET_TIMESTAMPS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 
 
-class PartitionState:
+class AssignedPartition:
     """How far one assigned partition has been read."""
 
     __slots__ = (
@@ -31,7 +31,6 @@ class PartitionState:
         "committed",
         "committed_version",
         "done",
-        "doubt",
         "fetch_offset",
         "high_watermark",
         "last_turn",
@@ -40,6 +39,7 @@ class PartitionState:
         "position",
         "reset",
         "tp",
+        "validation_cause",
         "version",
     )
 
@@ -57,7 +57,7 @@ class PartitionState:
         """`earliest` or `latest`: go there, whatever was committed. `none`: only a seek can help."""
         self.leader_epoch = NO_LEADER_EPOCH
         """Of the last batch that was fetched; -1 after a seek, when nothing is known of what lies before."""
-        self.doubt: int | None = None
+        self.validation_cause: int | None = None
         """Why the log may have lost records before `fetch_offset`: a batch with this later leader epoch follows, or
         OUT_OF_RANGE. Nothing is fetched before the leader has said where `leader_epoch` ends (KIP-320)."""
         self.paused = False
@@ -72,7 +72,7 @@ class PartitionState:
     def move_to(self, offset: int) -> None:
         """Go on at `offset`, which the application chose or was found for it."""
         self.fetch_offset = self.position = self.done = offset
-        self.leader_epoch, self.doubt = NO_LEADER_EPOCH, None
+        self.leader_epoch, self.validation_cause = NO_LEADER_EPOCH, None
         self.reset = None
         self.version += 1
 
@@ -84,7 +84,7 @@ class PartitionState:
     def forget_position(self, reset: str | None) -> None:
         """Find a position again: by the policy `reset`, or as after the assignment."""
         self.fetch_offset = self.position = self.done = None
-        self.leader_epoch, self.doubt = NO_LEADER_EPOCH, None
+        self.leader_epoch, self.validation_cause = NO_LEADER_EPOCH, None
         self.reset = reset
         self.version += 1
 
@@ -96,7 +96,7 @@ class Subscription:
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
         self.manual = False
-        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.partitions: dict[TopicPartition, AssignedPartition] = {}
 
     @property
     def by_topics(self) -> bool:
@@ -141,7 +141,7 @@ class Subscription:
 
     def replace(self, partitions: Iterable[TopicPartition]) -> None:
         """Make `partitions` the assignment; positions of those that were there already stay."""
-        self.partitions = {tp: self.partitions.get(tp) or PartitionState(tp) for tp in partitions}
+        self.partitions = {tp: self.partitions.get(tp) or AssignedPartition(tp) for tp in partitions}
 
     def clear_partitions(self) -> list[TopicPartition]:
         """Give all partitions up; return which they were."""
@@ -161,7 +161,7 @@ class Subscription:
         if not self.by_topics and not self.manual:
             raise ConfigurationError("nothing to read: call subscribe('a-topic') or assign([('a-topic', 0)]) before")
 
-    def state(self, tp: TopicPartition) -> PartitionState:
+    def state(self, tp: TopicPartition) -> AssignedPartition:
         """Return the state of an assigned partition.
 
         :raises ConfigurationError: it is not assigned to this consumer.
@@ -172,7 +172,7 @@ class Subscription:
             raise ConfigurationError(f"{tp} is not assigned to this consumer (assigned: {have})")
         return state
 
-    def without_position(self) -> list[PartitionState]:
+    def without_position(self) -> list[AssignedPartition]:
         """Return the partitions whose position must be looked up."""
         return [state for state in self.partitions.values() if state.fetch_offset is None and state.reset != NOWHERE]
 
@@ -180,7 +180,7 @@ class Subscription:
     def wants_positions(self) -> bool:
         """Whether a position must be looked up, or be confirmed by a leader."""
         return any(
-            state.doubt is not None or (state.fetch_offset is None and state.reset != NOWHERE)
+            state.validation_cause is not None or (state.fetch_offset is None and state.reset != NOWHERE)
             for state in self.partitions.values()
         )
 
@@ -188,6 +188,6 @@ class Subscription:
         """Return the partitions that have no place to start from, unless the application seeks."""
         return [state.tp for state in self.partitions.values() if state.reset == NOWHERE]
 
-    def owns(self, state: PartitionState) -> bool:
+    def owns(self, state: AssignedPartition) -> bool:
         """Whether `state` is still that of an assigned partition."""
         return self.partitions.get(state.tp) is state

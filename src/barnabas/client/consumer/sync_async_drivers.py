@@ -49,7 +49,7 @@ class ThreadGuard:
 
     def __init__(self, thread: LoopThread) -> None:
         self.lock = threading.RLock()
-        self.news = 0
+        self.wake_count = 0
         self.waker = Waker()
         self._thread = thread
         self._waiting: set[threading.Lock] = set()
@@ -61,21 +61,21 @@ class ThreadGuard:
         self._waiting = set()
 
     def wake_application(self) -> None:
-        self.news += 1
+        self.wake_count += 1
         if self._waiting:
             waiting, self._waiting = self._waiting, set()
             for told in waiting:
                 told.release()
 
     def wake_background(self) -> None:
-        self._thread.soon(self.waker.ring)
+        self._thread.call_soon(self.waker.wake)
 
-    def wait_for_news(self, wait: Wait) -> None:
+    def wait_for_wake(self, wait: Wait) -> None:
         """Block until there is news or the time is over."""
         told = threading.Lock()
         told.acquire()
         with self.lock:
-            if self.news != wait.news:
+            if self.wake_count != wait.wake_count:
                 return
             self._waiting.add(told)
         is_told = False
@@ -99,12 +99,12 @@ class BlockingDriver:
         self.listeners: Listeners = {}
         self._state = state
         self._guard = guard
-        self._telling = threading.local()
+        self._in_listener = threading.local()
 
     @property
     def inside_listener(self) -> bool:
         """Whether the caller is a listener."""
-        return getattr(self._telling, "now", False)
+        return getattr(self._in_listener, "now", False)
 
     def run(self, steps: CallSteps[T]) -> T:
         """Return the result of a call."""
@@ -112,26 +112,26 @@ class BlockingDriver:
             while True:
                 step = next(steps)
                 if isinstance(step, Wait):
-                    self._guard.wait_for_news(step)
+                    self._guard.wait_for_wake(step)
                 else:
-                    self._tell(step)
+                    self._call_listener(step)
         except StopIteration as end:
             result: T = end.value
             return result
         finally:
             steps.close()  # else a call that was interrupted counts as waiting as long as its traceback is kept
 
-    def _tell(self, tell: ListenerCall) -> None:
+    def _call_listener(self, call: ListenerCall) -> None:
         error: BaseException | None = None
-        self._telling.now = True
+        self._in_listener.now = True
         try:
-            if tell.change in self.listeners:
-                self.listeners[tell.change](tell.partitions)
+            if call.change in self.listeners:
+                self.listeners[call.change](call.partitions)
         except BaseException as raised:  # noqa: BLE001 - the core raises it, where the listener's caller stands
             error = raised
         finally:
-            self._telling.now = False
-            self._state.told(tell, error)
+            self._in_listener.now = False
+            self._state.on_listener_called(call, error)
 
 
 class LoopGuard:
@@ -143,13 +143,13 @@ class LoopGuard:
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self.lock: AbstractContextManager[object] = nullcontext()
-        self.news = 0
+        self.wake_count = 0
         self.waker = Waker()
         self._rings = False
         self._waiting: set[asyncio.Future[None]] = set()
 
     def wake_application(self) -> None:
-        self.news += 1
+        self.wake_count += 1
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             _wake(future)
@@ -161,15 +161,15 @@ class LoopGuard:
             asyncio.get_running_loop().call_soon(self._ring)
             self._rings = True
         except RuntimeError:  # before the event loop runs
-            self.waker.ring()
+            self.waker.wake()
 
     def _ring(self) -> None:
         self._rings = False
-        self.waker.ring()
+        self.waker.wake()
 
-    async def wait_for_news(self, wait: Wait) -> None:
+    async def wait_for_wake(self, wait: Wait) -> None:
         """Wait until there is news or the time is over."""
-        if self.news != wait.news:
+        if self.wake_count != wait.wake_count:
             return
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -197,13 +197,13 @@ class AsyncDriver:
         self.listeners: Listeners = {}
         self.guard = guard
         self._state = state
-        self._telling: set[asyncio.Task[None]] = set()
+        self._in_listener: set[asyncio.Task[None]] = set()
         self._turn_s = 0.0
 
     @property
     def inside_listener(self) -> bool:
         """Whether the caller is a listener."""
-        return asyncio.current_task() in self._telling
+        return asyncio.current_task() in self._in_listener
 
     async def run(self, steps: CallSteps[T]) -> T:
         """Return the result of a call."""
@@ -211,33 +211,33 @@ class AsyncDriver:
             while True:
                 step = next(steps)
                 if isinstance(step, Wait):
-                    await self.guard.wait_for_news(step)
+                    await self.guard.wait_for_wake(step)
                     self._turn_s = self._state.now_s()
                 else:
-                    await self._tell(step)
+                    await self._call_listener(step)
         except StopIteration as end:
             result: T = end.value
             return result
         finally:
             steps.close()  # a call that was cancelled does not wait any more
 
-    async def _tell(self, tell: ListenerCall) -> None:
-        listener = self.listeners.get(tell.change)
+    async def _call_listener(self, call: ListenerCall) -> None:
+        listener = self.listeners.get(call.change)
         if listener is None:
-            self._state.told(tell)
+            self._state.on_listener_called(call)
             return
         # In a task of its own: an application that gives up waiting must not leave the assignment half changed.
-        tell.goes_on = True
-        task = asyncio.create_task(self._call(listener, tell))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        call.goes_on = True
+        task = asyncio.create_task(self._call(listener, call))
+        self._in_listener.add(task)
+        task.add_done_callback(self._in_listener.discard)
         # Not by `shield`: where closing the consumer ends the listener, who polls was not cancelled.
         await asyncio.wait({task})
 
-    async def _call(self, listener: Listener, tell: ListenerCall) -> None:
+    async def _call(self, listener: Listener, call: ListenerCall) -> None:
         error: BaseException | None = None
         try:
-            outcome = listener(tell.partitions)
+            outcome = listener(call.partitions)
             if inspect.isawaitable(outcome):
                 await outcome
         except asyncio.CancelledError:
@@ -246,7 +246,7 @@ class AsyncDriver:
         except Exception as raised:  # noqa: BLE001 - the core raises it, where the listener's caller stands
             error = raised
         finally:
-            self._state.told(tell, error)
+            self._state.on_listener_called(call, error)
 
     async def give_way(self) -> None:
         """Let others on the event loop have their turn, if they have not had one for long."""
@@ -257,7 +257,7 @@ class AsyncDriver:
 
     async def stop(self) -> None:
         """Cancel listeners that are still at it."""
-        others = self._telling - {asyncio.current_task()}
+        others = self._in_listener - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)

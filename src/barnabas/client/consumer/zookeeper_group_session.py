@@ -213,7 +213,7 @@ class ZooKeeperGroupSession:
                 tries += 1
                 continue
             if partitions is not None:
-                self._cluster.want_refresh(is_stale=True)  # the tree may know of partitions that this does not
+                self._cluster.request_refresh(is_stale=True)  # the tree may know of partitions that this does not
                 return partitions
 
     def _unreachable(self, why: CoordinationError | None) -> DisconnectedError:
@@ -310,7 +310,7 @@ class ZooKeeperGroupSession:
             tree = self._tree
             timeout_s = None if tree is None else tree.session_timeout_s
             await asyncio.sleep(min(heartbeat_s, (timeout_s or self._timeout_s) / PINGS))
-            if self._assignment.owns and not self._state.alive():
+            if self._assignment.owns and not self._state.polls_in_time():
                 log.warning("group %s: no poll for max_poll_interval_ms; leaving", self._assignment.group)
                 await self.leave("poll was not called in time")
                 self._state.changed()
@@ -367,7 +367,7 @@ class ZooKeeperGroupSession:
         if by_topics:
             with self._guard.lock:
                 session = self._assignment.session
-                owned = self._assignment.held if self._state.may_read_on() else frozenset[TopicPartition]()
+                owned = self._assignment.held if self._state.assignment_is_valid() else frozenset[TopicPartition]()
                 if not owned.issuperset(offsets):
                     raise moved_on(ErrorCode.UNKNOWN_MEMBER_ID, group)
         if self._state.config.offsets_storage == "kafka":

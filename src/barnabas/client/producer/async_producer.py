@@ -46,7 +46,7 @@ class OwnLoop(ApplicationLoop):
         coroutine.close()
         raise AssertionError("a topic is known before records are appended to it")
 
-    def soon(self, function: Callable[[], object]) -> None:
+    def call_soon(self, function: Callable[[], object]) -> None:
         """Call `function` when the tasks that are ready now have had their turn; what comes meanwhile joins in."""
         assert self.loop is not None
         if not self.turn_due:
@@ -144,7 +144,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
             self._engine.warn_of_losses,
             "the program ended without `await close()` or an `async with` block of the producer",
         )
-        self._own_loop.serves(self, self._engine.finish, "an AsyncProducer")
+        self._own_loop.end_with(self, self._engine.finish, "an AsyncProducer")
 
     async def start(self) -> Self:
         """Begin; entering `async with`, or the first call that sends, does it as well.
@@ -342,7 +342,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
 
         :raises TimedOutError: some were still on their way after `timeout_s`.
         """
-        if self._own_loop.inherited:
+        if self._own_loop.is_forked_copy:
             self._accumulator.check_open()
         await self._engine.flush(timeout_s)
 
@@ -354,11 +354,11 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up, unless another
             task waits for them.
         """
-        if self._own_loop.inherited:
+        if self._own_loop.is_forked_copy:
             return
         if not self._own_loop.claim_end():
             try:
-                await self._own_loop.until_ended(timeout_s)
+                await self._own_loop.wait_until_ended(timeout_s)
             except TimedOutError:
                 raise self._engine.unfinished(timeout_s) from None
             return
@@ -369,7 +369,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
 
     async def _close(self, timeout_s: float | None) -> None:
         self._closed = True
-        self._own_loop.is_over()
+        self._own_loop.unregister()
         self._accumulator.refuse(ClosedError(CLOSED))
         if self._own_loop.loop is None:
             return

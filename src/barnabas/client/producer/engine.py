@@ -20,7 +20,7 @@ from barnabas.client.dialing import dial_with
 from barnabas.client.interceptors import ClientContext, ProducerInterceptors
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues
 from barnabas.client.producer.record_appender import RecordAppender
-from barnabas.client.producer.routing import Routing
+from barnabas.client.producer.routing import RecordPartitioner
 from barnabas.client.producer.send_loop import SendLoop
 from barnabas.client.producer.serializing import Serializers
 from barnabas.clock import Clock
@@ -42,7 +42,7 @@ CLOSED = "this producer is closed; make a new one"
 ENDED = "this producer was dropped without close(), or the program ends; keep it for as long as you send"
 
 
-class SenderSide(Protocol):
+class SenderLoop(Protocol):
     """The event loop that the sender runs on, seen from where records are sent. `LoopThread` is one."""
 
     @property
@@ -54,12 +54,12 @@ class SenderSide(Protocol):
         """Run a coroutine there and return its result."""
         ...
 
-    def soon(self, function: Callable[[], object]) -> None:
+    def call_soon(self, function: Callable[[], object]) -> None:
         """Call `function` there soon."""
         ...
 
 
-class _Sends:
+class _ProducerTopics:
     """What keeps topics in the producer's metadata, and creates them."""
 
     def __init__(self, accumulator: Accumulator, may_create: bool) -> None:
@@ -87,7 +87,7 @@ class ProducerEngine:
         self,
         config: ProducerConfig,
         clock: Clock,
-        sender_side: SenderSide,
+        sender_loop: SenderLoop,
         serializers: Serializers,
         dial: Dial | None = None,
         chance: Callable[[], float] = random.random,
@@ -95,7 +95,7 @@ class ProducerEngine:
     ) -> None:
         self.config = config
         self._interceptors = interceptors or ProducerInterceptors()
-        self._sender_side = sender_side
+        self._sender_loop = sender_loop
         open_encoders: dict[str, OpenEncoders] = {}
         self.accumulator = Accumulator(
             batch_size=config.batch_size,
@@ -109,19 +109,19 @@ class ProducerEngine:
             random=chance,
             # A partition function is asked for every record, so every record takes the long way.
             open_encoders=open_encoders if config.partitioner is None else None,
-            may_block=lambda: not sender_side.inside,
+            may_block=lambda: not sender_loop.inside,
             interceptors=self._interceptors,
         )
         self.records = RecordAppender(
             self.accumulator,
-            Routing(config.partitioner),
+            RecordPartitioner(config.partitioner),
             open_encoders,
             self.queues,
             clock,
             serializers,
             self._interceptors,
         )
-        sends = _Sends(self.accumulator, config.allow_auto_create_topics)
+        sends = _ProducerTopics(self.accumulator, config.allow_auto_create_topics)
         dial = dial or dial_with(config)
         self._cluster = Cluster(config, dial=dial, clock=clock, random=chance, sending=sends)
         self._send_loop = SendLoop(config, self._cluster, self.accumulator, clock)
@@ -144,7 +144,7 @@ class ProducerEngine:
         if queues is not None:
             return queues
         self.check_topic(topic)
-        self._sender_side.call(self.look_up(topic))
+        self._sender_loop.call(self.look_up(topic))
         queues = self.accumulator.topic(topic)
         assert queues is not None
         return queues
@@ -160,7 +160,7 @@ class ProducerEngine:
             raise ConfigurationError(f"a topic is a string that is not empty, not {topic!r}")
 
     def _wake(self) -> None:
-        self._sender_side.soon(self._send_loop.wake)
+        self._sender_loop.call_soon(self._send_loop.wake)
 
     def after_fork(self, error: ClosedError) -> None:
         """Take notice, in a forked child, that nobody sends any more; calls raise `error`."""
@@ -202,7 +202,7 @@ class ProducerEngine:
         await self._interceptors.start(context)
         if self._has_ended:  # meanwhile
             return
-        works = [self._send_loop.run(), self._cluster.keep_fresh()]
+        works = [self._send_loop.run(), self._cluster.refresh_forever()]
         self._tasks = [asyncio.create_task(work) for work in works]
         for task in self._tasks:
             task.add_done_callback(self._on_stopped)

@@ -18,7 +18,7 @@ POST_PAUSE_S = 0.0005
 """Between two requests without acknowledgement that are not full: at most 2,000 small ones a second."""
 
 
-class Flow:
+class TopicThroughput:
     """How much flows of one topic, measured whenever batches of it leave."""
 
     __slots__ = ("_batch_size", "_left_at_s", "_level_bytes", "_linger_s", "flooded_until_s")

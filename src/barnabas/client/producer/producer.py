@@ -103,7 +103,7 @@ class Producer(Generic[K_contra, V_contra]):
         self._thread.call(self._engine.start())
         appender = self._records.appender()
         self._send = serializers.before(self._records.intercepted(appender.send))
-        self._thread.serves(appender, self._engine.finish, "a Producer")
+        self._thread.end_with(appender, self._engine.finish, "a Producer")
         if type(self).send is _SEND:
             # What `send` would call, without a Python function in between: for each record that is half of the cost.
             self.send = self._send  # type: ignore[method-assign]
@@ -241,7 +241,7 @@ class Producer(Generic[K_contra, V_contra]):
         :raises TimedOutError: some records were still on their way after `timeout_s`.
         """
         accumulator = self._engine.accumulator
-        if self._thread.inherited:
+        if self._thread.is_forked_copy:
             accumulator.check_open()
         deadline_s = None if timeout_s is None else self._clock.monotonic() + timeout_s
         for batch in accumulator.close_all():
@@ -261,7 +261,7 @@ class Producer(Generic[K_contra, V_contra]):
             thread waits for them.
         :raises ClosedError: a delivery's callback closes the producer; it is not closed by that.
         """
-        if not self._thread.may_close(timeout_s):
+        if not self._thread.begin_close(timeout_s):
             return
         self._closed = True
         self._engine.accumulator.refuse(ClosedError(CLOSED))

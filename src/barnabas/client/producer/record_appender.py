@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from barnabas.client.interceptors import ProducerInterceptors, ProducerRecord, SendBatch, check_topic
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues
 from barnabas.client.producer.delivery import Deliveries, Delivery
-from barnabas.client.producer.routing import Routing, Run, check_lengths
+from barnabas.client.producer.routing import RecordPartitioner, Run, check_lengths
 from barnabas.client.producer.serializing import Serializers
 from barnabas.clock import Clock
 from barnabas.model import GivenHeaders, Headers
@@ -36,7 +36,7 @@ class RecordAppender:
     def __init__(
         self,
         accumulator: Accumulator,
-        routing: Routing,
+        routing: RecordPartitioner,
         open_encoders: dict[str, OpenEncoders],
         queues_of: Callable[[str], TopicQueues],
         clock: Clock,
@@ -44,7 +44,7 @@ class RecordAppender:
         interceptors: ProducerInterceptors | None = None,
     ) -> None:
         self._accumulator = accumulator
-        self._routing = routing
+        self._partitioner = routing
         self._queues_of = queues_of
         self._open_encoders = open_encoders
         self._clock = clock
@@ -71,7 +71,7 @@ class RecordAppender:
         queues = self._queues_of(topic)
         if timestamp_ms is None:
             timestamp_ms = self._clock.time_ms()
-        chosen = self._routing.partition(queues, key, partition)
+        chosen = self._partitioner.partition(queues, key, partition)
         pairs = as_pairs(headers) if headers else ()
         batch, index = self._accumulator.append(queues, chosen, timestamp_ms, key, value, pairs)
         return Delivery(batch, index, timestamp_ms)
@@ -143,7 +143,7 @@ class RecordAppender:
         if self._interceptors.intercepts_batches:
             return self._runs_of(queues, self._intercepted(queues, Values(values, keys, partition, stamps, pairs)))
         deliveries = Deliveries(stamps)
-        return deliveries, self._routing.runs_of_values(queues, values, keys, partition, stamps, pairs, deliveries)
+        return deliveries, self._partitioner.runs_of_values(queues, values, keys, partition, stamps, pairs, deliveries)
 
     def runs_of_rows(
         self,
@@ -167,13 +167,13 @@ class RecordAppender:
     def _runs_of(self, queues: TopicQueues, content: Values | Rows) -> tuple[Deliveries, Iterator[Run]]:
         if isinstance(content, Values):
             deliveries = Deliveries(content.timestamps_ms)
-            return deliveries, self._routing.runs_of_values(queues, *content, deliveries)
+            return deliveries, self._partitioner.runs_of_values(queues, *content, deliveries)
         parts, partition, now_ms = content
         has_times = any(part.timestamps_ms is not None for part in parts)
         stamps = array("q", b"".join(part.timestamps_ms for part in parts if part.timestamps_ms is not None))
         deliveries = Deliveries(stamps if has_times else now_ms)
         runs = (
-            run for part in parts for run in self._routing.runs_of_rows(queues, part, partition, now_ms, deliveries)
+            run for part in parts for run in self._partitioner.runs_of_rows(queues, part, partition, now_ms, deliveries)
         )
         return deliveries, runs
 
@@ -184,7 +184,7 @@ class RecordAppender:
             check_topic(record, queues.topic)
             self._accumulator.check_record(queues.topic, record.key, record.value, record.headers)
             if record.partition is not None:
-                self._routing.partition(queues, None, record.partition)
+                self._partitioner.partition(queues, None, record.partition)
             stamp = record.timestamp_ms
             if stamp is not None and not (isinstance(stamp, int) and abs(stamp) <= TIMESTAMP_MS_MAX):
                 raise TypeError(f"timestamp_ms must be an int of 64 bits, not {stamp!r}")

@@ -179,7 +179,7 @@ def check_lengths(values: Sequence[object], keys: object, timestamps_ms: object,
             raise ValueError(f"{len(given)} {name} for {len(values)} values; they must be as many")
 
 
-class Routing:
+class RecordPartitioner:
     """Chooses partitions: the one that is given, else the user's function's, else the key's, else the sticky one.
 
     :param partitioner: (topic, key, partition count) -> partition, or None for Kafka's way.

@@ -133,7 +133,7 @@ class SendLoop:
         channels = self._submit_all(plan.sends, now_s)
         if plan.topics_to_refresh:
             # Who answered has said that nobody leads, or one that does not: it may not hear of another.
-            self._cluster.want_refresh(is_stale=True)
+            self._cluster.request_refresh(is_stale=True)
         if self.sender.needs_identity and IDENTITY not in self._waiting and self._accumulator.unfinished_count():
             self._waiting[IDENTITY] = []
             self._start(self._get_identity())
@@ -269,7 +269,7 @@ class SendLoop:
         now_s = self._clock.monotonic()
         for channel, send in backlog:
             if not channel.is_open or channel.unsent_bytes <= UNSENT_BYTES_MAX:
-                self.sender.on_posted(send)
+                self.sender.on_sent_unacknowledged(send)
             elif now_s < self._gives_up_at_s(send):
                 self._backlog.append((channel, send))
             else:
@@ -301,12 +301,12 @@ class SendLoop:
             self._stop(unforeseen)
             return
         if stale:
-            self._cluster.want_refresh(is_stale=True)
+            self._cluster.request_refresh(is_stale=True)
 
     def _failed(self, send: Send, error: BarnabasError) -> None:
         log.debug("produce to broker %d: %s", send.node_id, error)
         if self.sender.on_failure(send, error, self._clock.monotonic()):
-            self._cluster.want_refresh(is_stale=True)
+            self._cluster.request_refresh(is_stale=True)
 
     async def _get_identity(self) -> None:
         """Get a producer id from some broker; on an error that will not pass, give everything up."""

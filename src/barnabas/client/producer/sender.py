@@ -20,7 +20,7 @@ from typing import cast
 from barnabas.client.backoff import Backoff
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator, PartitionQueue
 from barnabas.client.producer.batch import ProducerBatch
-from barnabas.client.producer.linger import POST_PAUSE_S, Flow
+from barnabas.client.producer.linger import POST_PAUSE_S, TopicThroughput
 from barnabas.client.producer.produce_templates import SinglePartitionProduce
 from barnabas.client.producer.sequences import PartitionSequences
 from barnabas.client.producer.splitting import split_records
@@ -103,7 +103,7 @@ class _Partition:
 
     __slots__ = ("doubted_leader", "flow", "in_flight", "queue", "retry_at_s", "sequences", "tp")
 
-    def __init__(self, queue: PartitionQueue, flow: Flow) -> None:
+    def __init__(self, queue: PartitionQueue, flow: TopicThroughput) -> None:
         self.queue = queue
         self.flow = flow
         self.tp = TopicPartition(queue.topic, queue.partition)
@@ -169,7 +169,7 @@ class Sender:
         self._retries_max = retries_max
         self._backoff = backoff
         self._partitions: dict[PartitionQueue, _Partition] = {}
-        self._flows: dict[str, Flow] = {}
+        self._flows: dict[str, TopicThroughput] = {}
         self._nodes: dict[int, _Node] = {}
         self._identity: tuple[int, int] | None = None
         self.last_trouble = ""
@@ -237,7 +237,7 @@ class Sender:
     def _new_partition(self, queue: PartitionQueue) -> _Partition:
         flow = self._flows.get(queue.topic)
         if flow is None:
-            flow = self._flows[queue.topic] = Flow(batch_size=self._batch_size, linger_s=self._linger_s)
+            flow = self._flows[queue.topic] = TopicThroughput(batch_size=self._batch_size, linger_s=self._linger_s)
         partition = self._partitions[queue] = _Partition(queue, flow)
         return partition
 
@@ -399,7 +399,7 @@ class Sender:
 
     # --- what came of it --------------------------------------------------------------------------------
 
-    def on_posted(self, send: Send) -> None:
+    def on_sent_unacknowledged(self, send: Send) -> None:
         """A request without acknowledgement (acks=0) was handed to the connection: that is all one will know."""
         for _partition, batch in self._landed(send):
             self._settle(batch)

@@ -39,7 +39,7 @@ class RefusingCluster:
     def close(self):
         pass
 
-    def want_refresh(self, *, is_stale=False):
+    def request_refresh(self, *, is_stale=False):
         pass
 
     def hold_topics(self, topics, *, auto_creates):
@@ -152,7 +152,7 @@ def test_a_fetch_that_waits_does_not_hold_up_what_another_would_bring():
         # The second partition has more at hand than it should, so only the first one was asked for again.
         assert cluster.asked == [("fetch-0", [0, 1]), ("fetch-0", [0])]
         assert engine.fetcher.take(lambda tp: tp == other)
-        assert engine.fetcher.hungry
+        assert engine.fetcher.wants_fetch
         engine.kick()
         await give_way()
         assert cluster.asked[2:] == [("fetch-1", [1])]
@@ -392,7 +392,7 @@ def test_an_error_that_nobody_foresaw_is_told(what):
         errors = []
         for _ in range(3):
             with pytest.raises(ClosedError, match="the consumer stopped because of TypeError") as caught:
-                engine.state.raise_what_must_be_told()
+                engine.state.raise_pending_error()
             errors.append(caught.value)
         await engine.close()
         assert len(set(map(id, errors))) == 3, "whoever polls again is told again, and waits for nothing"
@@ -405,7 +405,7 @@ def test_an_error_that_nobody_foresaw_ends_the_work_that_calls_wait_for():
         engine = Engine(SessionCluster())
         engine.background._watch_topics = None
         work = Leave("test")
-        engine.state.order(work)
+        engine.state.add_task(work)
         engine.background._on_wake()
         await engine.close()
         return work
@@ -497,7 +497,7 @@ class CountingCluster(RefusingCluster):
     def __init__(self):
         super().__init__(ErrorCode.NONE)
 
-    def want_refresh(self, *, is_stale=False):
+    def request_refresh(self, *, is_stale=False):
         self.refreshes += 1
         self.will_refresh = True
 
@@ -569,7 +569,7 @@ def test_a_committed_offset_that_was_looked_up_too_late_counts_no_more():
     asked = {partition: partition.version}
     partition.move_to(50)
     partition.committed = 60
-    state.place(asked, {partition: 100}, committed=True)
+    state.set_positions(asked, {partition: 100}, committed=True)
     assert (partition.position, partition.committed) == (50, 60)
-    state.place({partition: partition.version}, {partition: 100}, committed=True)
+    state.set_positions({partition: partition.version}, {partition: 100}, committed=True)
     assert (partition.position, partition.committed) == (100, 100)

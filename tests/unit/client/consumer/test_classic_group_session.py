@@ -102,7 +102,7 @@ class Fixture:
             await self.session.join()
             task = asyncio.create_task(self.session.keep())
             async with asyncio.timeout(60):
-                await self.state.guard.wait_for_news(Wait(FOREVER_S, self.state.guard.news))
+                await self.state.guard.wait_for_wake(Wait(FOREVER_S, self.state.guard.wake_count))
             task.cancel()
 
         asyncio.run(main())

@@ -167,17 +167,17 @@ def test_an_eager_member_commits_tells_and_gives_up_before_it_joins():
     scene.join_and_read(0, 1)
     scene.state.membership.rejoin("another member has come")
     poll = scene.poll(timeout_s=100)
-    commit = scene.state.take_work()
+    commit = scene.state.next_task()
     assert commit.offsets == {TopicPartition(TOPIC, each): OffsetAndMetadata(3) for each in range(2)}
     assert poll.waits
     scene.state.finish(commit)
     assert scene.settle(poll).tells
     assert (poll.step.change, len(poll.step.partitions)) == ("revoked", 2)
-    assert scene.state.take_work() is None
-    scene.state.told(poll.step)
+    assert scene.state.next_task() is None
+    scene.state.on_listener_called(poll.step)
     assert scene.settle(poll).waits
     assert scene.core.assignment() == set()
-    scene.join(scene.state.take_work(), [1])
+    scene.join(scene.state.next_task(), [1])
     assert scene.settle(poll).tells
     assert (poll.step.change, poll.step.partitions) == ("assigned", [TopicPartition(TOPIC, 1)])
 
@@ -188,18 +188,18 @@ def test_a_cooperative_member_reads_on_while_it_joins_and_gives_up_what_it_loses
     scene.state.membership.rejoin("another member has come")
     scene.deliver()
     poll = scene.poll(timeout_s=100)
-    scene.state.finish(scene.state.take_work())  # the commit
+    scene.state.finish(scene.state.next_task())  # the commit
     assert len(scene.settle(poll).result) == 6
     poll = scene.poll(timeout_s=100)
-    scene.join(scene.state.take_work(), [1])
+    scene.join(scene.state.next_task(), [1])
     scene.settle(poll)
-    scene.state.finish(scene.state.take_work())  # the commit of what it gives up
+    scene.state.finish(scene.state.next_task())  # the commit of what it gives up
     assert scene.settle(poll).tells
     assert (poll.step.change, poll.step.partitions) == ("revoked", [TopicPartition(TOPIC, 0)])
-    scene.state.told(poll.step)
+    scene.state.on_listener_called(poll.step)
     scene.settle(poll)
     assert scene.core.assignment() == {TopicPartition(TOPIC, 1)}
-    assert isinstance(scene.state.take_work(), Join)  # once more, so that another can take what was given up
+    assert isinstance(scene.state.next_task(), Join)  # once more, so that another can take what was given up
 
 
 def test_partitions_that_were_lost_are_not_committed():
@@ -208,18 +208,18 @@ def test_partitions_that_were_lost_are_not_committed():
     scene.state.membership.on_heartbeat(ErrorCode.ILLEGAL_GENERATION, scene.generation)
     poll = scene.poll()
     assert (poll.step.change, poll.step.partitions) == ("lost", [TopicPartition(TOPIC, 0)])
-    scene.state.told(poll.step)
+    scene.state.on_listener_called(poll.step)
     scene.settle(poll)
-    assert isinstance(scene.state.take_work(), Join)
+    assert isinstance(scene.state.next_task(), Join)
 
 
 def test_another_poll_goes_on_with_what_one_has_begun():
     scene = group_scene("assigned")
     assert scene.poll(timeout_s=0).result == []
-    scene.join(scene.state.take_work(), [0])
+    scene.join(scene.state.next_task(), [0])
     poll = scene.poll(timeout_s=0)
     assert poll.tells
-    assert scene.state.take_work() is None
+    assert scene.state.next_task() is None
 
 
 def test_nobody_reads_while_the_application_is_told_but_the_listener_itself():
@@ -228,7 +228,7 @@ def test_nobody_reads_while_the_application_is_told_but_the_listener_itself():
     scene.deliver()
     scene.state.membership.rejoin("another member has come")
     poll = scene.poll()
-    scene.state.finish(scene.state.take_work())
+    scene.state.finish(scene.state.next_task())
     assert scene.settle(poll).tells
     assert scene.poll(timeout_s=0).result == []
     nested = scene.call(scene.core.poll(500, 1.0, nested=True))
@@ -238,10 +238,10 @@ def test_nobody_reads_while_the_application_is_told_but_the_listener_itself():
 def test_an_error_of_a_listener_comes_out_of_the_poll_and_the_assignment_stands():
     scene = group_scene("assigned")
     poll = scene.poll()
-    scene.join(scene.state.take_work(), [0])
+    scene.join(scene.state.next_task(), [0])
     scene.settle(poll)
     wrong = ValueError("a listener's")
-    scene.state.told(poll.step, wrong)
+    scene.state.on_listener_called(poll.step, wrong)
     assert scene.settle(poll).error is wrong
     assert scene.core.assignment() == {TopicPartition(TOPIC, 0)}
     scene.deliver()
@@ -251,19 +251,19 @@ def test_an_error_of_a_listener_comes_out_of_the_poll_and_the_assignment_stands(
 def test_a_join_that_fails_is_told_and_tried_again():
     scene = group_scene()
     poll = scene.poll()
-    scene.state.finish(scene.state.take_work(), ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED))
+    scene.state.finish(scene.state.next_task(), ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED))
     assert isinstance(scene.settle(poll).error, ApiError)
     scene.poll(timeout_s=0)
-    assert isinstance(scene.state.take_work(), Join)
+    assert isinstance(scene.state.next_task(), Join)
 
 
 def test_unsubscribing_ends_a_join_that_is_under_way_and_leaves():
     scene = group_scene()
     scene.poll(timeout_s=0)
-    join = scene.state.take_work()
+    join = scene.state.next_task()
     unsubscribe = scene.call(scene.core.unsubscribe(nested=False))
     assert join.abandoned
-    leave = scene.state.take_work()
+    leave = scene.state.next_task()
     assert isinstance(leave, Leave)
     scene.state.finish(leave)
     assert scene.settle(unsubscribe).error is None
@@ -282,7 +282,7 @@ def test_a_commit_brings_what_was_handed_out_and_waits_for_the_answer():
     scene = group_scene()
     scene.join_and_read(0)
     commit = scene.call(scene.core.commit(None, None))
-    work = scene.state.take_work()
+    work = scene.state.next_task()
     assert work.offsets == {TopicPartition(TOPIC, 0): OffsetAndMetadata(3)}
     refused = ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
     scene.state.finish(work, refused)
@@ -293,7 +293,7 @@ def test_auto_commit_does_not_take_back_what_the_application_has_committed():
     scene = group_scene()
     scene.join_and_read(0)
     commit = scene.call(scene.core.commit(None, None))
-    scene.state.finish(scene.state.take_work())
+    scene.state.finish(scene.state.next_task())
     scene.settle(commit)
     assert scene.state.due_auto_commit() is None, "records that are in hand count as dealt with, since it said so"
     scene.core.seek((TOPIC, 0), 1)
@@ -308,7 +308,7 @@ def test_a_call_that_is_interrupted_abandons_its_work():
     scene = group_scene()
     commit = scene.call(scene.core.commit({(TOPIC, 0): 1}, None))
     commit.steps.close()
-    assert scene.state.take_work().abandoned
+    assert scene.state.next_task().abandoned
 
 
 def test_committed_returns_one_offset_for_a_pair_and_a_dict_for_several():
@@ -317,7 +317,7 @@ def test_committed_returns_one_offset_for_a_pair_and_a_dict_for_several():
     answers = []
     for asked in ((TOPIC, 0), [TOPIC, 1], [first], iter([first, second]), (first, second), []):
         call = scene.call(scene.core.committed(asked, None))
-        work = scene.state.take_work()
+        work = scene.state.next_task()
         work.answer = {first: OffsetAndMetadata(5)}
         scene.state.finish(work)
         answers.append(scene.settle(call).result)
@@ -330,7 +330,7 @@ def test_committed_returns_one_offset_for_a_pair_and_a_dict_for_several():
 def test_a_query_brings_its_answer():
     scene = assigned_scene()
     ends = scene.call(scene.core.end_offsets([(TOPIC, 0)]))
-    work = scene.state.take_work()
+    work = scene.state.next_task()
     assert isinstance(work, Query)
     work.answer = {TopicPartition(TOPIC, 0): None}
     scene.state.finish(work)
@@ -346,11 +346,11 @@ def test_closing_commits_leaves_and_ends_every_call():
     poll = scene.poll(timeout_s=FOREVER_S)
     close = scene.call(scene.core.close(all_done=True))
     assert isinstance(scene.settle(poll).error, ClosedError)
-    commit = scene.state.take_work()
+    commit = scene.state.next_task()
     assert isinstance(commit, Commit)
     scene.state.finish(commit, ApiError(ErrorCode.NOT_COORDINATOR))
     scene.settle(close)
-    leave = scene.state.take_work()
+    leave = scene.state.next_task()
     assert isinstance(leave, Leave)
     scene.state.finish(leave)
     assert scene.settle(close).ended
@@ -362,7 +362,7 @@ def test_closing_gives_up_the_last_commit_at_the_deadline():
     scene = group_scene(*ALL)
     scene.join_and_read(0)
     close = scene.call(scene.core.close(all_done=True, deadline_s=scene.clock.monotonic() + 2))
-    commit = scene.state.take_work()
+    commit = scene.state.next_task()
     assert isinstance(commit, Commit)
     assert not scene.settle(close).ended
     scene.clock.advance(2)
@@ -370,7 +370,7 @@ def test_closing_gives_up_the_last_commit_at_the_deadline():
     assert isinstance(error, TimedOutError)
     assert "before it could commit its last offsets" in str(error)
     assert commit.abandoned
-    assert scene.state.take_work() is None
+    assert scene.state.next_task() is None
 
 
 def test_closing_without_time_still_closes_the_consumer():
@@ -384,7 +384,7 @@ def test_closing_without_time_still_closes_the_consumer():
 def test_closing_in_the_middle_of_a_rebalance_ends_that():
     scene = group_scene()
     poll = scene.poll(timeout_s=FOREVER_S)
-    join = scene.state.take_work()
+    join = scene.state.next_task()
     scene.call(scene.core.close(all_done=True))
     assert join.abandoned
     assert isinstance(scene.settle(poll).error, ClosedError)
@@ -393,21 +393,21 @@ def test_closing_in_the_middle_of_a_rebalance_ends_that():
 def test_a_poll_does_not_join_again_when_its_consumer_was_closed_meanwhile():
     scene = group_scene()
     poll = scene.poll(timeout_s=FOREVER_S)
-    join = scene.state.take_work()
+    join = scene.state.next_task()
     close = scene.call(scene.core.close(all_done=True))
     scene.state.finish(join, ApiError(ErrorCode.UNKNOWN_MEMBER_ID))
     assert isinstance(scene.settle(poll).error, ClosedError)
-    leave = scene.state.take_work()
+    leave = scene.state.next_task()
     assert isinstance(leave, Leave)
     scene.state.finish(leave)
     assert scene.settle(close).ended
-    assert scene.state.take_work() is None
+    assert scene.state.next_task() is None
 
 
 def test_work_that_comes_after_the_end_of_the_background_keeps_nobody_waiting():
     scene = group_scene()
     before = scene.call(scene.core.commit({(TOPIC, 0): 1}, None))
-    scene.state.end_work()
+    scene.state.end_tasks()
     assert isinstance(scene.settle(before).error, ClosedError)
     assert isinstance(scene.call(scene.core.commit({(TOPIC, 0): 1}, None)).error, ClosedError)
 

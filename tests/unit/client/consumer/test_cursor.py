@@ -6,13 +6,13 @@ import pytest
 
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.fetcher import Chunk
-from barnabas.client.consumer.subscription import PartitionState
+from barnabas.client.consumer.subscription import AssignedPartition
 from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import Record
 
 
 def make_state(partition=0):
-    state = PartitionState(TopicPartition("t", partition))
+    state = AssignedPartition(TopicPartition("t", partition))
     state.move_to(0)
     return state
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from barnabas.client.consumer.decoding import decode_chunk, decode_columns
 from barnabas.client.consumer.fetcher import Chunk
-from barnabas.client.consumer.subscription import PartitionState
+from barnabas.client.consumer.subscription import AssignedPartition
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, iter_headers, stamp
 from barnabas.records.arrow import ArrowReader
@@ -21,7 +21,7 @@ def make_chunk(*counts):
         stamp(batch, 0, offset, 0)
         data += batch
         offset += count
-    return Chunk(PartitionState(TopicPartition("t", 0)), 0, data, offset)
+    return Chunk(AssignedPartition(TopicPartition("t", 0)), 0, data, offset)
 
 
 def test_a_whole_chunk_gives_its_records_from_the_position_on():

@@ -55,7 +55,7 @@ class LyingCluster:
     def open_channel(self, _node_id: int, _purpose: str = "") -> LyingCluster:
         return self
 
-    def want_refresh(self, *, is_stale: bool = False) -> None:
+    def request_refresh(self, *, is_stale: bool = False) -> None:
         pass
 
     def version_for(self, _request: type) -> int:

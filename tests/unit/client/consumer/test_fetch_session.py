@@ -27,10 +27,10 @@ def request_for(wanted):
 
 def test_only_what_has_changed_is_said():
     session = FetchSession()
-    first = session.narrow(request_for({("a", 0): 1, ("a", 1): 1, ("b", 0): 1}))
+    first = session.incremental_request(request_for({("a", 0): 1, ("a", 1): 1, ("b", 0): 1}))
     assert (first.session_id, first.session_epoch) == (0, 0)
     session.on_response(FetchResponse(session_id=5, responses=[]))
-    second = session.narrow(request_for({("a", 0): 1, ("a", 1): 2, ("b", 1): 1}))
+    second = session.incremental_request(request_for({("a", 0): 1, ("a", 1): 2, ("b", 1): 1}))
     assert (second.session_id, second.session_epoch) == (5, 1)
     assert [(topic.topic, [part.partition for part in topic.partitions]) for topic in second.topics] == [
         ("a", [1]),
@@ -42,32 +42,32 @@ def test_only_what_has_changed_is_said():
 def test_one_partition_is_said_anew_without_a_look_at_the_rest_where_the_broker_remembers_it():
     session, wanted = FetchSession(), {("a", 0): 1, ("a", 1): 1, ("b", 0): 1}
     part = FetchPartition(partition=1, fetch_offset=2, partition_max_bytes=100)
-    assert session.go_on("a", part) is None, "there is no session yet"
-    session.narrow(request_for(wanted))
+    assert session.continue_with("a", part) is None, "there is no session yet"
+    session.incremental_request(request_for(wanted))
     session.on_response(FetchResponse(session_id=5, responses=[]))
-    assert session.go_on("a", part) == (5, 1)
+    assert session.continue_with("a", part) == (5, 1)
     session.on_response(FetchResponse(session_id=5, responses=[]))
     wanted["a", 1] = 2
-    assert session.narrow(request_for(wanted)).topics == []
-    session.begin_anew()
-    assert session.go_on("a", part) is None
+    assert session.incremental_request(request_for(wanted)).topics == []
+    session.reset()
+    assert session.continue_with("a", part) is None
 
 
 def test_a_broker_without_room_is_asked_for_a_session_each_time():
     session = FetchSession()
     for _ in range(3):
-        request = session.narrow(request_for({("a", 0): 1}))
+        request = session.incremental_request(request_for({("a", 0): 1}))
         assert (request.session_id, request.session_epoch, len(request.topics)) == (0, 0, 1)
         session.on_response(FetchResponse(session_id=0, responses=[]))
 
 
 def test_epochs_begin_again_with_one():
     session = FetchSession()
-    session.narrow(request_for({("a", 0): 1}))
+    session.incremental_request(request_for({("a", 0): 1}))
     session.on_response(FetchResponse(session_id=5, responses=[]))
     session._epoch = INT32_MAX
     session.on_response(FetchResponse(session_id=5, responses=[]))
-    assert session.narrow(request_for({("a", 0): 1})).session_epoch == 1
+    assert session.incremental_request(request_for({("a", 0): 1})).session_epoch == 1
 
 
 def request_of(session, before, wanted):
@@ -75,10 +75,10 @@ def request_of(session, before, wanted):
     if before.keys() == wanted.keys() and len(changed) == 1:
         topic, partition = changed[0]
         part = FetchPartition(partition=partition, fetch_offset=wanted[changed[0]], partition_max_bytes=100)
-        if (said := session.go_on(topic, part)) is not None:
+        if (said := session.continue_with(topic, part)) is not None:
             topics = [FetchTopic(topic=topic, partitions=[part])]
             return FetchRequest(max_wait_ms=1, min_bytes=1, session_id=said[0], session_epoch=said[1], topics=topics)
-    return session.narrow(request_for(wanted))
+    return session.incremental_request(request_for(wanted))
 
 
 WANTED = st.dictionaries(st.tuples(st.sampled_from("ab"), st.integers(0, 2)), st.integers(0, 2), min_size=1)
@@ -96,17 +96,17 @@ def test_the_broker_reads_what_is_wanted_whatever_is_lost(steps):
         request = request_of(session, before, wanted)
         before = wanted
         if fate == "not sent":
-            session.begin_anew()
+            session.reset()
             continue
         try:
             plan = at_once(sessions.plan(request, 0.0))
         except ApiError:
             assert fate == "evicted"
-            session.begin_anew()
-            plan = at_once(sessions.plan(session.narrow(request_for(wanted)), 0.0))
+            session.reset()
+            plan = at_once(sessions.plan(session.incremental_request(request_for(wanted)), 0.0))
         asked = {(where.topic, where.partition): part.fetch_offset for where, part in plan.wanted}
         assert asked == wanted
         if fate == "answer lost":
-            session.begin_anew()
+            session.reset()
         else:
             session.on_response(at_once(plan.respond([])))

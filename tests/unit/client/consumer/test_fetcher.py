@@ -106,8 +106,8 @@ def test_a_fetch_goes_on_where_only_offsets_have_changed():
     fetch = fixture.fetch()
     for base, partition in enumerate((2, 2, 0)):
         fixture.answer(fetch, partition, make_batch(base % 2))
-        assert fixture.fetcher.go_on(fetch, ONE_BROKER)
-        assert [asked.state.tp.partition for asked in fetch.news] == [partition]
+        assert fixture.fetcher.repeat(fetch, ONE_BROKER)
+        assert [asked.state.tp.partition for asked in fetch.changed] == [partition]
         assert fixture.fetch() is None, "all is under way"
         fixture.take()
     assert offsets_asked(fetch) == {(0, 1), (1, 0), (2, 2)}
@@ -136,7 +136,7 @@ def test_a_fetch_does_not_go_on_where_more_has_changed(change):
     fetch = fixture.fetch()
     fixture.answer(fetch)
     change(fixture)
-    assert not fixture.fetcher.go_on(fetch, fixture.view)
+    assert not fixture.fetcher.repeat(fetch, fixture.view)
     assert not fetch.is_under_way
 
 
@@ -146,7 +146,7 @@ def test_a_fetch_of_some_partitions_does_not_go_on_when_others_are_wanted_again(
     fetch = fixture.fetch()
     fixture.answer(fetch)
     fixture.state(1).paused = False
-    assert not fixture.fetcher.go_on(fetch, ONE_BROKER)
+    assert not fixture.fetcher.repeat(fetch, ONE_BROKER)
     assert offsets_asked(fixture.fetch()) == {(0, 0), (1, 0), (2, 0)}
 
 
@@ -206,11 +206,11 @@ def test_while_a_broker_is_put_off_each_step_of_the_application_counts():
     fixture = Fixture(partition_max_bytes=1_000, buffer_bytes_max=1_500)
     fixture.answer(fixture.fetch(1), 0, make_batch(0, 1, 600))
     assert fixture.fetch(2) is None
-    assert list(fixture.fetcher.put_off) == [2]
+    assert list(fixture.fetcher.deferred_nodes) == [2]
     assert fixture.take()
-    assert fixture.fetcher.hungry
+    assert fixture.fetcher.wants_fetch
     assert fixture.fetch(2) is not None
-    assert not fixture.fetcher.put_off
+    assert not fixture.fetcher.deferred_nodes
 
 
 def test_no_broker_takes_the_room_of_all_others():
@@ -266,11 +266,11 @@ def test_more_is_asked_for_when_half_is_used_up():
     full = fixture.fetcher.buffered_bytes
     assert fixture.would_ask() == set()
     for taken in range(1, 4):
-        assert not fixture.fetcher.hungry
+        assert not fixture.fetcher.wants_fetch
         assert fixture.would_ask() == set()
         fixture.take()
         assert fixture.fetcher.buffered_bytes == full - taken * full // 6
-    assert fixture.fetcher.hungry
+    assert fixture.fetcher.wants_fetch
     assert fixture.would_ask() == {(0, 2), (1, 2), (2, 2)}
 
 
@@ -280,7 +280,7 @@ def test_a_partition_that_is_used_up_is_asked_for_at_once():
     fixture.answer(fixture.fetch(), 1, make_batch(0, 1, 10))
     assert fixture.fetch() is None
     assert fixture.take(lambda tp: tp.partition == 1)
-    assert fixture.fetcher.hungry
+    assert fixture.fetcher.wants_fetch
     assert fixture.would_ask() == {(1, 1)}
 
 
@@ -394,7 +394,9 @@ def test_an_offset_out_of_range_is_not_asked_for_again_before_records_at_hand_ar
     again = fixture.fetch()
     assert offsets_asked(again) == {(0, 1), (1, 0)}
     fixture.answer(again, 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
-    assert fixture.state().doubt == OUT_OF_RANGE, "the leader is asked first whether it has truncated the log"
+    assert fixture.state().validation_cause == OUT_OF_RANGE, (
+        "the leader is asked first whether it has truncated the log"
+    )
 
 
 def test_a_fetch_that_fails_frees_its_reservation():

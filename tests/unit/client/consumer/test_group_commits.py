@@ -73,7 +73,7 @@ class Member:
         async def main():
             async with asyncio.timeout(60):
                 for work in works:
-                    self.state.order(work)
+                    self.state.add_task(work)
                     self.background.look()
                     while not work.done:  # noqa: ASYNC110  it is asked, as the application does
                         await asyncio.sleep(0)

@@ -95,7 +95,7 @@ def test_what_the_application_was_not_told_for_an_interruption_the_next_poll_tel
     scene.core.subscribe(TOPIC, None, ["assigned"])
     scene.on_metadata()
     poll = scene.poll(timeout_s=100)
-    scene.join(scene.state.take_work(), [0])
+    scene.join(scene.state.next_task(), [0])
     assert scene.settle(poll).tells
     told = poll.step
     poll.steps.close()  # before the shell has called the listener
@@ -104,7 +104,7 @@ def test_what_the_application_was_not_told_for_an_interruption_the_next_poll_tel
     assert again.step is told
     another = scene.poll(timeout_s=0)
     assert another.ended, "it is told once at a time"
-    scene.state.told(told)
+    scene.state.on_listener_called(told)
     scene.deliver()
     assert places(scene.settle(again).result) == [(0, 0), (0, 1), (0, 2)]
 
@@ -114,7 +114,7 @@ def test_a_listener_that_goes_on_without_who_polled_is_not_called_again():
     scene.core.subscribe(TOPIC, None, ["assigned"])
     scene.on_metadata()
     poll = scene.poll(timeout_s=100)
-    scene.join(scene.state.take_work(), [0])
+    scene.join(scene.state.next_task(), [0])
     scene.settle(poll).step.goes_on = True
     poll.steps.close()
     assert scene.poll(timeout_s=100).waits

@@ -61,7 +61,7 @@ class Reader:
     def is_sent_to_2(self) -> Fetch:
         """The leader names broker 2; return the fetch from there."""
         assert not self.answer(self.ask(1), preferred=2)
-        assert list(self.fetcher.put_off) == [2]
+        assert list(self.fetcher.deferred_nodes) == [2]
         assert self.fetcher.next_fetch(1, VIEW) is None
         return self.ask(2)
 
@@ -72,7 +72,7 @@ def test_a_leader_is_told_the_rack_and_the_replica_that_it_names_is_asked() -> N
     assert fetch.request.rack_id == "east"
     assert fetch.request.topics[0].partitions[0].fetch_offset == 0
     reader.answer(fetch)
-    assert not reader.fetcher.put_off
+    assert not reader.fetcher.deferred_nodes
     reader.ask(2)
 
 
@@ -88,7 +88,7 @@ def test_without_a_rack_nothing_changes() -> None:
 def test_the_leader_is_asked_again_when_the_replica_refuses(code: ErrorCode) -> None:
     reader = Reader()
     assert reader.answer(reader.is_sent_to_2(), code)
-    assert list(reader.fetcher.put_off) == [1]
+    assert list(reader.fetcher.deferred_nodes) == [1]
     reader.ask(1)
 
 
@@ -130,7 +130,7 @@ def test_the_leader_is_asked_again_when_the_lease_is_over() -> None:
     reader.answer(reader.ask(2))
     reader.clock.advance(1)
     reader.answer(reader.ask(2))
-    assert list(reader.fetcher.put_off) == [1]
+    assert list(reader.fetcher.deferred_nodes) == [1]
     reader.ask(1)
 
 

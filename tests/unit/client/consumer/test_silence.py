@@ -19,7 +19,7 @@ def scene():
     scene.core.subscribe(TOPIC, None, ("lost", "revoked"))
     scene.on_metadata()
     poll = scene.poll(timeout_s=100)
-    own(scene, scene.state.take_work())
+    own(scene, scene.state.next_task())
     scene.settle(poll)
     scene.deliver()
     assert len(scene.settle(poll).result) == 6
@@ -44,10 +44,10 @@ def lose(scene, call):
     assert call.tells
     assert call.step.change == "lost"
     assert len(call.step.partitions) == 2
-    scene.state.told(call.step)
+    scene.state.on_listener_called(call.step)
     assert scene.settle(call).waits
     assert scene.core.assignment() == set()
-    assert isinstance(scene.state.take_work(), Join)
+    assert isinstance(scene.state.next_task(), Join)
 
 
 def test_who_knows_that_it_is_heard_reads_on(scene):
@@ -93,7 +93,7 @@ def test_nothing_is_committed_on_the_way_out(scene):
     assert places(scene.poll().result)
     scene.clock.advance(UNTIL_S)
     lose(scene, scene.poll())
-    assert scene.state.take_work() is None
+    assert scene.state.next_task() is None
 
 
 def test_partitions_assigned_by_hand_are_nobody_elses(scene):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.subscription import NOWHERE, PartitionState, Subscription
+from barnabas.client.consumer.subscription import NOWHERE, AssignedPartition, Subscription
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 
@@ -69,7 +69,7 @@ def test_a_partition_with_nowhere_to_start_waits_for_a_seek():
 
 
 def test_every_move_is_a_new_version():
-    state = PartitionState(TP)
+    state = AssignedPartition(TP)
     versions = [state.version]
     for move in (lambda: state.move_to(1), state.refetch, lambda: state.forget_position(None)):
         move()

@@ -63,7 +63,7 @@ def blocking(guard):
 def waiting(guard, ended, until_s=FOREVER_S):
     """A call that waits for news once."""
     try:
-        yield Wait(until_s, guard.news)
+        yield Wait(until_s, guard.wake_count)
         return "went on"
     finally:
         ended.append(True)
@@ -84,8 +84,8 @@ def test_a_thread_that_waits_is_woken_or_wakes_in_time(blocking, guard, thread):
 
     call = waiting(guard, [])
     wait = next(call)
-    thread.soon(notify)
-    guard.wait_for_news(wait)
+    thread.call_soon(notify)
+    guard.wait_for_wake(wait)
     assert blocking.run(waiting(guard, [], SYSTEM_CLOCK.monotonic() + 0.001)) == "went on"
 
 
@@ -95,9 +95,9 @@ def test_all_who_wait_are_woken_by_one_word(guard):
         while len(guard._waiting) < 3 and SYSTEM_CLOCK.monotonic() < deadline_s:
             SYSTEM_CLOCK.sleep(0.001)
 
-    wait = Wait(SYSTEM_CLOCK.monotonic() + 60, guard.news)
+    wait = Wait(SYSTEM_CLOCK.monotonic() + 60, guard.wake_count)
     with ThreadPoolExecutor(3) as others:
-        waits = [others.submit(guard.wait_for_news, wait) for _ in range(3)]
+        waits = [others.submit(guard.wait_for_wake, wait) for _ in range(3)]
         wait_until_all_wait()
         with guard.lock:
             guard.wake_application()
@@ -107,7 +107,7 @@ def test_all_who_wait_are_woken_by_one_word(guard):
 
 
 def test_who_has_waited_in_vain_or_was_interrupted_is_forgotten(guard):
-    guard.wait_for_news(Wait(SYSTEM_CLOCK.monotonic() + 0.001, guard.news))
+    guard.wait_for_wake(Wait(SYSTEM_CLOCK.monotonic() + 0.001, guard.wake_count))
     assert not guard._waiting
     ended = threading.Event()
     interrupts = iter([KeyboardInterrupt()])
@@ -127,7 +127,7 @@ def test_who_has_waited_in_vain_or_was_interrupted_is_forgotten(guard):
     other.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            guard.wait_for_news(Wait(FOREVER_S, guard.news))
+            guard.wait_for_wake(Wait(FOREVER_S, guard.wake_count))
     finally:
         ended.set()
         other.join()
@@ -136,10 +136,10 @@ def test_who_has_waited_in_vain_or_was_interrupted_is_forgotten(guard):
 
 
 def test_news_that_came_before_the_wait_ends_it_at_once(blocking, guard):
-    wait = Wait(FOREVER_S, guard.news)
+    wait = Wait(FOREVER_S, guard.wake_count)
     with guard.lock:
         guard.wake_application()
-    guard.wait_for_news(wait)
+    guard.wait_for_wake(wait)
 
 
 def test_the_background_is_woken_on_its_own_thread(guard, thread):
@@ -225,7 +225,7 @@ def test_a_call_that_is_interrupted_is_ended(blocking, guard):
     def interrupted(_wait):
         raise KeyboardInterrupt
 
-    guard.wait_for_news = interrupted
+    guard.wait_for_wake = interrupted
     with pytest.raises(KeyboardInterrupt):
         blocking.run(waiting(guard, ended))
     assert ended

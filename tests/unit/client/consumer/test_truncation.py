@@ -54,8 +54,8 @@ class Reader:
         self.core.state.changed()
 
     def settle(self, end_offset):
-        ((state, (version, epoch)),) = self.core.state.doubted_positions().items()
-        self.core.state.settle_doubt(state, version, end_offset)
+        ((state, (version, epoch)),) = self.core.state.unvalidated_positions().items()
+        self.core.state.on_position_validated(state, version, end_offset)
         return epoch
 
     @property
@@ -124,7 +124,7 @@ def test_seek_ends_the_doubt():
     reader = Reader()
     reader.answer(make_epoch_batch(10, 3, 2))
     reader.core.seek(HERE, 2)
-    assert not reader.core.state.doubted_positions()
+    assert not reader.core.state.unvalidated_positions()
     assert reader.asks_for == 2
 
 
@@ -142,7 +142,7 @@ def test_leader_that_has_changed_is_asked_again_and_one_that_refuses_is_not(code
             part = SimpleNamespace(partition=0, error_code=code, end_offset=-1)
             return SimpleNamespace(topics=[SimpleNamespace(topic=TOPIC, partitions=[part])])
 
-        def want_refresh(self, *, is_stale):
+        def request_refresh(self, *, is_stale):
             self.refreshes += is_stale
 
     cluster = Cluster()
@@ -165,7 +165,7 @@ def test_leader_that_is_gone_makes_the_client_look_for_the_new_one():
         async def send(self, _node, _request):
             raise DisconnectedError("Connection refused")
 
-        def want_refresh(self, *, is_stale):
+        def request_refresh(self, *, is_stale):
             self.refreshes += is_stale
 
     cluster = Cluster()

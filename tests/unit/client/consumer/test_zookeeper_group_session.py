@@ -58,7 +58,7 @@ class Session:
 class FakeCluster:
     backoff = Backoff(1, 1, lambda: 0.5)
 
-    def want_refresh(self, *, is_stale=False):
+    def request_refresh(self, *, is_stale=False):
         pass
 
 
@@ -219,7 +219,7 @@ def test_application_that_does_not_poll_leaves_its_partitions(play):
         first, second = group.add(), group.add()
         await first.take()
         group.clock.advance(first.state.config.max_poll_interval_ms / 1000 + 1)
-        second.state.polled()
+        second.state.note_poll()
         while await second.take() != tps(0, 1, 2, 3):
             await second.until_due()
         assert first.membership.lost
@@ -277,13 +277,13 @@ def test_application_that_looks_at_the_clock_first_gets_a_session_of_its_own(pla
         assert consumer.membership.until_s == SESSION_TIMEOUT_S * 2 / 3
         consumer.keeping.cancel()
         group.clock.advance(SESSION_TIMEOUT_S * 2 / 3)
-        assert not consumer.state.may_read_on()
+        assert not consumer.state.assignment_is_valid()
         with pytest.raises(ApiError, match="may be others' now"):
             await consumer.coordination.commit({tps(0)[0]: AT_5})
         consumer.membership.on_silence()
         assert await consumer.take() == tps(0, 1, 2, 3)
         assert len(consumer.sessions) == 2, "what the first still had went with it"
-        assert consumer.state.may_read_on()
+        assert consumer.state.assignment_is_valid()
 
     play(scene)
 

@@ -370,7 +370,7 @@ def test_a_producer_that_can_learn_of_no_leaders_any_more_says_so(monkeypatch):
             raise ValueError("bug")
 
         producer._engine._cluster.refresh = fail
-        producer._engine._cluster.want_refresh()
+        producer._engine._cluster.request_refresh()
         with pytest.raises(ClosedError, match=r"stopped because of ValueError\('bug'\)"):
             await delivery
         with pytest.raises(ClosedError, match="stopped because of ValueError"):

@@ -67,7 +67,7 @@ class FakeCluster:
             raise self.identity_errors.pop(0)
         return InitProducerIdResponse(error_code=0, producer_id=55, producer_epoch=0)
 
-    def want_refresh(self, *, is_stale=False):
+    def request_refresh(self, *, is_stale=False):
         self.refreshes += 1
         self.doubts += is_stale
 

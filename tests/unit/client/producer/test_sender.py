@@ -163,7 +163,7 @@ def test_without_acks_small_requests_are_a_pause_apart():
     fixture = Fixture(acks=0)
     fixture.append()
     [send] = fixture.plan(1.0).sends
-    fixture.sender.on_posted(send)
+    fixture.sender.on_sent_unacknowledged(send)
     fixture.append()
     plan = fixture.plan()
     assert not plan.sends
@@ -230,7 +230,7 @@ def test_without_acks_a_batch_is_done_when_it_is_posted():
     fixture = Fixture(acks=0)
     batch = fixture.append()
     [send] = fixture.plan(1.0).sends
-    fixture.sender.on_posted(send)
+    fixture.sender.on_sent_unacknowledged(send)
     assert batch.done
     assert batch.base_offset == -1
 
