@@ -196,7 +196,7 @@ def _plain(name: str, value: object) -> str:
 
 
 def _run(config: MirrorConfig, output: _Output, metrics_port: int | None, *, once: bool) -> int:
-    from barnabas.client.loop_thread import new_event_loop
+    from barnabas.client.client_lifecycle import new_event_loop
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_mirror(config, output, metrics_port, once=once))

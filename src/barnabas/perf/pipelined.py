@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from barnabas import __version__
+from barnabas.client.client_lifecycle import new_event_loop
 from barnabas.client.config import ClientConfig, make_config
-from barnabas.client.loop_thread import new_event_loop
 from barnabas.errors import BarnabasError
 from barnabas.net.dialer import dial
 from barnabas.perf.control import Control

@@ -9,9 +9,8 @@ from typing import Any, Self, TypeVar, Unpack
 
 from barnabas.addresses import host_ports
 from barnabas.client.admin.operations import AdminOperations, cluster_of
-from barnabas.client.client_lifecycle import ApplicationLoop
+from barnabas.client.client_lifecycle import CLOSED, ApplicationLoop
 from barnabas.client.config import AdminConfig, make_config
-from barnabas.client.loop_thread import CLOSED
 from barnabas.client.setting_types import Bootstrap, ClientSettings
 from barnabas.errors import ClosedError
 

@@ -10,6 +10,7 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
+from barnabas.client.client_lifecycle import LoopThread
 from barnabas.client.cluster import Cluster
 from barnabas.client.configured_interceptors import consumer_interceptors
 from barnabas.client.consumer.arguments import consumer_config
@@ -24,7 +25,6 @@ from barnabas.client.consumer.sync_async_drivers import BlockingDriver, Listener
 from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.dialing import dial_with
 from barnabas.client.interceptors import ConsumerInterceptor
-from barnabas.client.loop_thread import LoopThread
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
+from barnabas.client.client_lifecycle import LoopThread
 from barnabas.client.consumer.call_steps import FOREVER_S, AssignmentChange, CallSteps, ListenerCall, Wait, Waker
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.loop_thread import LoopThread
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ClosedError
 from barnabas.model import TopicPartition

@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Any, Generic, Self, Unpack, overload
 
 from barnabas.addresses import host_ports
+from barnabas.client.client_lifecycle import LoopThread
 from barnabas.client.config import ProducerConfig, make_config
 from barnabas.client.configured_interceptors import producer_interceptors
 from barnabas.client.interceptors import ProducerInterceptor
-from barnabas.client.loop_thread import LoopThread
 from barnabas.client.producer.column_values import ColumnSerializer, with_values
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.engine import CLOSED, ProducerEngine

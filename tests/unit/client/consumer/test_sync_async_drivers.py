@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import uvloop
 
+from barnabas.client.client_lifecycle import LoopThread
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.client.consumer.call_steps import FOREVER_S, ListenerCall, Wait
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.sync_async_drivers import AsyncDriver, BlockingDriver, LoopGuard, ThreadGuard
-from barnabas.client.loop_thread import LoopThread
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
 from barnabas.model import TopicPartition

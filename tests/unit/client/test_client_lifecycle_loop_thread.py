@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from barnabas.client import client_lifecycle
-from barnabas.client.loop_thread import LoopThread
+from barnabas.client.client_lifecycle import LoopThread
 from barnabas.errors import ClosedError, TimedOutError
 
 
