@@ -8,12 +8,12 @@ from __future__ import annotations
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+from barnabas.client.cluster import ClusterView, PartitionView, TopicView
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.call_steps import ListenerCall, Wait
 from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.deserializing import Deserializers
 from barnabas.client.interceptors import ClientContext, ConsumerInterceptors
-from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
 from barnabas.errors import DisconnectedError
 from barnabas.groups.assignors import NO_GENERATION

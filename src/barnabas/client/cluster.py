@@ -1,21 +1,27 @@
-"""A client's way to the brokers: connections, metadata, who leads and who coordinates, tries and waits between them.
+"""A client's metadata of the cluster, and its connections to the brokers.
 
-Runs on one event loop. Connections are kept by address and purpose: a fetch that waits at the broker would hold
-up every other answer on its connection, so it has one of its own.
+- `ClusterView` is an immutable picture of brokers, topics and leaders. A Metadata response replaces it.
+- `TopicInterest` decides which topics a Metadata request names, and which of them it may create. No I/O. Each interest
+  ends: a used topic leaves `metadata_max_idle_ms` after its last use, a held topic with the subscription or assignment
+  that holds it. A request creates a topic only while a call or a record waits for it, or where a consumer that may
+  create topics has just subscribed to it. So a deleted topic stays deleted until someone sends to it.
+- `Cluster` connects, finds leaders and coordinators, and retries. It runs on one event loop. A connection has an address
+  and a purpose: responses arrive in the order of requests, so a waiting fetch needs a connection of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from barnabas import __version__
 from barnabas.addresses import Address, host_ports
 from barnabas.client.backoff import Backoff
 from barnabas.client.config import ClientConfig
-from barnabas.client.metadata import ClusterView, TopicView
-from barnabas.client.topic_interest import ProducerTopics, TopicInterest
 from barnabas.clock import Clock
 from barnabas.errors import (
     ApiError,
@@ -27,11 +33,250 @@ from barnabas.errors import (
     TimedOutError,
     reason_of,
 )
-from barnabas.model import Node
-from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas.model import NO_LEADER_EPOCH, Node, TopicPartition
+from barnabas.net.dialer import dial
+from barnabas.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from barnabas.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from barnabas.protocol.messages.find_coordinator import FindCoordinatorResponse
+
+
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition as the brokers last described it."""
+
+    partition: int
+    leader: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """One topic as the brokers last described it; with an error it has no partitions."""
+
+    name: str
+    topic_id: bytes = ZERO_UUID
+    error: ErrorCode = ErrorCode.NONE
+    partitions: tuple[PartitionView, ...] = ()
+    is_internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The cluster at one moment.
+
+    >>> ClusterView().leader(TopicPartition("clicks", 0)) is None
+    True
+    """
+
+    brokers: Mapping[int, Node] = field(default_factory=dict)
+    topics: Mapping[str, TopicView] = field(default_factory=dict)
+    cluster_id: str | None = None
+    controller_id: int = -1
+    _leaders: dict[TopicPartition, int | None] = field(init=False, default_factory=dict, repr=False, compare=False)
+    """Those that were asked for, which clients do for each partition with each request."""
+
+    def leader(self, tp: TopicPartition) -> int | None:
+        """Return the id of the broker that leads `tp`, or None if there is none, or it is not known."""
+        try:
+            return self._leaders[tp]
+        except KeyError:
+            leader = self._leaders[tp] = self._find_leader(tp)
+            return leader
+
+    def _find_leader(self, tp: TopicPartition) -> int | None:
+        topic = self.topics.get(tp.topic)
+        if topic is None or not 0 <= tp.partition < len(topic.partitions):
+            return None
+        leader = topic.partitions[tp.partition].leader
+        return leader if leader in self.brokers else None
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """Return the leader epoch of `tp`, or -1 if it is not known."""
+        topic = self.topics.get(tp.topic)
+        if topic is None or not 0 <= tp.partition < len(topic.partitions):
+            return NO_LEADER_EPOCH
+        return topic.partitions[tp.partition].leader_epoch
+
+    def partition_count(self, topic: str) -> int | None:
+        """Return how many partitions a topic has, or None if the topic is not known."""
+        view = self.topics.get(topic)
+        return len(view.partitions) if view is not None and view.partitions else None
+
+    def partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Return all known partitions of `topics`."""
+        return [
+            TopicPartition(topic, partition)
+            for topic in topics
+            for partition in range(self.partition_count(topic) or 0)
+        ]
+
+    def limited_to(self, topics: Collection[str]) -> ClusterView:
+        """Return the view without topics that nobody is interested in any more."""
+        if all(name in topics for name in self.topics):
+            return self
+        return replace(self, topics={name: topic for name, topic in self.topics.items() if name in topics})
+
+    def merged(self, response: MetadataResponse, *, all_topics: bool) -> ClusterView:
+        """Return the view after an answer to a Metadata request.
+
+        :param all_topics: all topics were asked for, so those that are not in the answer do not exist.
+        """
+        known = {} if all_topics else dict(self.topics)
+        for topic in response.topics:
+            if topic.name is None:
+                continue
+            before = self.topics.get(topic.name)
+            if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE and before is not None and before.partitions:
+                known[topic.name] = before  # it is there, and has no leader for a moment: its partitions are the same
+            else:
+                known[topic.name] = _not_older(_topic_view(topic), before)
+        return replace(
+            self,
+            brokers={each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers},
+            topics=known,
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id,
+        )
+
+
+def _not_older(now: TopicView, before: TopicView | None) -> TopicView:
+    """Keep of `before` the partitions of which a later leader is known: a broker may not have heard of it yet.
+
+    Who believed it would ask the leader before, which lacks what was read since, and says that there is no such offset
+    (KIP-320). Epochs of another topic that had the name earlier say nothing.
+    """
+    if before is None or now.topic_id == ZERO_UUID or now.topic_id != before.topic_id:
+        return now
+    later = before.partitions
+    partitions = tuple(
+        later[each.partition]
+        if each.partition < len(later) and each.leader_epoch < later[each.partition].leader_epoch
+        else each
+        for each in now.partitions
+    )
+    return replace(now, partitions=partitions)
+
+
+def _topic_view(topic: MetadataResponseTopic) -> TopicView:
+    assert topic.name is not None
+    ordered = sorted(topic.partitions, key=lambda partition: partition.partition_index)
+    # Partitions are numbered from 0 without gaps; what comes after a gap cannot be addressed by its place.
+    whole = [each for place, each in enumerate(ordered) if each.partition_index == place]
+    return TopicView(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error=ErrorCode.of(topic.error_code),
+        is_internal=topic.is_internal,
+        partitions=tuple(
+            PartitionView(
+                partition=each.partition_index,
+                leader=each.leader_id,
+                leader_epoch=each.leader_epoch,
+                replicas=tuple(each.replica_nodes),
+                isr=tuple(each.isr_nodes),
+                offline_replicas=tuple(each.offline_replicas),
+            )
+            for each in whole
+        ),
+    )
+
+
+class ProducerTopics(Protocol):
+    """What a producer has to send."""
+
+    def topics_to_create(self) -> set[str]:
+        """Return the topics with records that no request carries, where the producer may create topics."""
+        ...
+
+    def topics_in_use(self, since_s: float) -> set[str]:
+        """Return the topics with records that are not acknowledged, or whose last batch was opened after `since_s`."""
+        ...
+
+
+class TopicsToRefresh(NamedTuple):
+    """The topics of one refresh."""
+
+    known: set[str] | None
+    """Topics that asking must not create; None: all topics."""
+    creatable: set[str]
+    """Topics that are not there, as far as is known, and that asking may create."""
+
+
+class TopicInterest:
+    """The topics that one client is interested in.
+
+    :param idle_s: how long a topic stays after its last use.
+    :param sending: None: the client sends no records.
+    """
+
+    def __init__(self, idle_s: float, sending: ProducerTopics | None = None) -> None:
+        self._idle_s = idle_s
+        self._sending = sending
+        self._used_at_s: dict[str, float] = {}
+        self._awaited: Counter[str] = Counter()
+        """How many calls wait for a topic that they may create."""
+        self._held: frozenset[str] | None = frozenset()
+        """None: all topics."""
+        self._not_yet_there: set[str] = set()
+        """Held topics that may be created, and that no metadata has shown since they are held."""
+
+    def use(self, topics: Iterable[str], now_s: float) -> None:
+        """Ask for these topics until they have not been used for `idle_s`."""
+        for topic in topics:
+            self._used_at_s[topic] = now_s
+
+    def hold(self, topics: Collection[str] | None, *, auto_creates: bool) -> None:
+        """Ask for these topics until others are held; None: for all topics."""
+        before = self._held
+        self._held = None if topics is None else frozenset(topics)
+        if self._held is None or not auto_creates:
+            self._not_yet_there.clear()
+            return
+        self._not_yet_there &= self._held
+        self._not_yet_there |= self._held - (before or frozenset())
+
+    def wait_for(self, topic: str) -> None:
+        """A call waits for a topic, and may create it; `stop_waiting_for` ends that."""
+        self._awaited[topic] += 1
+
+    def stop_waiting_for(self, topic: str) -> None:
+        """A call that has waited for a topic ends."""
+        self._awaited[topic] -= 1
+        if not self._awaited[topic]:
+            del self._awaited[topic]
+
+    def wanted(self, view: ClusterView, now_s: float) -> TopicsToRefresh:
+        """Return what the next refresh asks for."""
+        self._not_yet_there = {topic for topic in self._not_yet_there if view.partition_count(topic) is None}
+        may_create = {*self._awaited, *self._not_yet_there}
+        if self._sending is not None:
+            may_create |= self._sending.topics_to_create()
+        creatable = {topic for topic in may_create if view.partition_count(topic) is None}
+        names = self.names(now_s)
+        return TopicsToRefresh(None if names is None else names - creatable, creatable)
+
+    def names(self, now_s: float) -> set[str] | None:
+        """Return the topics that are of interest; None: all of them."""
+        since_s = now_s - self._idle_s
+        self._used_at_s = {topic: at_s for topic, at_s in self._used_at_s.items() if at_s > since_s}
+        if self._held is None:
+            return None
+        names = {*self._used_at_s, *self._held, *self._awaited}
+        return names if self._sending is None else names | self._sending.topics_in_use(since_s)
+
 
 log = logging.getLogger(__name__)
 
@@ -540,3 +785,18 @@ class Cluster:
                 await self.refresh()
         except (BarnabasError, TimeoutError) as error:
             log.debug("metadata: %s", error)  # the next try meets it, too, and has more to say about it
+
+
+def dial_with(config: ClientConfig) -> Dial:
+    """Return a function that connects to (host, port) with the timeout and the client id of `config`."""
+
+    async def connect(host: str, port: int) -> Channel:
+        return await dial(
+            host,
+            port,
+            client_id=config.client_id,
+            connect_timeout_s=config.connect_timeout_ms / 1000,
+            software_version=__version__,
+        )
+
+    return connect

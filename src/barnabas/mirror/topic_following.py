@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from barnabas.client.admin.topic_changes import add_partitions, create_topic
-from barnabas.client.metadata import TopicView
+from barnabas.client.cluster import TopicView
 from barnabas.errors import ApiError, BarnabasError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.mirror.claims import Create, Go, MakeClaim, Refused, Standing
 from barnabas.mirror.errors import CircleError, MirrorError

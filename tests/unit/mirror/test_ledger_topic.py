@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.metadata import PartitionView, TopicView
+from barnabas.client.cluster import PartitionView, TopicView
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode, TimedOutError
 from barnabas.mirror import ledger_topic

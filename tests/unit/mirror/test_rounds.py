@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.metadata import TopicView
+from barnabas.client.cluster import TopicView
 from barnabas.errors import ApiError, BarnabasError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.mirror import group_following
 from barnabas.mirror.events import Event, Told

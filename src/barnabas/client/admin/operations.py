@@ -9,9 +9,8 @@ import random
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import Cluster, dial_with
 from barnabas.client.config import AdminConfig
-from barnabas.client.dialing import dial_with
 from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ConfigurationError

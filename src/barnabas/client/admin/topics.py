@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from barnabas.client.metadata import TopicView
+from barnabas.client.cluster import TopicView
 from barnabas.errors import ApiError, ErrorCode
 
 

@@ -17,9 +17,8 @@ from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.windows import WINDOW_MS, Run, WindowCounter, window_of
 from barnabas.client.audit.event_sender import EventSender, PeriodicReports, ReportTurns, topic_id_of
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import Cluster, ClusterView
 from barnabas.client.interceptors import ClientContext, ProducerInterceptor, SentBatch
-from barnabas.client.metadata import ClusterView
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError
 from barnabas.model import NO_TIMESTAMP

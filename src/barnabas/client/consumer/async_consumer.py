@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from barnabas.client.client_lifecycle import ApplicationLoop
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import Cluster, dial_with
 from barnabas.client.configured_interceptors import consumer_interceptors
 from barnabas.client.consumer.arguments import consumer_config
 from barnabas.client.consumer.background import Background
@@ -22,7 +22,6 @@ from barnabas.client.consumer.deserializing import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
 from barnabas.client.consumer.sync_async_drivers import AsyncDriver, Listener, LoopGuard, listeners_of
 from barnabas.client.consumer.value_fields import check_schema, with_fields
-from barnabas.client.dialing import dial_with
 from barnabas.client.interceptors import ConsumerInterceptor
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.clock import SYSTEM_CLOCK

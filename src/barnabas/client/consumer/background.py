@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import Cluster, ClusterView
 from barnabas.client.config import ZOOKEEPER
 from barnabas.client.consumer.call_steps import (
     FOREVER_S,
@@ -34,7 +34,6 @@ from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, AssignedPartition
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ClientContext
-from barnabas.client.metadata import ClusterView
 from barnabas.client.offset_queries import epoch_ends, list_offsets
 from barnabas.errors import BarnabasError, ClosedError, UnsupportedVersionError
 

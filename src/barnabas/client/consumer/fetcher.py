@@ -21,10 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from barnabas.client.cluster import ClusterView
 from barnabas.client.consumer.fetch_templates import SinglePartitionFetch
 from barnabas.client.consumer.preferred_replicas import PreferredReplicas
 from barnabas.client.consumer.subscription import OUT_OF_RANGE, AssignedPartition, Subscription
-from barnabas.client.metadata import ClusterView
 from barnabas.errors import ApiError, BarnabasError, CorruptBatchError, ErrorCode
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 from barnabas.protocol.messages.fetch import (

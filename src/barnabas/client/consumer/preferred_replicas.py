@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from barnabas.client.cluster import ClusterView
 from barnabas.client.consumer.subscription import AssignedPartition
-from barnabas.client.metadata import ClusterView
 
 
 class _Named(NamedTuple):

@@ -11,6 +11,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
+from barnabas.client.cluster import ClusterView
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.call_steps import FOREVER_S, BackgroundTask, CallSteps, Commit, Guard, ListenerCall, Wait
 from barnabas.client.consumer.classic_membership import ClassicMembership
@@ -23,7 +24,6 @@ from barnabas.client.consumer.preferred_replicas import PreferredReplicas
 from barnabas.client.consumer.subscription import NOWHERE, OUT_OF_RANGE, AssignedPartition, Subscription
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ConsumerInterceptors
-from barnabas.client.metadata import ClusterView
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ClosedError, ErrorCode, Failure
 from barnabas.model import OffsetAndMetadata, TopicPartition

@@ -14,9 +14,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
-from barnabas.client.cluster import Cluster, Dial
+from barnabas.client.cluster import Cluster, Dial, dial_with
 from barnabas.client.config import ProducerConfig
-from barnabas.client.dialing import dial_with
 from barnabas.client.interceptors import ClientContext, ProducerInterceptors
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues
 from barnabas.client.producer.record_appender import RecordAppender

@@ -19,9 +19,8 @@ from barnabas.audit.windows import NOTHING, Tally, tally, window_of
 from barnabas.client.audit import event_sender, producer_audit
 from barnabas.client.audit.event_sender import AUDIT_TOPIC
 from barnabas.client.audit.producer_audit import ProducerAudit
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import Cluster, TopicView
 from barnabas.client.interceptors import ClientContext
-from barnabas.client.metadata import TopicView
 from barnabas.client.producer.batch import BatchWaiter, ProducerBatch
 from barnabas.clock import SYSTEM_CLOCK, Clock, ManualClock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from barnabas.client.backoff import Backoff
+from barnabas.client.cluster import ClusterView, PartitionView, TopicView
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.call_steps import Leave
 from barnabas.client.consumer.fetcher import ERRORS_MAX
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.sync_async_drivers import LoopGuard
-from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, BarnabasError, ClosedError, DisconnectedError, ErrorCode
 from barnabas.model import Node, OffsetAndTimestamp, TopicPartition

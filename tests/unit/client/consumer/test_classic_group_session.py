@@ -10,13 +10,13 @@ from contextlib import nullcontext, suppress
 import pytest
 
 from barnabas.client.backoff import Backoff
+from barnabas.client.cluster import ClusterView, PartitionView, TopicView
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.call_steps import FOREVER_S, Wait
 from barnabas.client.consumer.classic_group_session import ClassicGroupSession
 from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.sync_async_drivers import LoopGuard
-from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, DisconnectedError, ErrorCode
 from barnabas.groups.subscriptions import encode_assignment, encode_subscription

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.client.cluster import ClusterView, PartitionView, TopicView
 from barnabas.client.consumer.fetcher import FETCH_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN, Fetcher
 from barnabas.client.consumer.subscription import OUT_OF_RANGE, Subscription
-from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.errors import ApiError, CorruptBatchError, ErrorCode
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData

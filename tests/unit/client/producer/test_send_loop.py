@@ -6,8 +6,8 @@ import asyncio
 from functools import partial
 
 from barnabas.client.backoff import Backoff
+from barnabas.client.cluster import ClusterView, PartitionView, TopicView
 from barnabas.client.config import ProducerConfig
-from barnabas.client.metadata import ClusterView, PartitionView, TopicView
 from barnabas.client.producer.accumulator import Accumulator
 from barnabas.client.producer.send_loop import UNSENT_BYTES_MAX, SendLoop
 from barnabas.clock import SYSTEM_CLOCK

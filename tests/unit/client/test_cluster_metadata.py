@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.client.metadata import ClusterView
+from barnabas.client.cluster import ClusterView
 from barnabas.errors import ErrorCode
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.metadata import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.metadata import ClusterView, PartitionView, TopicView
-from barnabas.client.topic_interest import TopicInterest
+from barnabas.client.cluster import ClusterView, PartitionView, TopicInterest, TopicView
 
 IDLE_S = 300.0
 NOTHING = ClusterView()
