@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.client.window import Window
+from barnabas.metrics.rolling_sum import RollingSum
 from barnabas.clock import Clock
 
 
@@ -10,9 +10,9 @@ class Meter:
     """All that is counted of one consumer."""
 
     def __init__(self, clock: Clock) -> None:
-        self.records = Window(clock)
-        self.bytes = Window(clock)
-        self.fetch_latency_ms = Window(clock)
+        self.records = RollingSum(clock)
+        self.bytes = RollingSum(clock)
+        self.fetch_latency_ms = RollingSum(clock)
 
     def figures(self) -> dict[str, float]:
         """Return them by name."""

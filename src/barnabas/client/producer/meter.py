@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.client.window import Window
+from barnabas.metrics.rolling_sum import RollingSum
 from barnabas.clock import Clock
 
 
@@ -10,9 +10,9 @@ class Meter:
     """All that is counted of one producer."""
 
     def __init__(self, clock: Clock) -> None:
-        self._records = Window(clock)
-        self._bytes = Window(clock)
-        self._latency_ms = Window(clock)
+        self._records = RollingSum(clock)
+        self._bytes = RollingSum(clock)
+        self._latency_ms = RollingSum(clock)
         self._failed_records = 0
         self._retries = 0
 

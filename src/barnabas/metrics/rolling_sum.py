@@ -1,4 +1,4 @@
-"""Sums of what happened lately, for the figures that clients give of themselves."""
+"""Sums over the last 30 seconds, for the metrics of clients."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import deque
 from barnabas.clock import Clock
 
 WINDOW_S = 30.0
-"""As Kafka's clients: rates and latencies are those of the last 30 seconds."""
+"""The window of Kafka's client metrics: rates and latencies are those of the last 30 seconds."""
 
 STEP_S = 1.0
 
 
-class Window:
+class RollingSum:
     """Sums of the last `WINDOW_S` seconds, in steps of a second.
 
     >>> from barnabas.clock import ManualClock
@@ -20,7 +20,7 @@ class Window:
     >>> window = Window(clock)
     >>> window.add(10); clock.advance(5); window.add(20); window.per_s(), window.mean(), window.greatest()
     (6.0, 15.0, 20)
-    >>> clock.advance(100); window.per_s(), window.mean(), window.greatest()
+    >>> clock.advance(100); bytes_sent.per_s(), bytes_sent.mean(), bytes_sent.greatest()
     (0.0, 0.0, 0.0)
     """
 
@@ -30,13 +30,13 @@ class Window:
         self._clock = clock
         self._began_s = clock.monotonic()
         self._steps: deque[list[float]] = deque()
-        """Of each step: its beginning, sum, count and greatest."""
+        """Beginning, sum, count and greatest amount of each step."""
         self._step: list[float] = []
-        """The last of them."""
+        """The last element of `_steps`."""
         self._step_ends_s = self._began_s
 
     def add(self, amount: float) -> None:
-        """Count one event of this size."""
+        """Count one event of this amount."""
         self.total += amount
         self.count += 1
         now_s = self._clock.monotonic()
@@ -65,10 +65,10 @@ class Window:
         return sum(step[1] for step in self._recent()) / max(seconds, STEP_S)
 
     def mean(self) -> float:
-        """Return the mean size of an event."""
+        """Return the mean amount of an event."""
         steps = self._recent()
         return sum(step[1] for step in steps) / max(sum(step[2] for step in steps), 1)
 
     def greatest(self) -> float:
-        """Return the greatest size of an event."""
+        """Return the greatest amount of an event."""
         return max((step[3] for step in self._recent()), default=0.0)
