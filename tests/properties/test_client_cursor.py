@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from barnabas.client.cluster import ClusterView, PartitionView, TopicView
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.decoding import decode_chunk, decode_columns
-from barnabas.client.consumer.fetcher import Fetcher
-from barnabas.client.consumer.subscription import Subscription
+from barnabas.client.consumer.fetcher import Fetcher, Subscription
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import BatchBuilder, iter_headers, read_records, stamp

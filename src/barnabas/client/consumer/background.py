@@ -29,9 +29,9 @@ from barnabas.client.consumer.classic_group_session import ClassicGroupSession
 from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.fetch_connections import FetchConnections
+from barnabas.client.consumer.fetcher import NOWHERE, RESET_TIMESTAMPS, AssignedPartition
 from barnabas.client.consumer.group_membership import GroupSession
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.subscription import NOWHERE, RESET_TIMESTAMPS, AssignedPartition
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ClientContext
 from barnabas.client.offset_queries import epoch_ends, list_offsets

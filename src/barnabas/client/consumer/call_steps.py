@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.consumer.subscription import AssignedPartition
+from barnabas.client.consumer.fetcher import AssignedPartition
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")

@@ -33,10 +33,10 @@ from barnabas.client.consumer.call_steps import (
 from barnabas.client.consumer.cursor import Cursor
 from barnabas.client.consumer.deserializing import Deserializers
 from barnabas.client.consumer.fetched_records import FetchedRecords
+from barnabas.client.consumer.fetcher import AssignedPartition
 from barnabas.client.consumer.message_streams import StreamPlan
 from barnabas.client.consumer.rebalancing import Rebalancing
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.subscription import AssignedPartition
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from barnabas.clock import Clock

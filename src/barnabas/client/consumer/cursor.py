@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from operator import length_hint
 from typing import Any
 
-from barnabas.client.consumer.fetcher import Chunk
-from barnabas.client.consumer.subscription import AssignedPartition
+from barnabas.client.consumer.fetcher import AssignedPartition, Chunk
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 

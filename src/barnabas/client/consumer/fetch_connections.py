@@ -14,8 +14,8 @@ from typing import Any
 
 from barnabas.client.cluster import FETCH_VERSION_MAX, Channel, Cluster
 from barnabas.client.consumer.fetch_session import SESSIONS_SINCE, FetchSession
-from barnabas.client.consumer.fetch_templates import FetchTemplates, SinglePartitionFetch
-from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch
+from barnabas.client.consumer.fetch_templates import FetchTemplates
+from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch, SinglePartitionFetch
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.net.pacing import Pacing

@@ -7,7 +7,7 @@ The broker's side is `barnabas.broker.fetch_sessions`.
 
 from __future__ import annotations
 
-from barnabas.client.consumer.fetch_templates import SinglePartitionFetch
+from barnabas.client.consumer.fetcher import SinglePartitionFetch
 from barnabas.protocol.messages.fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,

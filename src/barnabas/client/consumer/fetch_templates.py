@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
 
+from barnabas.client.consumer.fetcher import SinglePartitionFetch
 from barnabas.errors import MalformedMessageError
 from barnabas.protocol.codec import Buffer
 from barnabas.protocol.declare import message_of
@@ -29,19 +29,6 @@ _NAME_AT_FLEXIBLE = 4 + 1 + 4 + 2 + 4 + 1
 in flexible versions, the throttle time, the error, the session and how many topics there are."""
 
 _INT16 = struct.Struct(">h")
-
-
-class SinglePartitionFetch(NamedTuple):
-    """Of `FetchResponse`, and of the only `PartitionData` in it, what a consumer looks at."""
-
-    session_id: int
-    topic: str
-    partition_index: int
-    high_watermark: int
-    records: memoryview
-    error_code: int = 0
-    """Of the answer and of the partition."""
-    preferred_read_replica: int = -1
 
 
 class FetchTemplates:

@@ -1,31 +1,36 @@
-"""Which fetch to send next, and what an answer brings. No I/O.
+"""The positions of the assigned partitions, and the fetches that read on from there. No I/O; the consumer guards it.
 
-Prefetch: up to two answers' worth of each partition is kept at hand. More is asked for when half of that is used up,
-or all of one partition, so that a fetch brings much at a time. What is buffered and what may still come together
-stay below `buffer_bytes_max`; only a single batch that is larger than its limit, which brokers send so that nobody
-gets stuck, can exceed it.
+Positions. A partition has three offsets, always in this order: `done` <= `position` <= `fetch_offset`.
 
-A fetch of partitions that have nothing new waits at the broker. Whatever else is wanted meanwhile is asked for by
-another fetch: a partition is never in two at a time. There are `FETCHES_MAX` to a broker at most, and the last of them
-waits but shortly: else, where each waits for a partition that has nothing new, nobody would ask for those that have.
+- `fetch_offset`: the next offset to fetch; prefetching runs ahead of the application.
+- `position`: the next offset to return to the application.
+- `done`: the application has asked for more after it had all records below, so these are processed. Auto-commit commits
+  this offset: a crash delivers the record in hand again (at least once).
 
-A partition that met an error is left alone until the application has been told: brokers answer an error at once,
-so asking again would go on without a pause, and bring an error each time.
+Prefetch. The fetcher buffers up to two responses' worth of each partition. It fetches more when half of that is used, or
+all of one partition, so that a fetch is large. Buffered bytes and the bytes that fetches under way may bring stay below
+`buffer_bytes_max`. The only exception is a batch larger than its limit, which brokers send nevertheless.
+
+Several fetches. A fetch without new records waits at the broker, so another fetch asks for the other partitions. A
+partition is never in two fetches. There are `FETCHES_MAX` to one broker at most, and the last one waits only briefly.
+Otherwise all could wait for idle partitions while the busy ones have no fetch.
+
+Errors. The fetcher skips a partition with an error until the application has got the error: brokers answer an error at
+once, so fetches would go on without a pause.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import NamedTuple
 
 from barnabas.client.cluster import ClusterView
-from barnabas.client.consumer.fetch_templates import SinglePartitionFetch
-from barnabas.client.consumer.preferred_replicas import PreferredReplicas
-from barnabas.client.consumer.subscription import OUT_OF_RANGE, AssignedPartition, Subscription
-from barnabas.errors import ApiError, BarnabasError, CorruptBatchError, ErrorCode
+from barnabas.errors import ApiError, BarnabasError, ConfigurationError, CorruptBatchError, ErrorCode
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -34,7 +39,240 @@ from barnabas.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from barnabas.records import BATCH_HEADER_SIZE
+
+NOWHERE = "none"
+OUT_OF_RANGE = -1
+"""The doubt about a position that the leader refused."""
+RESET_TIMESTAMPS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
+
+
+class AssignedPartition:
+    """How far one assigned partition has been read."""
+
+    __slots__ = (
+        "buffered_bytes",
+        "committed",
+        "committed_version",
+        "done",
+        "fetch_offset",
+        "high_watermark",
+        "last_turn",
+        "leader_epoch",
+        "paused",
+        "position",
+        "reset",
+        "tp",
+        "validation_cause",
+        "version",
+    )
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.fetch_offset: int | None = None
+        """None while the position is not known."""
+        self.position: int | None = None
+        self.done: int | None = None
+        self.committed: int | None = None
+        """What was committed last."""
+        self.committed_version = -1
+        """`version` when the application committed what it had in hand; -1: it did not."""
+        self.reset: str | None = None
+        """`earliest` or `latest`: go there, whatever was committed. `none`: only a seek can help."""
+        self.leader_epoch = NO_LEADER_EPOCH
+        """Of the last batch that was fetched; -1 after a seek, when nothing is known of what lies before."""
+        self.validation_cause: int | None = None
+        """Why the log may have lost records before `fetch_offset`: a batch with this later leader epoch follows, or
+        OUT_OF_RANGE. Nothing is fetched before the leader has said where `leader_epoch` ends (KIP-320)."""
+        self.paused = False
+        self.version = 0
+        """Counts seeks; what was fetched before one is not handed out after it."""
+        self.buffered_bytes = 0
+        self.last_turn = 0
+        """When a fetch last brought something, as the number of all that was brought until then."""
+        self.high_watermark: int | None = None
+        """The end of the partition, as the last answer said."""
+
+    def move_to(self, offset: int) -> None:
+        """Go on at `offset`, which the application chose or was found for it."""
+        self.fetch_offset = self.position = self.done = offset
+        self.leader_epoch, self.validation_cause = NO_LEADER_EPOCH, None
+        self.reset = None
+        self.version += 1
+
+    def refetch(self) -> None:
+        """Fetch again what was fetched and not handed out."""
+        self.fetch_offset = self.position
+        self.version += 1
+
+    def forget_position(self, reset: str | None) -> None:
+        """Find a position again: by the policy `reset`, or as after the assignment."""
+        self.fetch_offset = self.position = self.done = None
+        self.leader_epoch, self.validation_cause = NO_LEADER_EPOCH, None
+        self.reset = reset
+        self.version += 1
+
+
+class Subscription:
+    """What was asked for and what was assigned. Not thread-safe: the consumer guards it."""
+
+    def __init__(self) -> None:
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
+        self.manual = False
+        self.partitions: dict[TopicPartition, AssignedPartition] = {}
+
+    @property
+    def by_topics(self) -> bool:
+        """Whether topics were asked for, so that partitions are assigned by a group, or are all of them."""
+        return bool(self.topics) or self.pattern is not None
+
+    def subscribe(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None) -> None:
+        """Ask for topics by name, or by a regular expression that their whole name matches.
+
+        :raises ConfigurationError: partitions were assigned by hand, or nothing or both are given.
+        """
+        names = frozenset(topics)
+        if pattern is not None and not isinstance(pattern, str | re.Pattern):
+            raise TypeError(f"pattern must be a regular expression, not {pattern!r}")
+        if self.manual:
+            raise ConfigurationError("partitions were assigned by hand; call unsubscribe() before subscribe()")
+        if bool(names) == (pattern is not None):
+            raise ConfigurationError("subscribe needs topics or a pattern, one of the two")
+        self.topics = names
+        try:
+            self.pattern = None if pattern is None else re.compile(pattern)
+        except re.error as error:
+            raise ConfigurationError(f"pattern {pattern!r} is not a regular expression: {error}") from None
+
+    def match(self, names: Iterable[str]) -> bool:
+        """Take the topics that match the pattern out of all `names`; return whether that changed anything."""
+        assert self.pattern is not None
+        matching = frozenset(name for name in names if self.pattern.fullmatch(name))
+        changed = matching != self.topics
+        self.topics = matching
+        return changed
+
+    def assign_by_hand(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions; positions of those that were there already stay.
+
+        :raises ConfigurationError: topics were subscribed to.
+        """
+        if self.by_topics:
+            raise ConfigurationError("topics were subscribed to; call unsubscribe() before assign()")
+        self.manual = True
+        self.replace(partitions)
+
+    def replace(self, partitions: Iterable[TopicPartition]) -> None:
+        """Make `partitions` the assignment; positions of those that were there already stay."""
+        self.partitions = {tp: self.partitions.get(tp) or AssignedPartition(tp) for tp in partitions}
+
+    def clear_partitions(self) -> list[TopicPartition]:
+        """Give all partitions up; return which they were."""
+        given_up = list(self.partitions)
+        self.partitions = {}
+        return given_up
+
+    def unsubscribe(self) -> None:
+        """Want nothing, have nothing."""
+        self.topics = frozenset()
+        self.pattern = None
+        self.manual = False
+        self.partitions = {}
+
+    def check_something_to_read(self) -> None:
+        """:raises ConfigurationError: nothing was asked for, so that waiting for records would never end."""
+        if not self.by_topics and not self.manual:
+            raise ConfigurationError("nothing to read: call subscribe('a-topic') or assign([('a-topic', 0)]) before")
+
+    def state(self, tp: TopicPartition) -> AssignedPartition:
+        """Return the state of an assigned partition.
+
+        :raises ConfigurationError: it is not assigned to this consumer.
+        """
+        state = self.partitions.get(tp)
+        if state is None:
+            have = ", ".join(str(each) for each in self.partitions) or "none"
+            raise ConfigurationError(f"{tp} is not assigned to this consumer (assigned: {have})")
+        return state
+
+    def without_position(self) -> list[AssignedPartition]:
+        """Return the partitions whose position must be looked up."""
+        return [state for state in self.partitions.values() if state.fetch_offset is None and state.reset != NOWHERE]
+
+    @property
+    def wants_positions(self) -> bool:
+        """Whether a position must be looked up, or be confirmed by a leader."""
+        return any(
+            state.validation_cause is not None or (state.fetch_offset is None and state.reset != NOWHERE)
+            for state in self.partitions.values()
+        )
+
+    def nowhere(self) -> list[TopicPartition]:
+        """Return the partitions that have no place to start from, unless the application seeks."""
+        return [state.tp for state in self.partitions.values() if state.reset == NOWHERE]
+
+    def owns(self, state: AssignedPartition) -> bool:
+        """Whether `state` is still that of an assigned partition."""
+        return self.partitions.get(state.tp) is state
+
+
+class _Named(NamedTuple):
+    node_id: int
+    leader: int
+    until_s: float
+
+
+class PreferredReplicas:
+    """Not thread-safe: the consumer guards it.
+
+    :param rack: where the consumer stands; empty: all is read from leaders.
+    :param now_s: monotonic seconds.
+    :param lease_s: so long a replica is read from before the leader is asked again.
+    """
+
+    def __init__(self, rack: str, now_s: Callable[[], float], lease_s: float) -> None:
+        self.rack = rack
+        self._now_s = now_s
+        self._lease_s = lease_s
+        self._named: dict[AssignedPartition, _Named] = {}
+
+    def source(self, state: AssignedPartition, view: ClusterView) -> int | None:
+        """Return the broker to read a partition from; None: nobody leads it, as far as is known."""
+        leader = view.leader(state.tp)
+        if not self._named:
+            return leader
+        named = self._named.get(state)
+        if named is None:
+            return leader
+        if named.leader == leader and named.node_id in view.brokers:
+            return named.node_id
+        del self._named[state]
+        return leader
+
+    def name(self, state: AssignedPartition, node_id: int, leader: int) -> None:
+        """Read a partition from `node_id` from now on: its leader says so."""
+        self._named[state] = _Named(node_id, leader, self._now_s() + self._lease_s)
+
+    def give_up(self, state: AssignedPartition, node_id: int) -> int | None:
+        """Ask the leader again, if it is `node_id` that a partition is read from in its place; return the leader."""
+        named = self._named.get(state)
+        if named is None or named.node_id != node_id:
+            return None
+        del self._named[state]
+        return named.leader
+
+    def give_up_if_due(self, state: AssignedPartition, node_id: int) -> int | None:
+        """Do as `give_up` does, if the replica has been read from for long enough."""
+        named = self._named.get(state)
+        return self.give_up(state, node_id) if named is not None and self._now_s() >= named.until_s else None
+
+    def forget(self, is_gone: Callable[[AssignedPartition], bool]) -> None:
+        """Forget partitions that are not read any more."""
+        if self._named:
+            self._named = {state: named for state, named in self._named.items() if not is_gone(state)}
+
 
 Buffer = bytes | bytearray | memoryview
 
@@ -79,6 +317,19 @@ TRY_ELSEWHERE = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
+
+
+class SinglePartitionFetch(NamedTuple):
+    """The fields that a consumer reads of a `FetchResponse` with one partition, as `FetchTemplates` decodes it."""
+
+    session_id: int
+    topic: str
+    partition_index: int
+    high_watermark: int
+    records: memoryview
+    error_code: int = 0
+    """Of the response and of the partition."""
+    preferred_read_replica: int = -1
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.metrics.rolling_sum import RollingSum
 from barnabas.clock import Clock
+from barnabas.metrics.rolling_sum import RollingSum
 
 
 class Meter:

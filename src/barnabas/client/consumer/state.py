@@ -16,12 +16,17 @@ from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.call_steps import FOREVER_S, BackgroundTask, CallSteps, Commit, Guard, ListenerCall, Wait
 from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.cursor import Cursor
-from barnabas.client.consumer.fetcher import Fetcher
+from barnabas.client.consumer.fetcher import (
+    NOWHERE,
+    OUT_OF_RANGE,
+    AssignedPartition,
+    Fetcher,
+    PreferredReplicas,
+    Subscription,
+)
 from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.message_streams import StreamPlan
 from barnabas.client.consumer.meter import Meter
-from barnabas.client.consumer.preferred_replicas import PreferredReplicas
-from barnabas.client.consumer.subscription import NOWHERE, OUT_OF_RANGE, AssignedPartition, Subscription
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.clock import Clock

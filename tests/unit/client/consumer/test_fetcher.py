@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.cluster import ClusterView, PartitionView, TopicView
-from barnabas.client.consumer.fetcher import FETCH_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN, Fetcher
-from barnabas.client.consumer.subscription import OUT_OF_RANGE, Subscription
+from barnabas.client.consumer.fetcher import (
+    FETCH_BYTES,
+    OUT_OF_RANGE,
+    SHARE_BYTES_MAX,
+    SHARE_BYTES_MIN,
+    Fetcher,
+    Subscription,
+)
 from barnabas.errors import ApiError, CorruptBatchError, ErrorCode
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.cluster import ClusterView, PartitionView, TopicView
-from barnabas.client.consumer.fetcher import Fetch, Fetcher
-from barnabas.client.consumer.preferred_replicas import PreferredReplicas
-from barnabas.client.consumer.subscription import Subscription
+from barnabas.client.consumer.fetcher import Fetch, Fetcher, PreferredReplicas, Subscription
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode
 from barnabas.model import Node, TopicPartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.subscription import NOWHERE, AssignedPartition, Subscription
+from barnabas.client.consumer.fetcher import NOWHERE, AssignedPartition, Subscription
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 
