@@ -1,26 +1,292 @@
 """Keeps fetches under way to the brokers, as the fetcher plans them. Runs on the event loop.
 
-An answer is dealt with in the call that brings it, and the next fetch leaves in the same turn of the loop: what a
-record waits for on its way to the application is, above all, the time from one fetch to the next.
+A response is handled in the callback that brings it, and the next fetch leaves in the same turn of the loop. The latency
+of a record is mostly the time between two fetches.
+
+- `FetchSession` is the client's side of a fetch session (KIP-227): a request names only partitions whose offset has
+  changed, a response only those with news. The broker's side is `barnabas.broker.fetch_sessions`.
+- `FetchTemplates` encodes and decodes the usual case in one step each: a request that changes one partition, and a
+  response with records of one partition. All other messages take the general codec.
+- `FetchConnections` has up to `FETCHES_MAX` connections to each broker, with one fetch at a time on each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from barnabas.client.cluster import FETCH_VERSION_MAX, Channel, Cluster
-from barnabas.client.consumer.fetch_session import SESSIONS_SINCE, FetchSession
-from barnabas.client.consumer.fetch_templates import FetchTemplates
 from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch, SinglePartitionFetch
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.errors import ApiError, BarnabasError, ErrorCode, MalformedMessageError
 from barnabas.net.pacing import Pacing
+from barnabas.protocol.codec import Buffer
+from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import EncodedRequest
-from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
+from barnabas.protocol.messages.fetch import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    next_session_epoch,
+)
+from barnabas.protocol.patterns import AnswerReader, message_packer
+from barnabas.protocol.varint import read_uvarint
+
+SESSIONS_SINCE = 7
+"""The version of Fetch that brought sessions."""
+
+
+class FetchSession:
+    """The fetches of one connection to a broker: each request is made after the answer to the one before."""
+
+    def __init__(self) -> None:
+        self._id = NO_SESSION
+        self._epoch = INITIAL_EPOCH
+        self._known: dict[tuple[str, int], FetchPartition] = {}
+        """What the broker remembers if the last request has reached it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker remembers what was asked for, so that it looks after the order, too."""
+        return self._epoch != INITIAL_EPOCH
+
+    def incremental_request(self, request: FetchRequest) -> FetchRequest:
+        """Return what to send for `request`, which names all that is wanted: without what the broker remembers."""
+        wanted = {(topic.topic, part.partition): part for topic in request.topics for part in topic.partitions}
+        known, self._known = self._known, wanted
+        if not self.is_open:
+            return self._said(request, request.topics)
+        said = self._said(request, _changed(request.topics, known))
+        if known.keys() != wanted.keys():
+            said.forgotten_topics_data = _forgotten(known, wanted)
+        return said
+
+    def continue_with(self, topic: str, part: FetchPartition) -> tuple[int, int] | None:
+        """Take note of a request that says one partition anew, and is as the one before in all else.
+
+        :returns: its session id and epoch; None if there is no session, so that all has to be said.
+        """
+        if not self.is_open:
+            return None
+        self._known[topic, part.partition] = part
+        return self._id, self._epoch
+
+    def _said(self, request: FetchRequest, topics: list[FetchTopic]) -> FetchRequest:
+        return FetchRequest(
+            max_wait_ms=request.max_wait_ms,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            session_id=self._id,
+            session_epoch=self._epoch,
+            topics=topics,
+            rack_id=request.rack_id,
+        )
+
+    def on_response(self, response: FetchResponse | SinglePartitionFetch) -> None:
+        """Go on after an answer that is no error."""
+        if response.session_id == NO_SESSION:
+            self._id, self._epoch = NO_SESSION, INITIAL_EPOCH  # the broker has no room for one
+        else:
+            self._id = response.session_id
+            self._epoch = next_session_epoch(self._epoch)
+
+    def closing_request(self) -> FetchRequest | None:
+        """Return what to send so that the broker need not remember this session any longer; None if there is none."""
+        if self._id == NO_SESSION:
+            return None
+        return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=self._id, session_epoch=FINAL_EPOCH, topics=[])
+
+    def reset(self) -> None:
+        """Say everything again: nobody knows whether the last request has reached the broker."""
+        self._epoch = INITIAL_EPOCH
+
+
+def _changed(topics: list[FetchTopic], known: dict[tuple[str, int], FetchPartition]) -> list[FetchTopic]:
+    changed: list[FetchTopic] = []
+    for topic in topics:
+        name = topic.topic
+        parts: list[FetchPartition] = [
+            part
+            for part in topic.partitions
+            # Nearly all are the very objects of the request before.
+            if (before := known.get((name, part.partition))) is not part and not _is_same(before, part)
+        ]
+        if parts:
+            changed.append(FetchTopic(topic=topic.topic, partitions=parts))
+    return changed
+
+
+def _is_same(before: FetchPartition | None, part: FetchPartition) -> bool:
+    return (
+        before is not None
+        and before.fetch_offset == part.fetch_offset
+        and before.partition_max_bytes == part.partition_max_bytes
+    )
+
+
+def _forgotten(
+    known: dict[tuple[str, int], FetchPartition], wanted: dict[tuple[str, int], FetchPartition]
+) -> list[ForgottenTopic]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(known.keys() - wanted.keys()):
+        topics.setdefault(topic, []).append(partition)
+    return [ForgottenTopic(topic=topic, partitions=partitions) for topic, partitions in topics.items()]
+
+
+PATTERNS_MAX = 64
+"""Patterns that are made for one connection: one takes as long as some ten requests."""
+
+_NAME_AT = 4 + 4 + 2 + 4 + 4
+_NAME_AT_FLEXIBLE = 4 + 1 + 4 + 2 + 4 + 1
+"""Where a topic's name begins, with its length, in an answer about one: behind the correlation id, the header's tags
+in flexible versions, the throttle time, the error, the session and how many topics there are."""
+
+_INT16 = struct.Struct(">h")
+
+
+class FetchTemplates:
+    """The patterns of one connection.
+
+    :param version: of all its fetches.
+    """
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self._flexible = message_of(FetchResponse).flexible(version)
+        self._packers: dict[str, Callable[..., bytes]] = {}
+        self._readers: dict[bytes, _TopicReader] = {}
+        """By the topic's name as it is encoded."""
+        self._last: _TopicReader | None = None
+        """Of the answer that was read last; most consumers read one topic."""
+
+    def request(
+        self, whole: FetchRequest, session_id: int, session_epoch: int, topic: str, part: FetchPartition
+    ) -> EncodedRequest | None:
+        """Return the next request of a session, which says one partition anew.
+
+        :param whole: what it asks for in all; of it the minimum of bytes and the rack are always the same.
+        :returns: None if there are too many patterns already.
+        """
+        pack = self._packers.get(topic)
+        if pack is None:
+            if len(self._packers) == PATTERNS_MAX:
+                return None
+            pack = self._packers[topic] = _packer(whole, topic, self.version)
+        body = pack(
+            whole.max_wait_ms,
+            whole.max_bytes,
+            session_id,
+            session_epoch,
+            part.partition,
+            part.fetch_offset,
+            part.partition_max_bytes,
+        )
+        return EncodedRequest(FetchRequest, body, self.read, whole.max_bytes)
+
+    def learn(self, response: FetchResponse) -> None:
+        """Make a pattern of an answer that was decoded, if it is a usual one of a topic that has none yet."""
+        if response.error_code or response.throttle_time_ms or len(response.responses) != 1:
+            return
+        (topic,) = response.responses
+        name = topic.topic.encode()
+        if name in self._readers or len(self._readers) == PATTERNS_MAX or len(topic.partitions) != 1:
+            return
+        (part,) = topic.partitions
+        # Aborted transactions are others each time, and may be many.
+        if part.error_code or part.preferred_read_replica >= 0 or part.aborted_transactions or not part.records:
+            return
+        self._last = self._readers[name] = _TopicReader(topic.topic, _reader(response, self.version))
+
+    def read(self, frame: Buffer) -> SinglePartitionFetch | None:
+        """Return the answer in a frame; None if it has to be decoded."""
+        last = self._last
+        if last is None:
+            return None
+        answer = last.read(frame)
+        if answer is None:
+            other = self._readers.get(self._name(frame))
+            if other is not None and other is not last and (answer := other.read(frame)) is not None:
+                self._last = other
+        return answer
+
+    def _name(self, frame: Buffer) -> bytes:
+        """Return the topic's name in an answer about one topic; of any other frame, some bytes or none."""
+        try:
+            if self._flexible:
+                size, begin = read_uvarint(frame, _NAME_AT_FLEXIBLE)
+                return bytes(frame[begin : begin + size - 1])
+            (size,) = _INT16.unpack_from(frame, _NAME_AT)
+        except (IndexError, struct.error, MalformedMessageError):  # it is shorter, or an error
+            return b""
+        begin = _NAME_AT + _INT16.size
+        return bytes(frame[begin : begin + size])
+
+
+class _TopicReader:
+    """Reads the answers about one topic."""
+
+    __slots__ = ("_reader", "_topic")
+
+    def __init__(self, topic: str, reader: AnswerReader) -> None:
+        self._topic = topic
+        self._reader = reader
+
+    def read(self, frame: Buffer) -> SinglePartitionFetch | None:
+        """Return the answer in a frame; None if it is of another pattern."""
+        found = self._reader.read(frame)
+        if found is None:
+            return None
+        (session_id, partition, high_watermark, *_), records = found
+        return SinglePartitionFetch(session_id, self._topic, partition, high_watermark, records)
+
+
+def _packer(whole: FetchRequest, topic: str, version: int) -> Callable[..., bytes]:
+    def request_with(
+        max_wait_ms: int, max_bytes: int, session_id: int, epoch: int, partition: int, offset: int, part_bytes: int
+    ) -> FetchRequest:
+        part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=part_bytes)
+        return FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=whole.min_bytes,
+            max_bytes=max_bytes,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=[FetchTopic(topic=topic, partitions=[part])],
+            rack_id=whole.rack_id,
+        )
+
+    return message_packer(request_with, 7, version)
+
+
+def _reader(response: FetchResponse, version: int) -> AnswerReader:
+    (topic,) = response.responses
+    (part,) = topic.partitions
+
+    def answer_with(
+        records: bytes, session_id: int, partition: int, high_watermark: int, last_stable_offset: int, log_start: int
+    ) -> FetchResponse:
+        other = replace(
+            part,
+            partition_index=partition,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log_start,
+            records=records,
+        )
+        return replace(response, session_id=session_id, responses=[replace(topic, partitions=[other])])
+
+    return AnswerReader(answer_with, 5, version)
+
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.client.consumer.fetch_session import FetchSession
+from barnabas.client.consumer.fetch_connections import FetchSession
 from barnabas.errors import ApiError
 from barnabas.protocol.messages.fetch import INT32_MAX, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.steps import at_once

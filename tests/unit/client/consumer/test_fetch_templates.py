@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.fetch_templates import PATTERNS_MAX, FetchTemplates
+from barnabas.client.consumer.fetch_connections import PATTERNS_MAX, FetchTemplates
 from barnabas.protocol.codec import encode_bytes
 from barnabas.protocol.frames import decode_response, response_frame
 from barnabas.protocol.messages.fetch import (
