@@ -12,7 +12,7 @@ from barnabas.client.cluster import ClusterView, PartitionView, TopicView
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.call_steps import ListenerCall, Wait
 from barnabas.client.consumer.core import ConsumerCore
-from barnabas.client.consumer.deserializing import Deserializers
+from barnabas.client.consumer.fetched_records import Deserializers
 from barnabas.client.interceptors import ClientContext, ConsumerInterceptors
 from barnabas.clock import ManualClock
 from barnabas.errors import DisconnectedError

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.client.cluster import ClusterView, PartitionView, TopicView
-from barnabas.client.consumer.cursor import Cursor
-from barnabas.client.consumer.decoding import decode_chunk, decode_columns
+from barnabas.client.consumer.fetched_records import Cursor, decode_chunk, decode_columns
 from barnabas.client.consumer.fetcher import Fetcher, Subscription
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData

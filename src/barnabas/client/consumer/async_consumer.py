@@ -18,7 +18,7 @@ from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.call_steps import FOREVER_S, CallSteps
 from barnabas.client.consumer.consumer import COLUMNS_MAX
 from barnabas.client.consumer.core import Committable, ConsumerCore
-from barnabas.client.consumer.deserializing import Deserializer, Deserializers
+from barnabas.client.consumer.fetched_records import Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
 from barnabas.client.consumer.sync_async_drivers import AsyncDriver, Listener, LoopGuard, listeners_of
 from barnabas.client.consumer.value_fields import check_schema, with_fields

@@ -17,8 +17,7 @@ from barnabas.client.consumer.arguments import consumer_config
 from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.call_steps import FOREVER_S
 from barnabas.client.consumer.core import Committable, ConsumerCore
-from barnabas.client.consumer.cursor import Cursor
-from barnabas.client.consumer.deserializing import Deserializer, Deserializers
+from barnabas.client.consumer.fetched_records import Cursor, Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
 from barnabas.client.consumer.message_streams import MessageStream
 from barnabas.client.consumer.sync_async_drivers import BlockingDriver, Listener, ThreadGuard, listeners_of

@@ -30,9 +30,7 @@ from barnabas.client.consumer.call_steps import (
     Leave,
     Query,
 )
-from barnabas.client.consumer.cursor import Cursor
-from barnabas.client.consumer.deserializing import Deserializers
-from barnabas.client.consumer.fetched_records import FetchedRecords
+from barnabas.client.consumer.fetched_records import Cursor, Deserializers, FetchedRecords
 from barnabas.client.consumer.fetcher import AssignedPartition
 from barnabas.client.consumer.message_streams import StreamPlan
 from barnabas.client.consumer.rebalancing import Rebalancing
@@ -73,7 +71,15 @@ class ConsumerCore:
         self._guard = guard
         self._subscription = self.state.subscription
         self._rebalancing = Rebalancing(self.state)
-        self._fetched = FetchedRecords(self.state, deserializers or Deserializers(None, None))
+        self._fetched = FetchedRecords(
+            guard,
+            self.state.subscription,
+            self.state.fetcher,
+            self.state.metrics,
+            self.state.interceptors,
+            deserializers or Deserializers(None, None),
+            check_crc=config.check_crcs,
+        )
         self._columns: ArrowReader | None = None
         # Only with a lease on the partitions: it costs each record a look at the clock.
         self._may_go_on = None if config.coordination is None else self.state.assignment_is_valid
@@ -379,7 +385,7 @@ class ConsumerCore:
         with self._guard.lock:
             lags = self.state.lags()
             return {
-                **self.state.meter.figures(),
+                **self.state.metrics.figures(),
                 "buffered_bytes": self.state.fetcher.buffered_bytes,
                 "assigned_partitions": len(self._subscription.partitions),
                 "lag": lags,

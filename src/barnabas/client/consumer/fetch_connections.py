@@ -469,7 +469,7 @@ class _FetchConnection:
         try:
             if error is None:
                 state = self._all.state
-                state.meter.fetch_latency_ms.add((state.now_s() - sent_s) * 1_000)
+                state.metrics.fetch_latency_ms.add((state.now_s() - sent_s) * 1_000)
                 self._take(fetch, response, sent_s)
             else:
                 self._failed(fetch, error)

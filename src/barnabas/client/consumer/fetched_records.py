@@ -1,26 +1,399 @@
-"""Hands out what was fetched, in the ways of reading that there are. Never waits; no I/O.
+"""Fetched records on their way to the application: decoding, deserializers, and what was returned. No I/O, no waiting.
 
-The ways of reading may be mixed. Damage, and what a deserializer refuses, is told when there is nothing
-else to hand out before it.
+- `decode_chunk` and `decode_columns` decode a chunk of batches. At a damaged batch they return what lies before it, and the
+  error.
+- `Deserializers` applies the application's functions to keys and values.
+- `Cursor` is the place of one reader. An iteration returns records straight from a list iterator, without Python code
+  for a record; the length hint of the iterator yields the position on request. A chunk stays in the cursor until all of
+  it was returned, so one way of reading continues where another one stopped.
+- `FetchedRecords` returns buffered records as lists, iterators or columns. It raises damage, or the error of a
+  deserializer, when no record before it is left.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import datetime
+from operator import length_hint
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from barnabas.client.consumer.cursor import Cursor
-from barnabas.client.consumer.decoding import decode_chunk, decode_columns, offset_after_batch
-from barnabas.client.consumer.deserializing import Deserializers
-from barnabas.client.consumer.fetcher import Chunk
-from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.interceptors import FetchedBatch
+from barnabas.client.consumer.call_steps import Guard
+from barnabas.client.consumer.fetcher import AssignedPartition, Chunk, Fetcher, Subscription
+from barnabas.client.interceptors import ConsumerInterceptors, FetchedBatch
+from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, CorruptBatchError, DeserializationError
-from barnabas.records import Record
+from barnabas.metrics.rolling_sum import RollingSum
+from barnabas.model import TopicPartition
+from barnabas.records import Record, iter_headers, read_records
 from barnabas.records.reader import record_stretches
+from barnabas.records.record_protocol import timestamp_of
 
 if TYPE_CHECKING:
     from barnabas.records.arrow import ArrowReader
+
+
+class ConsumerMetrics:
+    """Records and bytes that a consumer returns, and the latency of its fetches."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.records = RollingSum(clock)
+        self.bytes = RollingSum(clock)
+        self.fetch_latency_ms = RollingSum(clock)
+
+    def figures(self) -> dict[str, float]:
+        """Return the metrics by name."""
+        return {
+            "records_total": int(self.records.total),
+            "records_per_s": self.records.per_s(),
+            "bytes_total": int(self.bytes.total),
+            "bytes_per_s": self.bytes.per_s(),
+            "fetches_total": self.fetch_latency_ms.count,
+            "fetch_latency_avg_ms": self.fetch_latency_ms.mean(),
+            "fetch_latency_max_ms": self.fetch_latency_ms.greatest(),
+        }
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class TopicDeserializer(Protocol[T_co]):
+    """Makes objects in a way that may depend on the topic."""
+
+    def deserialize(self, data: bytes, topic: str, is_key: bool = False) -> T_co:
+        """Return what the bytes of a key or a value hold."""
+        ...
+
+
+Deserializer = Callable[[bytes], T_co] | TopicDeserializer[T_co]
+
+
+class DeserializedRecord(NamedTuple):
+    """A `Record` whose key and value are what the deserializers have made of them."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: Any
+    key: Any
+    value: Any
+    headers: Any
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """The timestamp in UTC; see `Record`."""
+        return timestamp_of(self.timestamp_ms)
+
+
+class Deserializers:
+    """Applies functions to keys and values that are there: None, as the value of a tombstone, stays None.
+
+    >>> Deserializers(None, "utf-8")
+    Traceback (most recent call last):
+    TypeError: value_deserializer must be a function of bytes, for example json.loads, not 'utf-8'
+    """
+
+    def __init__(self, key: Deserializer[Any] | None, value: Deserializer[Any] | None) -> None:
+        for name, given in (("key_deserializer", key), ("value_deserializer", value)):
+            if given is not None and not callable(given) and not hasattr(given, "deserialize"):
+                raise TypeError(f"{name} must be a function of bytes, for example json.loads, not {given!r}")
+        self._key = _of_topic(key, is_key=True)
+        self._value = _of_topic(value, is_key=False)
+
+    def __bool__(self) -> bool:
+        return self._key is not None or self._value is not None
+
+    def apply(self, records: list[Record]) -> tuple[list[Any], DeserializationError | None]:
+        """Return the records up to the first that is refused, and why that one was."""
+        made: list[Any] = []
+        for record in records:
+            name = "key_deserializer"
+            try:
+                key = record.key if self._key is None or record.key is None else self._key(record.key, record.topic)
+                name = "value_deserializer"
+                value = (
+                    record.value
+                    if self._value is None or record.value is None
+                    else self._value(record.value, record.topic)
+                )
+            except Exception as cause:  # noqa: BLE001 - of the application's own function
+                error = DeserializationError(
+                    record.topic, record.partition, record.offset, f"{name}: {cause!r}; seek past it to go on"
+                )
+                error.__cause__ = cause
+                return made, error
+            made.append(
+                DeserializedRecord(
+                    record.topic,
+                    record.partition,
+                    record.offset,
+                    record.timestamp_ms,
+                    record.timestamp_type,
+                    key,
+                    value,
+                    record.headers,
+                )
+            )
+        return made, None
+
+
+def _of_topic(given: Deserializer[Any] | None, *, is_key: bool) -> Callable[[bytes, str], Any] | None:
+    """Return a function of bytes and topic for either kind of deserializer."""
+    if given is None:
+        return None
+    if callable(given):
+        function = given
+        return lambda data, _topic: function(data)
+    deserialize = given.deserialize
+    return lambda data, topic: deserialize(data, topic, is_key)
+
+
+def decode_chunk(
+    chunk: Chunk, min_offset: int, *, check_crc: bool
+) -> tuple[list[Record], Chunk, CorruptBatchError | None]:
+    """Return the records from `min_offset` on, the part of the chunk that is whole, and the damage that ends it."""
+    tp = chunk.state.tp
+    try:
+        records = read_records(chunk.data, tp.topic, tp.partition, min_offset=min_offset, check_crc=check_crc)
+    except CorruptBatchError as error:
+        return (*_whole_part(chunk, min_offset, check_crc), error)
+    return records, chunk, None
+
+
+def decode_columns(
+    chunk: Chunk, reader: ArrowReader, min_offset: int, records_max: int, *, check_crc: bool
+) -> tuple[int, Chunk | None, CorruptBatchError | None]:
+    """Add at most `records_max` records from `min_offset` on to `reader`.
+
+    :return: the offset after them, what is left of the chunk from there on, and the damage that ended them.
+    """
+    tp = chunk.state.tp
+    try:
+        next_offset = reader.read(
+            chunk.data, tp.topic, tp.partition, min_offset=min_offset, max_records=records_max, check_crc=check_crc
+        )
+    except CorruptBatchError as error:
+        _, whole = _whole_part(chunk, min_offset, check_crc)
+        return whole.next_offset, None, error
+    rest = _rest(chunk, next_offset)
+    return chunk.next_offset if rest is None else next_offset, rest, None
+
+
+def offset_after_batch(chunk: Chunk, offset: int) -> int | None:
+    """Return the offset after the batch that holds `offset`, by the header of that batch; None: no header says it."""
+    try:
+        for _, header in iter_headers(chunk.data, partial_ok=True):
+            if header.next_offset > offset:
+                return header.next_offset
+    except CorruptBatchError:
+        pass
+    return None
+
+
+def _rest(chunk: Chunk, offset: int) -> Chunk | None:
+    """Return the batches from the one that holds `offset` on, if there are any with records for the application."""
+    view = memoryview(chunk.data)
+    for position, header in iter_headers(view, partial_ok=True):
+        if header.next_offset > offset and not header.is_control:
+            return Chunk(chunk.state, chunk.version, view[position:], chunk.next_offset)
+    return None
+
+
+def _whole_part(chunk: Chunk, min_offset: int, check_crc: bool) -> tuple[list[Record], Chunk]:
+    """Return the records before the first damaged batch, and the batches before it."""
+    tp = chunk.state.tp
+    view = memoryview(chunk.data)
+    records: list[Record] = []
+    end, next_offset = 0, min_offset
+    try:
+        for position, header in iter_headers(view, partial_ok=True):
+            batch = view[position : position + header.size]
+            records += read_records(batch, tp.topic, tp.partition, min_offset=min_offset, check_crc=check_crc)
+            end, next_offset = position + header.size, max(next_offset, header.next_offset)
+    except CorruptBatchError:
+        pass  # the caller has this error already, from reading all at once
+    return records, Chunk(chunk.state, chunk.version, view[:end], next_offset)
+
+
+def accept_all(_tp: TopicPartition) -> bool:
+    """Read any partition."""
+    return True
+
+
+class Cursor:
+    """Hands out the records of one chunk after the other. Not thread-safe: the consumer guards it.
+
+    Invariant: of the current chunk, what lies before the position of its partition was handed out, or lies in `out`
+    and is being handed out by `iterator`. Where it was decoded, that is what lies before `records[index]`.
+    """
+
+    def __init__(self, accepts: Callable[[TopicPartition], bool] = accept_all) -> None:
+        self.accepts = accepts
+        self._state: AssignedPartition | None = None
+        self._version = 0
+        self._chunk: Chunk | None = None
+        self._records: list[Record] | None = None
+        """Of the current chunk from some position on; None: what is left of it is not decoded."""
+        self._index = 0
+        self._out: list[Record] = []
+        self._left: Iterator[Record] = iter(())
+        """Over `out`."""
+        self._iterator: Iterator[Record] = iter(())
+        """The same, as it is handed out."""
+        self._handed: dict[AssignedPartition, int] = {}
+        """Partitions with records handed out and not known to be dealt with, and the version then."""
+
+    @property
+    def has_records(self) -> bool:
+        """Whether decoded records are left that may be handed out."""
+        return self._records is not None and self._index < len(self._records) and self._current() is not None
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether some of the current chunk is left that may be handed out, decoded or not."""
+        return self._is_left() and self._current() is not None
+
+    def reads(self, state: AssignedPartition) -> bool:
+        """Whether `state` is the partition that records are handed out of now."""
+        return state is self._state
+
+    def _current(self) -> AssignedPartition | None:
+        """Return the partition being read, unless the application has moved elsewhere in it meanwhile."""
+        state = self._state
+        if state is None or state.version != self._version or state.paused:
+            return None
+        return state
+
+    def _is_left(self) -> bool:
+        return self._chunk is not None and (self._records is None or self._index < len(self._records))
+
+    def load(self, chunk: Chunk, records: list[Record]) -> None:
+        """Go on with the decoded records of `chunk`."""
+        self._turn_to(chunk)
+        self._chunk, self._records = chunk, records
+        if not records:
+            # Nothing but markers or a compacted stretch: there is nothing to hand out and nothing to wait for.
+            self._advance(chunk.state, chunk.next_offset)
+
+    def take_rest(self) -> Chunk | None:
+        """Return the current chunk, whose partition's position is where it has to be decoded from, if some is left."""
+        self.put_back()
+        if self._chunk is None or not self.has_rest:
+            return None
+        chunk, self._chunk, self._records = self._chunk, None, None
+        return chunk
+
+    def handed_out(self, chunk: Chunk, next_offset: int, rest: Chunk | None = None) -> None:
+        """Count all of `chunk` before `next_offset` as handed out; `rest` is what is left of it, not decoded."""
+        self._turn_to(chunk)
+        self._chunk = rest
+        self._advance(chunk.state, next_offset)
+
+    def _turn_to(self, chunk: Chunk) -> None:
+        """Turn away from the current chunk. What is left of it, in a paused partition, is fetched again."""
+        self.put_back()
+        old = self._state
+        if self._is_left() and old is not None and old.version == self._version:
+            old.refetch()
+            if old in self._handed:
+                self._handed[old] = old.version
+        state = chunk.state
+        self._state, self._version = state, state.version
+        self._chunk, self._records, self._index = None, None, 0
+        if state in self._handed:
+            self._handed[state] = state.version
+
+    def _advance(self, state: AssignedPartition, position: int) -> None:
+        state.position = position
+        self._handed[state] = state.version
+
+    def _advance_to_index(self, state: AssignedPartition) -> None:
+        assert self._chunk is not None
+        assert self._records is not None
+        everything = self._index == len(self._records)
+        self._advance(state, self._chunk.next_offset if everything else self._records[self._index].offset)
+
+    def take_list(self, records_max: int) -> list[Record]:
+        """Return the next records and count them as handed out."""
+        state = self._current()
+        if state is None or self._records is None:
+            return []
+        start, self._index = self._index, min(self._index + records_max, len(self._records))
+        self._advance_to_index(state)
+        return self._records[start : self._index]
+
+    def take_iterator(self, records_max: int, may_go_on: Callable[[], bool] | None = None) -> Iterator[Record]:
+        """Return an iterator over the next records; each is in hand when it has been returned.
+
+        :param may_go_on: asked before each record; the iterator ends where it says no. None: nobody is asked.
+        """
+        self._out = self.take_list(records_max)
+        self._left = iter(self._out)
+        self._iterator = self._left if may_go_on is None else _while_true(may_go_on, self._left)
+        return self._iterator
+
+    @property
+    def iterator(self) -> Iterator[Record[Any, Any]]:
+        """The iterator that was taken last."""
+        return self._iterator
+
+    @property
+    def left(self) -> int:
+        """How many records the iterator has still to hand out."""
+        return length_hint(self._left) if self._out else 0
+
+    def position(self, state: AssignedPartition) -> int | None:
+        """Return the offset after the last record that the application has, of `state`."""
+        if state is self._state and state.version == self._version and self._out:
+            handed = len(self._out) - self.left
+            return self._out[handed].offset if handed < len(self._out) else state.position
+        return state.position
+
+    def done(self, state: AssignedPartition) -> int | None:
+        """Return the offset below which the application has dealt with everything, of `state`."""
+        if state is self._state and state.version == self._version and self._out:
+            handed = len(self._out) - self.left
+            return self._out[max(handed - 1, 0)].offset
+        return state.done
+
+    def finish(self) -> None:
+        """The application asks for more: what it was handed, it has dealt with."""
+        self.put_back()
+        for state, version in self._handed.items():
+            if state.version == version:
+                state.done = state.position
+        self._handed.clear()
+        if not self._is_left():
+            self._chunk = self._records = None
+
+    def put_back(self) -> None:
+        """Take back what an iteration that was broken off has not handed out."""
+        if not self._out:
+            return
+        left = self.left
+        state = self._state
+        if left and state is not None and state.version == self._version:
+            self._index -= left
+            self._advance_to_index(state)
+        # An emptied list ends its iterator: whoever still holds it asks for more, and gets what comes next then.
+        self._out.clear()
+        self._out = []
+        self._iterator = self._left = iter(())
+
+    def drop(self, gone: Callable[[AssignedPartition], bool]) -> None:
+        """Hand out nothing more of the partitions that are `gone`: given up, or read elsewhere from now on."""
+        if self._state is not None and gone(self._state):
+            # An emptied list ends its iterator, so a running iteration comes back for more at once.
+            self._out.clear()
+            self._chunk = self._records = self._state = None
+        self._handed = {state: version for state, version in self._handed.items() if not gone(state)}
+
+
+def _while_true(condition: Callable[[], bool], records: Iterator[Record]) -> Iterator[Record]:
+    """Asked before a record is taken: one that was taken and not handed out would be a gap."""
+    while condition() and (record := next(records, None)) is not None:
+        yield record
 
 
 class FetchedRecordBatch(FetchedBatch):
@@ -66,14 +439,24 @@ class FetchedColumnBatch(FetchedBatch):
 class FetchedRecords:
     """What the application can have without waiting. Takes the guard, but does not hold it while it decodes."""
 
-    def __init__(self, state: ConsumerState, deserializers: Deserializers) -> None:
-        self._meter = state.meter
+    def __init__(
+        self,
+        guard: Guard,
+        subscription: Subscription,
+        fetcher: Fetcher,
+        metrics: ConsumerMetrics,
+        interceptors: ConsumerInterceptors,
+        deserializers: Deserializers,
+        *,
+        check_crc: bool,
+    ) -> None:
+        self._guard = guard
+        self._subscription = subscription
+        self._fetcher = fetcher
+        self._metrics = metrics
+        self._interceptors = interceptors
         self._deserializers = deserializers
-        self._guard = state.guard
-        self._subscription = state.subscription
-        self._fetcher = state.fetcher
-        self._check_crc = state.config.check_crcs
-        self._interceptors = state.interceptors
+        self._check_crc = check_crc
 
     def load(self, cursor: Cursor) -> bool:
         """Make sure that `cursor` has records, if some are at hand; returns whether it has.
@@ -100,7 +483,7 @@ class FetchedRecords:
                     self._fetch_again_from(chunk, whole.next_offset)
                     whole.version = chunk.state.version
                 cursor.load(whole, records)
-                self._meter.records.add(len(records))
+                self._metrics.records.add(len(records))
             if self._interceptors.see_records:
                 self._interceptors.on_records(decoded[: len(records)])
             if records:
@@ -164,7 +547,7 @@ class FetchedRecords:
                 raise _damaged(chunk, next_offset, damage)
             if damage is not None or rest is not None:
                 break  # damage the next poll meets again, with nothing else to return; or the columns are full
-        self._meter.records.add(len(columns) - before)
+        self._metrics.records.add(len(columns) - before)
         return len(columns) > 0
 
     def _take_chunk(self, cursor: Cursor) -> tuple[Chunk, int] | None:
@@ -174,7 +557,7 @@ class FetchedRecords:
             chunk = self._fetcher.take(cursor.accepts)
             if chunk is None:
                 return None
-            self._meter.bytes.add(len(chunk.data))
+            self._metrics.bytes.add(len(chunk.data))
             if self._fetcher.wants_fetch:
                 self._fetcher.wants_fetch = False
                 self._guard.wake_background()  # before the decoding, so that the next fetch is under way meanwhile

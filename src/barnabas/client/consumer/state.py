@@ -15,7 +15,7 @@ from barnabas.client.cluster import ClusterView
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.call_steps import FOREVER_S, BackgroundTask, CallSteps, Commit, Guard, ListenerCall, Wait
 from barnabas.client.consumer.classic_membership import ClassicMembership
-from barnabas.client.consumer.cursor import Cursor
+from barnabas.client.consumer.fetched_records import Cursor
 from barnabas.client.consumer.fetcher import (
     NOWHERE,
     OUT_OF_RANGE,
@@ -26,7 +26,7 @@ from barnabas.client.consumer.fetcher import (
 )
 from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.message_streams import StreamPlan
-from barnabas.client.consumer.meter import Meter
+from barnabas.client.consumer.metrics import ConsumerMetrics
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.clock import Clock
@@ -74,7 +74,7 @@ class ConsumerState:
                 rebalance_timeout_ms=config.max_poll_interval_ms,
                 strategies=config.partition_assignment_strategy,
             )
-        self.meter = Meter(clock)
+        self.metrics = ConsumerMetrics(clock)
         self.cursors = [Cursor()]
         """The readers; the first is that of a consumer without message streams."""
         self.streams: StreamPlan | None = None

@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from barnabas.client.consumer.call_steps import FOREVER_S, Commit, Join, Leave, Query
-from barnabas.client.consumer.deserializing import Deserializers
+from barnabas.client.consumer.fetched_records import Deserializers
 from barnabas.errors import (
     ApiError,
     ClosedError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.consumer.cursor import Cursor
+from barnabas.client.consumer.fetched_records import Cursor
 from barnabas.client.consumer.fetcher import AssignedPartition, Chunk
 from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import Record

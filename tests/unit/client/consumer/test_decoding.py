@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.client.consumer.decoding import decode_chunk, decode_columns
+from barnabas.client.consumer.fetched_records import decode_chunk, decode_columns
 from barnabas.client.consumer.fetcher import AssignedPartition, Chunk
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, iter_headers, stamp

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pandas
 import polars
 
-from barnabas.client.consumer.deserializing import Deserializers
+from barnabas.client.consumer.fetched_records import Deserializers
 from barnabas.model import RecordHeader, TimestampType
 from barnabas.records import Record
 
