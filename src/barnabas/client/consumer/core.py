@@ -1,24 +1,32 @@
-"""The consumer's core: all that the calls of the application do, without I/O, threads or an event loop.
+"""The core of a consumer: the application's calls, without I/O, threads or an event loop.
 
-`Consumer` and `AsyncConsumer` are shells around it, which differ in how they wait. A call that may have to wait
-returns `CallSteps` (see `steps`); the others return at once. What goes on between the calls (fetching, heartbeats,
-looking up positions) the `Background` does, which gets its work from here and brings back how it ended.
+`ConsumerCore` has a method for each call of `Consumer` and `AsyncConsumer`. A call that may wait is a generator of
+`CallSteps`, which a driver runs (`sync_async_drivers`). The background fetches, sends heartbeats and finds positions
+between the calls; both sides share the `ConsumerState`.
 
-A poll passes through here: `_ask` looks after the group (`Rebalancing`), hands out what is there (`FetchedRecords`), tells
-what must be told, and else says how long to wait. In all ways of reading asking for more says that what was handed
-out before has been dealt with.
+A poll checks the group (`Rebalancing`), returns buffered records (`FetchedRecords`), raises pending errors, or waits. In
+all ways of reading, a call for more records marks the previous ones as processed.
+
+`Rebalancing` changes the assignment, and only during polls, since the application's listeners run then. An eager member
+commits, calls `on_revoke`, gives up all partitions, joins, and calls `on_assign`. A cooperative member (KIP-429) commits,
+joins and reads on meanwhile; then it gives up what it no longer owns, takes what is new, and joins again if it gave
+anything up, so that another member gets that. A member that its group went on without has lost its partitions.
+
+Each such change is a procedure: a generator that yields the `ListenerCall` or `BackgroundTask` that it waits for. Any
+poll continues the procedure, and a poll that times out leaves it as it is. One procedure runs at a time.
 """
 
 from __future__ import annotations
 
+import logging
+import operator
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.config import ConsumerConfig
-from barnabas.client.consumer import arguments
+from barnabas.client.config import ConsumerConfig, make_config
 from barnabas.client.consumer.call_steps import (
     FOREVER_S,
     AssignmentChange,
@@ -27,13 +35,16 @@ from barnabas.client.consumer.call_steps import (
     Commit,
     CommittedLookup,
     Guard,
+    Join,
     Leave,
+    ListenerCall,
     Query,
+    Wait,
 )
 from barnabas.client.consumer.fetched_records import Cursor, Deserializers, FetchedRecords
 from barnabas.client.consumer.fetcher import AssignedPartition
+from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.message_streams import StreamPlan
-from barnabas.client.consumer.rebalancing import Rebalancing
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
@@ -46,6 +57,368 @@ if TYPE_CHECKING:
     import pyarrow
 
     from barnabas.records.arrow import ArrowReader
+
+
+def consumer_config(bootstrap: Any, group: str | None, settings: Mapping[str, Any]) -> ConsumerConfig:
+    """Return the settings of a consumer.
+
+    :raises ConfigurationError: see `make_config`; and topics where the addresses belong, as other clients take them.
+    """
+    if "bootstrap_servers" in settings and bootstrap is not None and not isinstance(bootstrap, Mapping):
+        raise ConfigurationError(
+            f"the first argument, {bootstrap!r}, is the bootstrap address, which bootstrap_servers= gives as well; "
+            "to read topics call subscribe(topics)"
+        )
+    if group is not None:
+        settings = {**settings, "group": group}
+    return make_config(ConsumerConfig, bootstrap, settings)
+
+
+def topic_names(topics: object) -> frozenset[str]:
+    """Return names given as one string or several.
+
+    :raises TypeError: something else.
+
+    >>> sorted(topic_names(["b", "a"])), sorted(topic_names("ab"))
+    (['a', 'b'], ['ab'])
+    """
+    names = [topics] if isinstance(topics, str) else topics
+    if not isinstance(names, Iterable) or isinstance(names, (bytes, bytearray)):
+        raise TypeError(f"topics must be a name or a list of names, not {topics!r}")
+    found = frozenset(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise TypeError(f"a topic's name must be a str, not {name!r}")
+    return found
+
+
+def checked_partition(tp: object) -> TopicPartition:
+    """Return a partition given as a pair.
+
+    :raises TypeError: something else.
+
+    >>> checked_partition(("clicks", 3))
+    TopicPartition(topic='clicks', partition=3)
+    """
+    if isinstance(tp, tuple | list) and len(tp) == 2 and isinstance(tp[0], str) and isinstance(tp[1], int):
+        return TopicPartition(*tp)
+    raise TypeError(f"a partition is a pair of topic and number, for example ('clicks', 0), not {tp!r}")
+
+
+def single_partition(tps: object) -> TopicPartition | None:
+    """Return the partition where one was given as a pair; None where several were given.
+
+    >>> single_partition(("clicks", 3)), single_partition([("clicks", 3)])
+    (TopicPartition(topic='clicks', partition=3), None)
+    """
+    is_pair = isinstance(tps, tuple | list) and len(tps) == 2 and isinstance(tps[0], str)
+    return checked_partition(tps) if is_pair else None
+
+
+def checked_partitions(tps: object) -> list[TopicPartition]:
+    """Return partitions given as pairs.
+
+    :raises TypeError: something else.
+    """
+    if not isinstance(tps, Iterable) or isinstance(tps, (str, bytes)):
+        raise TypeError(f"partitions must be a list of pairs, for example [('clicks', 0)], not {tps!r}")
+    return [checked_partition(tp) for tp in tps]
+
+
+def checked_offset(given: object) -> int:
+    """Return an offset.
+
+    :raises TypeError: it is no whole number.
+    :raises ConfigurationError: it is negative.
+    """
+    try:
+        number = operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"an offset must be a whole number, not {given!r}") from None
+    if number < 0:
+        raise ConfigurationError(f"offset {number} is negative; see seek_to_beginning and seek_to_end")
+    return number
+
+
+def offsets_to_commit(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets given by partition, with metadata or without.
+
+    :raises TypeError: something else.
+    """
+    if not isinstance(offsets, Mapping):
+        raise TypeError(f"offsets must be a dict of partitions and offsets, {{('clicks', 0): 5}}, not {offsets!r}")
+    return {checked_partition(tp): _offset_and_metadata(each) for tp, each in offsets.items()}
+
+
+def _offset_and_metadata(given: object) -> OffsetAndMetadata:
+    if isinstance(given, tuple) and 1 <= len(given) <= 3:
+        return OffsetAndMetadata(checked_offset(given[0]), *given[1:])
+    return OffsetAndMetadata(checked_offset(given))
+
+
+log = logging.getLogger(__name__)
+
+COMMIT_ON_THE_WAY_OUT_S = 5.0
+"""How long a rebalance, a close or the end of the program waits for the last auto-commit."""
+
+Procedure = Generator[BackgroundTask | ListenerCall, None, None]
+
+
+class Rebalancing:
+    """Keeps a consumer's assignment up to date. Safe to use from the threads of several streams.
+
+    Invariant: nobody hands out records while the application is being told, or its last commit is under way: they
+    would be read, and not committed, by who must give them up. While a join is under way, what is left is read on.
+    """
+
+    def __init__(self, state: ConsumerState) -> None:
+        self.listening: frozenset[AssignmentChange] = frozenset()
+        """Of what the application wants to be told."""
+        self._state = state
+        self._guard = state.guard
+        self._procedure: Procedure | None = None
+        self._awaited: BackgroundTask | ListenerCall | None = None
+        self._interrupted_call: ListenerCall | None = None
+        """What is awaited, if who was to tell it was interrupted before the listener had its say."""
+
+    @property
+    def due(self) -> bool:
+        """Whether the next poll has something to do here."""
+        if not self._state.subscription.by_topics:
+            return False
+        if self._awaited is not None:
+            return self._awaited.done or not isinstance(self._awaited, Join)
+        membership = self._state.membership
+        if membership is None:
+            return self._state.view_changed
+        return membership.rejoin_needed or self._state.now_s() >= membership.until_s
+
+    # --- going on ---------------------------------------------------------------------------------------
+
+    def rebalance_if_due(self, deadline_s: float, *, nested: bool) -> CallSteps[bool]:
+        """Join the group (again) if need be, or take over new partitions.
+
+        :param nested: whether this is called by a listener, for which everything here waits.
+        :return: whether records may be handed out now; False at the deadline.
+        """
+        while self._state.subscription.by_topics:
+            wake_count = self._guard.wake_count
+            with self._guard.lock:
+                self._state.check_usable()  # whoever was closed meanwhile must not join again
+                call = self._advance(self._begin)
+                if call is None and (self._awaited is None or nested or self._reads_on()):
+                    break
+                if call is None:
+                    self._state.check_usable()
+                    self._state.raise_pending_error()
+                    if self._state.now_s() >= deadline_s:
+                        return False
+            yield from self._call_listener_or_wait(call, self._state.wait(deadline_s, wake_count))
+        return True
+
+    def _call_listener_or_wait(self, call: ListenerCall | None, wait: Wait) -> CallSteps[None]:
+        """Have `call` told; if there is nothing to tell, wait."""
+        if call is None:
+            yield wait
+            return
+        try:
+            yield call
+        finally:
+            with self._guard.lock:
+                if self._awaited is call and not (call.done or call.goes_on):
+                    self._interrupted_call = call
+
+    def _reads_on(self) -> bool:
+        return isinstance(self._awaited, Join) and bool(self._state.subscription.partitions)
+
+    def _begin(self) -> Procedure | None:
+        membership = self._state.membership
+        if membership is None:
+            return self._take_all() if self._state.view_changed else None
+        if self._state.now_s() >= membership.until_s:
+            membership.on_silence()
+        return self._rebalance(membership) if membership.rejoin_needed else None
+
+    def _advance(self, begin: Callable[[], Procedure | None]) -> ListenerCall | None:
+        """Under the guard: go as far as it goes without waiting; returns what the application must be told now."""
+        if self._interrupted_call is not None:
+            call, self._interrupted_call = self._interrupted_call, None
+            return call
+        while self._awaited is None or self._awaited.done:
+            if self._procedure is None:
+                self._procedure = begin()
+                if self._procedure is None:
+                    return None
+            try:
+                self._awaited = next(self._procedure)
+            except StopIteration:
+                self._procedure = self._awaited = None
+            except BaseException:
+                self._procedure = self._awaited = None
+                raise
+            else:
+                if isinstance(self._awaited, ListenerCall):
+                    return self._awaited
+        return None
+
+    # --- taking -----------------------------------------------------------------------------------------
+
+    def _take_all(self) -> Procedure:
+        """Without a group, all partitions of the topics are this consumer's."""
+        state = self._state
+        state.view_changed = False
+        before = set(state.subscription.partitions)
+        partitions = state.view.partitions_of(sorted(state.subscription.topics))
+        state.replace_partitions(partitions)
+        self._guard.wake_background()
+        new = [tp for tp in partitions if tp not in before]
+        if new:
+            yield from self._call_listener("assigned", new)
+
+    def _rebalance(self, membership: GroupMembership) -> Procedure:
+        yield from self._prepare(membership)
+        join = Join()
+        self._state.add_task(join)
+        try:
+            yield join
+        finally:
+            if not join.done:
+                self._state.abandon(join)
+        if join.error is not None:
+            raise join.error
+        if join.partitions is not None:  # else they are lost, which the next round sees to
+            yield from self._take(membership, join.partitions)
+
+    def _prepare(self, membership: GroupMembership) -> Procedure:
+        """Give up what a member must not have while it joins.
+
+        :raises FencedError: it must not join at all.
+        """
+        subscription = self._state.subscription
+        if membership.lost:
+            yield from self._lose(membership)
+        elif membership.is_cooperative:
+            yield from self._commit_done()
+            yield from self._give_up([tp for tp in subscription.partitions if tp.topic not in subscription.topics])
+        else:
+            yield from self._give_up_all()
+        if membership.fenced is not None:
+            raise membership.fenced.error()
+
+    def _take(self, membership: GroupMembership, partitions: list[TopicPartition]) -> Procedure:
+        """Take over what the leader has assigned, and give up what it has not."""
+        before = set(self._state.subscription.partitions)
+        revoked = before.difference(partitions)
+        if revoked:
+            # Others get them when this member joins again.
+            membership.rejoin("partitions were given up that others shall have")
+            yield from self._commit_done()
+        try:
+            yield from self._give_up(revoked)
+        finally:
+            self._state.replace_partitions(partitions)
+        log.info("group %s: assigned %s", membership.group, ", ".join(map(str, partitions)) or "no partitions")
+        self._guard.wake_background()
+        new = [tp for tp in partitions if tp not in before]
+        if new or not membership.is_cooperative:
+            yield from self._call_listener("assigned", new)
+
+    # --- giving up --------------------------------------------------------------------------------------
+
+    def _give_up_all(self) -> Procedure:
+        """Commit what is dealt with and tell the application, before others take over."""
+        given_up = list(self._state.subscription.partitions)
+        if given_up:
+            yield from self._commit_done()
+            yield from self._give_up(given_up)
+
+    def _lose(self, membership: GroupMembership) -> Procedure:
+        """Tell the application that others read its partitions already; what it has read of them is not committed."""
+        lost = list(self._state.subscription.partitions)
+        if lost:
+            log.warning("group %s: lost %s: %s", membership.group, ", ".join(map(str, lost)), membership.reason)
+        yield from self._give_up(lost, "lost" if "lost" in self.listening else "revoked")
+        membership.on_given_up()
+
+    def _give_up(self, partitions: Iterable[TopicPartition], change: AssignmentChange = "revoked") -> Procedure:
+        """Tell the application, and then hand out nothing of these partitions any more."""
+        given_up = sorted(partitions)
+        if given_up:
+            yield from self._call_listener(change, given_up)
+            self._state.replace_partitions([tp for tp in self._state.subscription.partitions if tp not in given_up])
+
+    def _call_listener(self, change: AssignmentChange, partitions: list[TopicPartition]) -> Procedure:
+        if change in self.listening:
+            call = ListenerCall(change, partitions)
+            yield call
+            if call.error is not None:
+                raise call.error
+
+    def _commit_done(self) -> Generator[BackgroundTask, None, None]:
+        commit = (
+            self._state.commit_of_processed(COMMIT_ON_THE_WAY_OUT_S) if self._state.config.enable_auto_commit else None
+        )
+        if commit is None:
+            return
+        self._state.add_task(commit)
+        yield commit
+        if isinstance(commit.error, BarnabasError):
+            log.warning("auto-commit: %s", commit.error)
+        elif commit.error is not None:
+            raise commit.error
+
+    # --- leaving ----------------------------------------------------------------------------------------
+
+    def leave(self, reason: str, *, nested: bool) -> CallSteps[None]:
+        """Give up what topics were subscribed to, and the membership; the application is told.
+
+        :raises ConfigurationError: a listener has asked for it, while everything waits for the listener.
+        """
+        membership = self._state.membership
+        if membership is None or not self._state.subscription.by_topics:
+            return
+        if nested:
+            raise ConfigurationError("a listener must not unsubscribe: unsubscribe after the poll that has called it")
+        procedures = iter([self._leave(membership, reason)])
+        while True:
+            wake_count = self._guard.wake_count
+            with self._guard.lock:
+                self._state.check_usable()
+                if isinstance(self._awaited, Join):
+                    self.abandon()
+                call = self._advance(lambda: next(procedures, None))
+                if self._procedure is None:
+                    return
+            yield from self._call_listener_or_wait(call, Wait(FOREVER_S, wake_count))
+
+    def _leave(self, membership: GroupMembership, reason: str) -> Procedure:
+        if membership.lost:
+            yield from self._lose(membership)
+        yield from self._give_up_all()
+        leave = Leave(reason)
+        self._state.add_task(leave)
+        yield leave
+
+    def finish(self, reason: str) -> Generator[BackgroundTask, None, None]:
+        """Commit and leave because the consumer is closed; listeners are not told.
+
+        Advanced under the guard, by who closes: it yields what is to be done before it goes on.
+        """
+        membership = self._state.membership
+        if membership is None:
+            return
+        if not (membership.lost and self._state.subscription.by_topics):
+            yield from self._commit_done()
+        leave = Leave(reason)
+        self._state.add_task(leave)
+        yield leave
+
+    def abandon(self) -> None:
+        """Under the guard: break off what is under way."""
+        procedure, self._procedure, self._awaited, self._interrupted_call = self._procedure, None, None, None
+        if procedure is not None:
+            procedure.close()
+
 
 T = TypeVar("T")
 
@@ -96,7 +469,7 @@ class ConsumerCore:
     ) -> None:
         """Read these topics from now on; tell of changes that are `listening`."""
         self.state.check_usable()
-        names = arguments.topic_names(topics)
+        names = topic_names(topics)
         with self._guard.lock:
             self._subscription.subscribe(names, pattern)
             self._rebalancing.listening = frozenset(listening)
@@ -109,7 +482,7 @@ class ConsumerCore:
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read exactly these partitions."""
         self.state.check_usable()
-        tps = arguments.partitions(partitions)
+        tps = checked_partitions(partitions)
         with self._guard.lock:
             before = self._subscription.partitions
             self._subscription.assign_by_hand(tps)
@@ -259,7 +632,7 @@ class ConsumerCore:
 
     def position(self, tp: tuple[str, int], timeout_s: float | None) -> CallSteps[int]:
         """Return the offset of the next record of a partition, looking it up if need be."""
-        tp = arguments.partition(tp)
+        tp = checked_partition(tp)
         timeout_s = self.config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
         deadline_s = self.state.now_s() + timeout_s
         while True:
@@ -277,7 +650,7 @@ class ConsumerCore:
 
     def seek(self, tp: tuple[str, int], offset: int) -> None:
         """Go on reading a partition at `offset`."""
-        number = arguments.offset(offset)
+        number = checked_offset(offset)
         self._move(lambda state: state.move_to(number), [tp])
 
     def seek_by_policy(self, tps: Iterable[tuple[str, int]], policy: str) -> None:
@@ -288,9 +661,7 @@ class ConsumerCore:
         self.state.check_usable()
         with self._guard.lock:
             subscription = self._subscription
-            states = [subscription.state(arguments.partition(tp)) for tp in tps] or list(
-                subscription.partitions.values()
-            )
+            states = [subscription.state(checked_partition(tp)) for tp in tps] or list(subscription.partitions.values())
             self.state.announce_reposition(states)
             for cursor in self.state.cursors:
                 cursor.drop(lambda state: state in states)
@@ -304,7 +675,7 @@ class ConsumerCore:
         """Hand out nothing of these partitions, or go on with them."""
         self.state.check_usable()
         with self._guard.lock:
-            for state in [self._subscription.state(arguments.partition(tp)) for tp in tps]:
+            for state in [self._subscription.state(checked_partition(tp)) for tp in tps]:
                 state.paused = paused
             self._guard.wake_application()
         self._guard.wake_background()
@@ -315,7 +686,7 @@ class ConsumerCore:
         """Commit offsets for the group; None commits everything that was handed out."""
         self.state.check_usable()
         self._need_group()
-        given = None if offsets is None else arguments.offsets_to_commit(offsets)
+        given = None if offsets is None else offsets_to_commit(offsets)
         with self._guard.lock:
             commit = self._commit_in_hand(timeout_s) if given is None else Commit(given, timeout_s)
             self.state.add_task(commit)
@@ -340,8 +711,8 @@ class ConsumerCore:
     ) -> CallSteps[OffsetAndMetadata | dict[TopicPartition, OffsetAndMetadata | None] | None]:
         """Return the offset that the group has committed for a partition, or those of several partitions."""
         self._need_group()
-        single = arguments.single_partition(tps)
-        look_up = CommittedLookup(arguments.partitions(tps) if single is None else [single], timeout_s)
+        single = single_partition(tps)
+        look_up = CommittedLookup(checked_partitions(tps) if single is None else [single], timeout_s)
         yield from self._until_done(look_up)
         found = {tp: look_up.answer.get(tp) for tp in look_up.partitions}
         return found if single is None else found[single]
@@ -355,14 +726,14 @@ class ConsumerCore:
         return self._ends(tps, LATEST_TIMESTAMP)
 
     def _ends(self, tps: Iterable[tuple[str, int]], which: int) -> CallSteps[dict[TopicPartition, int]]:
-        found = yield from self.offsets_for_times(dict.fromkeys(arguments.partitions(tps), which))
+        found = yield from self.offsets_for_times(dict.fromkeys(checked_partitions(tps), which))
         return {tp: at.offset for tp, at in found.items() if at is not None}
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> CallSteps[dict[TopicPartition, OffsetAndTimestamp | None]]:
         """Return for each partition the first offset with a timestamp of at least the one given, or None."""
-        wanted = {arguments.partition(tp): at_ms for tp, at_ms in timestamps_ms.items()}
+        wanted = {checked_partition(tp): at_ms for tp, at_ms in timestamps_ms.items()}
         return (yield from self._query(lambda cluster: list_offsets(cluster, wanted))) if wanted else {}
 
     def topics(self) -> CallSteps[set[str]]:
@@ -374,7 +745,7 @@ class ConsumerCore:
 
     def partitions_for_topic(self, topic: str) -> CallSteps[set[int] | None]:
         """Return the numbers of a topic's partitions; None: there is no such topic."""
-        (name,) = arguments.topic_names([topic])
+        (name,) = topic_names([topic])
         (view,) = yield from self._query(
             lambda cluster: cluster.retrying(lambda: cluster.describe([name]), what=f"topic {name!r} is not known")
         )
