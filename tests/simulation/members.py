@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from barnabas.client.config import ConsumerConfig
-from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.call_steps import AssignmentChange
 from barnabas.client.consumer.classic_membership import ClassicMembership
 from barnabas.client.consumer.core import ConsumerCore
-from barnabas.client.consumer.sync_async_drivers import AsyncDriver, LoopGuard
+from barnabas.client.consumer.sync_async_drivers import AsyncDriver, Background, LoopGuard
 from barnabas.errors import BarnabasError, ClosedError
 from barnabas.groups.assignors import NO_GENERATION
 from barnabas.model import TopicPartition

@@ -101,27 +101,6 @@ class Query(BackgroundTask):
     answer: Any = None
 
 
-class Waker:
-    """Wakes the background on its event loop. Used on the loop's thread only."""
-
-    def __init__(self) -> None:
-        self._is_pending = False
-        self._on_wake: Callable[[], None] | None = None
-
-    def wake(self) -> None:
-        """Call the listener now, or as soon as there is one."""
-        if self._on_wake is None:
-            self._is_pending = True
-        else:
-            self._on_wake()
-
-    def listen(self, on_wake: Callable[[], None] | None) -> None:
-        """Set the listener; None removes it."""
-        self._on_wake = on_wake
-        if on_wake is not None and self._is_pending:
-            on_wake()
-
-
 class Guard(Protocol):
     """Guards the core (`with guard.lock: ...`), and wakes its two sides: the application's calls and the background."""
 

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 from barnabas.client.client_lifecycle import LoopThread
 from barnabas.client.cluster import Cluster, dial_with
 from barnabas.client.configured_interceptors import consumer_interceptors
-from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.call_steps import FOREVER_S
 from barnabas.client.consumer.core import Committable, ConsumerCore, consumer_config
 from barnabas.client.consumer.fetched_records import Cursor, Deserializer, Deserializers
 from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
 from barnabas.client.consumer.message_streams import MessageStream
-from barnabas.client.consumer.sync_async_drivers import BlockingDriver, Listener, ThreadGuard, listeners_of
+from barnabas.client.consumer.sync_async_drivers import Background, BlockingDriver, Listener, ThreadGuard, listeners_of
 from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.interceptors import ConsumerInterceptor
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings

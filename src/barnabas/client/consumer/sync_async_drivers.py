@@ -1,23 +1,53 @@
-"""How applications wait: by blocking a thread, or by awaiting on their event loop.
+"""Runs the core of a consumer: the drivers of the application's calls, and the background.
 
-A shell takes a call of the core from step to step (see `steps`): it waits, and it calls the application's listeners.
-Each has a guard of its kind, through which the core's two sides, calls and background, wake one another.
+A driver takes a call from step to step (`call_steps`). `BlockingDriver` blocks the calling thread, `AsyncDriver` awaits;
+both call the application's listeners. Each has its kind of `Guard`, by which calls and background wake each other.
+
+`Background` works beside the calls, on an event loop: it fetches ahead, finds positions, commits, and keeps the
+membership. It takes its tasks from the `ConsumerState`, and reports every outcome there. It never holds the guard over an
+await.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
+from typing import Any, TypeVar
 
 from barnabas.client.client_lifecycle import LoopThread
-from barnabas.client.consumer.call_steps import FOREVER_S, AssignmentChange, CallSteps, ListenerCall, Wait, Waker
+from barnabas.client.cluster import Cluster, ClusterView
+from barnabas.client.config import ZOOKEEPER
+from barnabas.client.consumer.call_steps import (
+    FOREVER_S,
+    AssignmentChange,
+    BackgroundTask,
+    CallSteps,
+    Commit,
+    CommittedLookup,
+    Join,
+    Leave,
+    ListenerCall,
+    Query,
+    Wait,
+    Waker,
+)
+from barnabas.client.consumer.classic_group_session import ClassicGroupSession
+from barnabas.client.consumer.classic_membership import ClassicMembership
+from barnabas.client.consumer.core import ConsumerCore
+from barnabas.client.consumer.fetch_connections import FetchConnections
+from barnabas.client.consumer.fetcher import NOWHERE, RESET_TIMESTAMPS, AssignedPartition
+from barnabas.client.consumer.group_membership import GroupSession
 from barnabas.client.consumer.state import ConsumerState
+from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
+from barnabas.client.interceptors import ClientContext
+from barnabas.client.offset_queries import epoch_ends, list_offsets
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.errors import ClosedError
+from barnabas.errors import BarnabasError, ClosedError, UnsupportedVersionError
 from barnabas.model import TopicPartition
 
 T = TypeVar("T")
@@ -35,6 +65,27 @@ def listeners_of(
     """Return those that there are."""
     given: dict[AssignmentChange, Listener | None] = {"assigned": on_assign, "revoked": on_revoke, "lost": on_lost}
     return {change: listener for change, listener in given.items() if listener is not None}
+
+
+class Waker:
+    """Wakes the background on its event loop. Used on the loop's thread only."""
+
+    def __init__(self) -> None:
+        self._is_pending = False
+        self._on_wake: Callable[[], None] | None = None
+
+    def wake(self) -> None:
+        """Call the listener now, or as soon as there is one."""
+        if self._on_wake is None:
+            self._is_pending = True
+        else:
+            self._on_wake()
+
+    def listen(self, on_wake: Callable[[], None] | None) -> None:
+        """Set the listener; None removes it."""
+        self._on_wake = on_wake
+        if on_wake is not None and self._is_pending:
+            on_wake()
 
 
 class ThreadGuard:
@@ -261,3 +312,302 @@ class AsyncDriver:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+
+
+log = logging.getLogger(__name__)
+
+MISSING_TOPIC_PAUSE_S = 0.5
+"""How often topics that do not exist yet are looked for."""
+
+
+class Background:
+    """Does the work of one consumer.
+
+    :param bell: rung when there may be work; see `Guard.wake_background`.
+    """
+
+    def __init__(self, state: ConsumerState, cluster: Cluster, waker: Waker) -> None:
+        self._state = state
+        self._guard = state.guard
+        self._config = state.config
+        self._cluster = cluster
+        self._waker = waker
+        self._watched: object = None
+        self._next_look: asyncio.TimerHandle | None = None
+        """When topics that do not exist yet are looked for again."""
+        self._positions_wanted = asyncio.Event()
+        self._looks_for_leaders = 0
+        """How often in a row metadata had partitions without a leader."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: dict[BackgroundTask, asyncio.Task[None]] = {}
+        self._session = group_session_of(state, cluster)
+        self._interceptors = state.interceptors
+        self._is_closed = False
+        self._fetches = FetchConnections(
+            state, cluster, spawn=self._spawn, on_fault=self._on_fault, answered=self._answered
+        )
+
+    async def start(self) -> None:
+        """Begin; on the event loop."""
+        context = ClientContext(
+            client_id=self._config.client_id,
+            group=self._config.group,
+            request_timeout_ms=self._config.request_timeout_ms,
+            clock=self._state.clock,
+            cluster=self._cluster,
+            locked=lambda: self._guard.lock,
+            positions=self._state.positions,
+        )
+        await self._interceptors.start(context)
+        if self._is_closed:  # meanwhile
+            return
+        self._cluster.updated.append(self._on_metadata)
+        self._cluster.lost.append(self._state.on_unreachable)
+        self._spawn(self._cluster.refresh_forever())
+        self._spawn(self._find_positions())
+        if self._session is not None:
+            self._spawn(self._session.keep())
+            if self._config.enable_auto_commit:
+                self._spawn(self._auto_commit())
+        self._waker.listen(self._on_wake)
+
+    async def finish(self, core: ConsumerCore) -> None:
+        """Commit what is dealt with, leave the group, and close: for a consumer that nobody closed."""
+        try:
+            if self._state.stopped is None:
+                core.stop(all_done=False)
+                closing_tasks = core.closing_tasks()
+                while (task := core.next_closing_task(closing_tasks)) is not None:
+                    self.look()
+                    await asyncio.wait({self._running[task]})
+        finally:
+            await self.close()
+
+    async def close(self, deadline_s: float = FOREVER_S) -> None:
+        """End all tasks and connections; after the deadline without waiting for brokers or ZooKeeper."""
+        self._is_closed = True
+        self._waker.listen(None)
+        await self._interceptors.close(self._left_s(deadline_s))
+        tasks = [*self._tasks, *self._running.values()]
+        for task in tasks:
+            task.cancel()
+        if self._next_look is not None:
+            self._next_look.cancel()
+        self._fetches.close()
+        self._cluster.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._left_s(deadline_s)):
+                    await self._session.close()
+        self._state.end_tasks()
+
+    def _left_s(self, deadline_s: float) -> float | None:
+        return None if deadline_s == FOREVER_S else max(0.0, deadline_s - self._state.now_s())
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        task.add_done_callback(self._on_task_done)
+        self._tasks.add(task)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._on_fault(error)
+
+    def _on_fault(self, error: BaseException) -> None:
+        """Tell the application of what nobody foresaw, with every call, instead of letting it wait for ever."""
+        log.error("background work of the consumer stopped", exc_info=error)
+        self._state.fail(ClosedError(f"the consumer stopped because of {error!r}; make a new one"))
+
+    # --- what there is to do ----------------------------------------------------------------------------
+
+    def _on_wake(self) -> None:
+        try:
+            self.look()
+        except Exception as unforeseen:  # noqa: BLE001 - calls that wait for work depend on this
+            self._on_fault(unforeseen)
+
+    def look(self) -> None:
+        """Look for work: topics to watch, partitions to fetch, positions to find, what calls have put down."""
+        self._watch_topics()
+        while (task := self._state.next_task()) is not None:
+            run = self._running[task] = asyncio.create_task(self._do(task))
+            run.add_done_callback(partial(self._ended, task))
+        for task, run in self._running.items():
+            if task.abandoned:
+                run.cancel()
+        self._fetch()
+
+    def _fetch(self) -> None:
+        state = self._state
+        with self._guard.lock:
+            state.fetcher.wants_fetch = False
+            sources = state.fetcher.sources(self._cluster.view)
+            lacks_leaders = state.fetcher.lacks_leaders(self._cluster.view)
+            if state.subscription.wants_positions:
+                self._positions_wanted.set()
+        if lacks_leaders and self._next_look is None and not self._cluster.will_refresh:
+            self._cluster.request_refresh()  # these partitions have come since the last metadata did
+        for node_id in sources:
+            self._fetches.wake(node_id)
+
+    def _answered(self) -> None:
+        """Under the guard: a fetch was answered, and may have said that there is nothing at its offset."""
+        fetcher = self._state.fetcher
+        if fetcher.lost_positions:
+            fetcher.lost_positions = False
+            self._positions_wanted.set()
+
+    # --- work that calls have put down ------------------------------------------------------------------
+
+    async def _do(self, task: BackgroundTask) -> None:
+        if isinstance(task, Commit):
+            await self._commit(task)
+        elif isinstance(task, Join):
+            await self._join(task)
+        elif isinstance(task, Leave) and self._session is not None:
+            await self._session.leave(task.reason)
+        elif isinstance(task, CommittedLookup):
+            assert self._session is not None
+            task.answer = await self._session.committed(task.partitions, task.timeout_s)
+        elif isinstance(task, Query):
+            task.answer = await task.ask(self._cluster)
+
+    def _ended(self, task: BackgroundTask, run: asyncio.Task[None]) -> None:
+        del self._running[task]
+        closed = ClosedError("this consumer was closed")
+        self._state.finish(task, closed if run.cancelled() else run.exception())
+
+    async def _join(self, task: Join) -> None:
+        assert self._session is not None
+        if self._state.subscription.pattern is not None and not self._cluster.view.topics:
+            await self._cluster.retrying(self._cluster.refresh, what="topics are not known")
+        self._state.on_joining()
+        task.partitions = await self._session.join()
+        self._state.on_joined(self._cluster.view)
+
+    async def _commit(self, task: Commit) -> None:
+        assert self._session is not None
+        await self._interceptors.before_commit(task.offsets, task.timeout_s)
+        await self._session.commit(task.offsets, task.timeout_s)
+        self._interceptors.on_commit(task.offsets)
+
+    async def _auto_commit(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.auto_commit_interval_ms / 1000)
+            commit = self._state.due_auto_commit()
+            if commit is None:
+                continue
+            try:
+                await self._commit(commit)
+            except BarnabasError as error:
+                log.warning("auto-commit: %s", error)
+                self._state.finish(commit, error)
+            else:
+                self._state.finish(commit)
+
+    # --- metadata ---------------------------------------------------------------------------------------
+
+    def _watch_topics(self) -> None:
+        """Take up a new subscription. Reading creates no topics, unless a setting says so."""
+        with self._guard.lock:
+            subscription = self._state.subscription
+            pattern, topics = subscription.pattern, subscription.topics
+            if not subscription.by_topics:
+                topics = frozenset(tp.topic for tp in subscription.partitions)
+        if self._watched == (pattern, topics):
+            return
+        self._watched = pattern, topics
+        wanted = None if pattern is not None else topics
+        self._cluster.hold_topics(wanted, auto_creates=self._config.allow_auto_create_topics)
+        self._cluster.request_refresh()
+
+    def _on_metadata(self, view: ClusterView) -> None:
+        lacks_topics = self._state.on_metadata(view)
+        with self._guard.lock:
+            lacks_leaders = self._state.fetcher.lacks_leaders(view)
+        self._looks_for_leaders = self._looks_for_leaders + 1 if lacks_leaders else 0
+        # One timer: each answer to it is followed by another, so two would never become one again.
+        if self._next_look is None and (lacks_topics or lacks_leaders):
+            pause_s = MISSING_TOPIC_PAUSE_S
+            if lacks_leaders:
+                # Nothing is asked of nobody, so no fetch that fails would ask for metadata.
+                pause_s = self._cluster.backoff.delay_s(self._looks_for_leaders - 1)
+            self._next_look = asyncio.get_running_loop().call_later(pause_s, self._look_again)
+        if self._fetches.has_trouble:
+            self._cluster.request_refresh(is_stale=True)  # another broker may lead long before the pause is over
+        self._fetch()
+
+    def _look_again(self) -> None:
+        self._next_look = None
+        self._cluster.request_refresh(is_stale=True)
+
+    # --- positions --------------------------------------------------------------------------------------
+
+    async def _find_positions(self) -> None:
+        """Give every assigned partition a position: the committed one, else by the reset policy. For ever."""
+        failures = 0
+        while True:
+            await self._positions_wanted.wait()
+            self._positions_wanted.clear()
+            try:
+                await self._confirm()
+                missing = self._state.missing_positions()
+                if missing:
+                    await self._find(missing)
+                failures = 0
+            except BarnabasError as error:
+                log.debug("positions: %s", error)
+                if not error.retriable:
+                    self._state.report(error)
+                failures += 1
+                await asyncio.sleep(self._cluster.backoff.delay_s(failures))
+            self._fetch()
+
+    async def _confirm(self) -> None:
+        """Ask leaders where the epochs of doubted positions end, and go back where a log was truncated (KIP-320)."""
+        doubted = self._state.unvalidated_positions()
+        if not doubted:
+            return
+        try:
+            ends = await epoch_ends(self._cluster, {state.tp: epoch for state, (_, epoch) in doubted.items()})
+        except UnsupportedVersionError:
+            ends = {}  # this broker cannot be asked
+        for state, (version, _) in doubted.items():
+            self._state.on_position_validated(state, version, ends.get(state.tp))
+
+    async def _find(self, missing: Mapping[AssignedPartition, int]) -> None:
+        unset = [state for state in missing if state.reset is None]
+        if unset and self._session is not None:
+            committed = await self._session.committed([state.tp for state in unset])
+            found = {state: committed[state.tp].offset for state in unset if state.tp in committed}
+            self._state.set_positions(missing, found, committed=True)
+            unset = [state for state in unset if state not in found]
+        policy = self._config.auto_offset_reset
+        if policy == NOWHERE:
+            self._state.mark_without_offset(missing, unset)
+            unset = []
+        resets = {state: state.reset for state in missing if state.reset in RESET_TIMESTAMPS}
+        resets.update(dict.fromkeys(unset, policy))
+        if resets:
+            wanted = {state.tp: RESET_TIMESTAMPS[reset or policy] for state, reset in resets.items()}
+            offsets = await list_offsets(self._cluster, wanted)
+            found = {state: at.offset for state in resets if (at := offsets[state.tp]) is not None}
+            self._state.set_positions(missing, found)
+
+
+def group_session_of(state: ConsumerState, cluster: Cluster) -> GroupSession | None:
+    """Return how a consumer's group is coordinated; None for a consumer without a group."""
+    membership = state.membership
+    if membership is None:
+        return None
+    if isinstance(membership, ClassicMembership):
+        return ClassicGroupSession(state, cluster, membership)
+    from barnabas.client.consumer.zookeeper_group_session import ZooKeeperGroupSession, zookeeper_tree  # noqa: PLC0415  rare
+
+    assert isinstance(membership, ZooKeeperAssignment)
+    connect = (state.config.coordination or "").removeprefix(ZOOKEEPER)
+    session_timeout_s = state.config.session_timeout_ms / 1000
+    return ZooKeeperGroupSession(state, cluster, membership, lambda: zookeeper_tree(connect, session_timeout_s))

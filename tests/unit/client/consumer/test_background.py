@@ -9,11 +9,10 @@ import pytest
 from barnabas.client.backoff import Backoff
 from barnabas.client.cluster import ClusterView, PartitionView, TopicView
 from barnabas.client.config import ConsumerConfig
-from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.call_steps import Leave
 from barnabas.client.consumer.fetcher import ERRORS_MAX
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.sync_async_drivers import LoopGuard
+from barnabas.client.consumer.sync_async_drivers import Background, LoopGuard
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, BarnabasError, ClosedError, DisconnectedError, ErrorCode
 from barnabas.model import Node, OffsetAndTimestamp, TopicPartition
@@ -535,7 +534,7 @@ def test_a_position_is_looked_up_when_an_answer_says_that_there_is_nothing_and_o
         lookups.append(list(wanted))
         return {HERE: OffsetAndTimestamp(40, 0)}
 
-    monkeypatch.setattr("barnabas.client.consumer.background.list_offsets", found)
+    monkeypatch.setattr("barnabas.client.consumer.sync_async_drivers.list_offsets", found)
 
     async def main():
         cluster = SessionCluster([NOTHING, LOST, NOTHING, NOTHING])

@@ -9,10 +9,9 @@ import pytest
 from barnabas.client import interceptors as interceptors_module
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ConsumerConfig
-from barnabas.client.consumer.background import Background
 from barnabas.client.consumer.call_steps import Commit
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.consumer.sync_async_drivers import LoopGuard
+from barnabas.client.consumer.sync_async_drivers import Background, LoopGuard
 from barnabas.client.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, ErrorCode, FencedError
