@@ -17,8 +17,9 @@ class RollingSum:
 
     >>> from barnabas.clock import ManualClock
     >>> clock = ManualClock()
-    >>> window = Window(clock)
-    >>> window.add(10); clock.advance(5); window.add(20); window.per_s(), window.mean(), window.greatest()
+    >>> bytes_sent = RollingSum(clock)
+    >>> bytes_sent.add(10); clock.advance(5); bytes_sent.add(20)
+    >>> bytes_sent.per_s(), bytes_sent.mean(), bytes_sent.greatest()
     (6.0, 15.0, 20)
     >>> clock.advance(100); bytes_sent.per_s(), bytes_sent.mean(), bytes_sent.greatest()
     (0.0, 0.0, 0.0)

@@ -14,12 +14,17 @@ from barnabas.client.client_lifecycle import ApplicationLoop
 from barnabas.client.cluster import Cluster, dial_with
 from barnabas.client.configured_interceptors import consumer_interceptors
 from barnabas.client.consumer.call_steps import FOREVER_S, CallSteps
-from barnabas.client.consumer.consumer import COLUMNS_MAX
 from barnabas.client.consumer.core import Committable, ConsumerCore, consumer_config
 from barnabas.client.consumer.fetched_records import Deserializer, Deserializers
-from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
+from barnabas.client.consumer.polled_columns import (
+    COLUMNS_MAX,
+    check_schema,
+    import_for_frames,
+    to_pandas,
+    to_polars,
+    with_fields,
+)
 from barnabas.client.consumer.sync_async_drivers import AsyncDriver, Background, Listener, LoopGuard, listeners_of
-from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.interceptors import ConsumerInterceptor
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.clock import SYSTEM_CLOCK

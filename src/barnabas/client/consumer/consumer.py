@@ -16,10 +16,16 @@ from barnabas.client.configured_interceptors import consumer_interceptors
 from barnabas.client.consumer.call_steps import FOREVER_S
 from barnabas.client.consumer.core import Committable, ConsumerCore, consumer_config
 from barnabas.client.consumer.fetched_records import Cursor, Deserializer, Deserializers
-from barnabas.client.consumer.frames import import_for_frames, to_pandas, to_polars
 from barnabas.client.consumer.message_streams import MessageStream
+from barnabas.client.consumer.polled_columns import (
+    COLUMNS_MAX,
+    check_schema,
+    import_for_frames,
+    to_pandas,
+    to_polars,
+    with_fields,
+)
 from barnabas.client.consumer.sync_async_drivers import Background, BlockingDriver, Listener, ThreadGuard, listeners_of
-from barnabas.client.consumer.value_fields import check_schema, with_fields
 from barnabas.client.interceptors import ConsumerInterceptor
 from barnabas.client.setting_types import Bootstrap, ConsumerSettings
 from barnabas.clock import SYSTEM_CLOCK
@@ -33,9 +39,6 @@ if TYPE_CHECKING:
     import pyarrow
 
     from barnabas.serialization.avro import AvroDeserializer
-
-COLUMNS_MAX = 100_000
-"""Records that one poll for columns returns at most, if not told otherwise."""
 
 
 class Consumer(Generic[K_co, V_co]):

@@ -1,7 +1,7 @@
-"""What a consumer knows, shared by its two sides: the calls of the application and the work in the background.
+"""The state of a consumer, which the application's calls and the background share. No I/O.
 
-No I/O, and no time but what the clock says: each event (metadata, an answer, trouble, a call) is a method. Both sides
-hold the guard while they read or change anything here, and never while they wait.
+Each event (metadata, a response, an error, a call) is a method. Both sides hold the guard while they read or change
+the state, and never while they wait.
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ from barnabas.client.consumer.call_steps import (
     ListenerCall,
     Query,
     Wait,
-    Waker,
 )
 from barnabas.client.consumer.classic_group_session import ClassicGroupSession
 from barnabas.client.consumer.classic_membership import ClassicMembership

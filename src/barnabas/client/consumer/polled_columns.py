@@ -1,13 +1,22 @@
-"""The fields of Avro values beside the other columns of records that were polled."""
+"""Polled columns in other forms: data frames of optional libraries, and the fields of Avro values as columns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from barnabas.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
     import pyarrow
 
     from barnabas.serialization.avro import AvroDeserializer
+
+
+COLUMNS_MAX = 100_000
+"""Default limit of records that one poll for columns returns."""
 
 FIELDS, ERRORS = "value_fields", "value_error"
 
@@ -37,3 +46,31 @@ def with_fields(batch: pyarrow.RecordBatch, value_schema: AvroDeserializer) -> p
     # Where no record has a schema there are no columns, and a batch without columns has no rows.
     structs = fields.to_struct_array() if fields.num_columns else pa.nulls(batch.num_rows, pa.struct([]))
     return batch.append_column(FIELDS, structs).append_column(ERRORS, decoded.reasons)
+
+
+def import_for_frames(package: str) -> Any:
+    """Return the module of that name.
+
+    :raises ConfigurationError: it is not installed; says how to install it.
+
+    >>> import_for_frames("no_such_package")
+    Traceback (most recent call last):
+    barnabas.errors.ConfigurationError: data frames of no_such_package need that package: pip install no_such_package
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise ConfigurationError(f"data frames of {package} need that package: pip install {package}") from None
+
+
+def to_polars(columns: pyarrow.RecordBatch) -> polars.DataFrame:
+    """Return a `polars.DataFrame` of the same columns, which takes them over without a copy where it can."""
+    frame: polars.DataFrame = import_for_frames("polars").from_arrow(columns)
+    return frame
+
+
+def to_pandas(columns: pyarrow.RecordBatch) -> pandas.DataFrame:
+    """Return a `pandas.DataFrame` of the same columns; keys, values and headers become Python objects."""
+    import_for_frames("pandas")
+    frame: pandas.DataFrame = columns.to_pandas()
+    return frame
