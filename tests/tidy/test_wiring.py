@@ -52,7 +52,7 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "state that the codec or the network shares with the client, on a path for each record or each frame": {
         "client/audit/producer_audit.py": ("next",),
-        "client/producer/batch.py": ("closed", "owner"),
+        "client/producer/accumulator.py": ("closed", "owner"),
         "net/dialer.py": ("in_place_receiver",),
         "net/stream.py": ("length",),
     },

@@ -23,8 +23,7 @@ from barnabas.client.interceptors import (
     SendBatch,
     SentBatch,
 )
-from barnabas.client.producer.accumulator import Accumulator, TopicQueues
-from barnabas.client.producer.batch import run_callbacks
+from barnabas.client.producer.accumulator import Accumulator, TopicQueues, run_callbacks
 from barnabas.client.producer.record_appender import RecordAppender
 from barnabas.client.producer.routing import Routing
 from barnabas.client.producer.serializing import Serializers

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, overload
 
-from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.producer.accumulator import ProducerBatch
 from barnabas.errors import BarnabasError
 from barnabas.model import RecordMetadata
 from barnabas.records import Delivery

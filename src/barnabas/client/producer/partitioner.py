@@ -8,8 +8,6 @@ than many small ones; over time the records are spread evenly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from barnabas.records import murmur2
 from barnabas.records.codec_pure.appending import POSITIVE_MASK
 
@@ -25,16 +23,3 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
             raise TypeError(f"key must be bytes or None, not {type(key).__name__}; encode it first")
         key = bytes(key)
     return (murmur2(key) & POSITIVE_MASK) % partition_count
-
-
-def next_sticky(choices: Sequence[int], current: int, random: Callable[[], float]) -> int:
-    """Return the partition that records without a key go to next: a random one, other than `current` if possible.
-
-    :param choices: the partitions that may be taken, at least one.
-    :param random: returns a number in [0, 1).
-
-    >>> next_sticky([0, 1, 2], 1, lambda: 0.99)
-    2
-    """
-    others = [partition for partition in choices if partition != current] or list(choices)
-    return others[int(random() * len(others))]

@@ -16,8 +16,7 @@ from typing import Any
 
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, Channel, Cluster
 from barnabas.client.config import ProducerConfig
-from barnabas.client.producer.accumulator import NEVER_S, Accumulator
-from barnabas.client.producer.batch import ProducerBatch, run_callbacks
+from barnabas.client.producer.accumulator import NEVER_S, Accumulator, ProducerBatch, run_callbacks
 from barnabas.client.producer.produce_templates import ProduceTemplates, SinglePartitionProduce
 from barnabas.client.producer.sender import Plan, Send, Sender
 from barnabas.clock import Clock
@@ -292,7 +291,7 @@ class SendLoop:
             self._failed(send, error)
             return
         now_s = self._clock.monotonic()
-        self._accumulator.meter.answered(now_s - sent_at_s)
+        self._accumulator.produced.answered(now_s - sent_at_s)
         try:
             if isinstance(response, ProduceResponse):
                 templates.learn(response)

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from barnabas.client.backoff import Backoff
-from barnabas.client.producer.accumulator import NEVER_S, Accumulator, PartitionQueue
-from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.producer.accumulator import NEVER_S, Accumulator, PartitionQueue, ProducerBatch
 from barnabas.client.producer.linger import POST_PAUSE_S, TopicThroughput
 from barnabas.client.producer.produce_templates import SinglePartitionProduce
 from barnabas.client.producer.sequences import PartitionSequences

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.producer.accumulator import ProducerBatch
 from barnabas.model import NO_PRODUCER_ID
 
 EPOCH_MAX = 2**15 - 1

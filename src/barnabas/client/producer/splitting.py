@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.producer.accumulator import ProducerBatch
 from barnabas.records import BatchBuilder, read_header, read_records
 
 

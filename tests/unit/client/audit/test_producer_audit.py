@@ -21,7 +21,7 @@ from barnabas.client.audit.event_sender import AUDIT_TOPIC
 from barnabas.client.audit.producer_audit import ProducerAudit
 from barnabas.client.cluster import Cluster, TopicView
 from barnabas.client.interceptors import ClientContext
-from barnabas.client.producer.batch import BatchWaiter, ProducerBatch
+from barnabas.client.producer.accumulator import BatchWaiter, ProducerBatch
 from barnabas.clock import SYSTEM_CLOCK, Clock, ManualClock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError
 from barnabas.protocol.messages.produce import ProduceRequest

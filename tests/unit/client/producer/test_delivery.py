@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from barnabas.client.producer.batch import ProducerBatch, run_callbacks
+from barnabas.client.producer.accumulator import ProducerBatch, run_callbacks
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.errors import ApiError, ErrorCode, TimedOutError
 from barnabas.model import RecordMetadata

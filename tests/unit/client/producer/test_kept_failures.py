@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from barnabas.client.producer.accumulator import Accumulator
-from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.producer.accumulator import Accumulator, ProducerBatch
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, BarnabasError, ClosedError, DisconnectedError, ErrorCode, Failure, TimedOutError
 from barnabas.perf.frame_pipe import FramePipe

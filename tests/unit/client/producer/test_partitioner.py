@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.producer.partitioner import murmur2, next_sticky, partition_for_key
+from barnabas.client.producer.accumulator import next_sticky
+from barnabas.client.producer.partitioner import partition_for_key
+from barnabas.records import murmur2
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.producer.batch import ProducerBatch
+from barnabas.client.producer.accumulator import ProducerBatch
 from barnabas.client.producer.sequences import EPOCH_MAX, SEQUENCE_MASK, PartitionSequences
 from barnabas.records import BatchBuilder
 
