@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
 
+from barnabas.client.producer.sender import SinglePartitionProduce
 from barnabas.protocol.codec import Buffer
 from barnabas.protocol.frames import EncodedRequest
 from barnabas.protocol.messages.produce import (
@@ -29,16 +29,6 @@ STEADY_SINCE = 5
 
 PATTERNS_MAX = 64
 """Topics that have patterns: to make one takes as long as some ten requests."""
-
-
-class SinglePartitionProduce(NamedTuple):
-    """Of the only `PartitionProduceResponse` in an answer what a producer looks at, where nothing went wrong."""
-
-    topic: str
-    partition: int
-    base_offset: int
-    log_append_time_ms: int
-    error_code: int = 0
 
 
 class ProduceTemplates:

@@ -17,8 +17,8 @@ from typing import Any
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, Channel, Cluster
 from barnabas.client.config import ProducerConfig
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator, ProducerBatch, run_callbacks
-from barnabas.client.producer.produce_templates import ProduceTemplates, SinglePartitionProduce
-from barnabas.client.producer.sender import Plan, Send, Sender
+from barnabas.client.producer.produce_templates import ProduceTemplates
+from barnabas.client.producer.sender import Plan, Send, Sender, SinglePartitionProduce
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError, UnsupportedVersionError
 from barnabas.model import TopicPartition

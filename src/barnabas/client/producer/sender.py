@@ -1,28 +1,42 @@
-"""Which batches go to which broker next, and what an answer means for them. No I/O: time and answers come in,
-produce requests and wake-up times come out.
+"""Decides which batches go to which broker next, and what a response means for them. No I/O: time and responses come in,
+produce requests and wake-up times come out. Used by the thread of the send loop only.
 
-Order within a partition is kept over retries: batches leave from the head of their queue, a batch to be tried
-again goes back to its place, and under idempotence the broker refuses what would overtake (see `sequences`).
-Up to `in_flight_max` requests per broker are under way at once.
+Order. Retries keep the order within a partition: batches leave from the head of their queue, a batch to retry goes back to
+its place, and an idempotent broker refuses a batch that would overtake. Up to `in_flight_max` requests to a broker are in
+flight.
 
-A batch is given up when its delivery timeout ends, wherever it is then. The request that it is in goes on: its answer
-settles the other batches in it, and neither it nor those behind it need a new connection. Used by the producer's own
-thread only.
+Timeouts. A batch fails when its delivery timeout ends, wherever it is. The request that contains it goes on, and its
+response settles the other batches.
+
+Linger (`TopicThroughput`). Waiting costs latency and saves requests, so a batch waits only where that saves requests:
+
+- While nothing is in flight to a broker, an open batch for it leaves at once. Otherwise records gather until the response
+  arrives, as bytes do under Nagle's algorithm.
+- Where a batch's worth flows within `linger_s`, an open batch waits to become full.
+- No batch waits longer than `linger_s`. Without acknowledgements, a pause after each request replaces the response.
+
+Sequence numbers (`PartitionSequences`, KIP-98). A batch gets its number when it first leaves, and retries repeat the bytes.
+A batch without an outcome may be in the log. The producer learns that a batch is missing when the broker refuses it as out of
+order, while no earlier batch of the producer is unresolved. Then the epoch rises, and numbering begins at 0 again.
+Brokers recognise the last five batches of a producer, so a batch gets a number only while fewer than five were numbered
+from the first unresolved one on. A count of unresolved batches would not do: the first one may be on its way to a former
+leader, while the new leader has stored it already and goes on to store those behind it. A broker that does not know a
+producer takes any number as the first. So the first batch under a new epoch goes alone: a second one could be stored when
+the first was not. The producer raises the epoch without a broker, as Kafka's idempotent producers do: brokers keep epochs
+by partition, and no one else uses this producer id.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator, PartitionQueue, ProducerBatch
-from barnabas.client.producer.linger import POST_PAUSE_S, TopicThroughput
-from barnabas.client.producer.produce_templates import SinglePartitionProduce
-from barnabas.client.producer.sequences import PartitionSequences
-from barnabas.client.producer.splitting import split_records
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, FencedError, TimedOutError
 from barnabas.model import NO_OFFSET, NO_PRODUCER_ID, TopicPartition
 from barnabas.protocol.messages.produce import (
@@ -32,6 +46,170 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from barnabas.records import BatchBuilder, read_header, read_records
+
+POST_PAUSE_S = 0.0005
+"""Between two requests without acknowledgement that are not full: at most 2,000 small ones a second."""
+
+
+class TopicThroughput:
+    """How much flows of one topic, measured whenever batches of it leave."""
+
+    __slots__ = ("_batch_size", "_left_at_s", "_level_bytes", "_linger_s", "flooded_until_s")
+
+    def __init__(self, *, batch_size: int, linger_s: float) -> None:
+        self._batch_size = batch_size
+        self._linger_s = linger_s
+        self._left_at_s = 0.0
+        self._level_bytes = 0.0
+        """What left lately: each byte counts less with time, by e for each `linger_s`. So a steady flow has the level
+        of what flows within `linger_s`, and a short burst is none."""
+        self.flooded_until_s = float("-inf")
+        """Until then an open batch may wait to become full."""
+
+    def left(self, size_bytes: int, now_s: float) -> None:
+        """Note that a batch of `size_bytes` leaves.
+
+        >>> flow = Flow(batch_size=1000, linger_s=0.005)
+        >>> for millisecond in range(100):
+        ...     flow.left(100, millisecond / 1000)  # 500 bytes in 5 ms
+        >>> flow.flooded_until_s
+        -inf
+        >>> for millisecond in range(100, 200):
+        ...     flow.left(250, millisecond / 1000)  # 1250 bytes in 5 ms
+        >>> round(flow.flooded_until_s, 3)
+        0.204
+        """
+        if now_s > self._left_at_s:
+            fading = math.exp((self._left_at_s - now_s) / self._linger_s) if self._linger_s else 0.0
+            self._level_bytes *= fading
+            self._left_at_s = now_s
+        self._level_bytes += size_bytes
+        if self._level_bytes >= self._batch_size:
+            self.flooded_until_s = now_s + self._linger_s
+
+    def leaves_at_s(self, lingered_at_s: float, idle_at_s: float) -> float:
+        """Return when an open batch leaves.
+
+        :param lingered_at_s: when it will have waited as long as it may.
+        :param idle_at_s: since when, or from when on, its broker is free.
+        """
+        return min(lingered_at_s, max(idle_at_s, self.flooded_until_s))
+
+
+EPOCH_MAX = 2**15 - 1
+SEQUENCE_MASK = 2**31 - 1
+RECOGNISED_MAX = 5
+"""Brokers recognise the last five batches of a producer; one behind which there are five others might be stored
+twice."""
+
+
+class PartitionSequences:
+    """The numbering of one partition's batches. Used by the sender's thread only.
+
+    Invariants: `unresolved` holds, in order, the batches that have a number and no outcome, in flight or not.
+    `_recognised` begins with the first of them, and holds all that were numbered from there on: brokers have to
+    recognise each.
+    """
+
+    __slots__ = ("_known", "_recognised", "_restart", "epoch", "next_sequence", "producer_id", "unresolved")
+
+    def __init__(self) -> None:
+        self.producer_id = NO_PRODUCER_ID
+        self.epoch = 0
+        self.next_sequence = 0
+        self.unresolved: list[ProducerBatch] = []
+        self._recognised: deque[ProducerBatch] = deque()
+        self._known = False
+        self._restart = False
+
+    def start(self, producer_id: int, epoch: int) -> None:
+        """Begin at sequence 0 under an identity that a broker has given out."""
+        assert not self.unresolved
+        self.producer_id, self.epoch, self.next_sequence = producer_id, epoch, 0
+
+    def assign(self, batch: ProducerBatch) -> None:
+        """Give the next sequence numbers to a batch that has none."""
+        assert not batch.in_sequence
+        assert not self._restart
+        batch.identify(self.producer_id, self.epoch, self.next_sequence)
+        self.next_sequence = (self.next_sequence + batch.count) & SEQUENCE_MASK
+        self.unresolved.append(batch)
+        self._recognised.append(batch)
+
+    def may_send(self, batch: ProducerBatch) -> bool:
+        """Return whether `batch` may go out now: no restart is due, and brokers will still recognise those before it
+        that are unresolved."""
+        if self._restart:
+            return False
+        if not self._known:
+            return not self.unresolved or self.unresolved[0] is batch
+        return batch.in_sequence or len(self._recognised) < RECOGNISED_MAX
+
+    def acknowledged(self, batch: ProducerBatch) -> None:
+        """Note that the broker has the batch, and so knows this producer."""
+        self._known = self._known or (batch.producer_id, batch.producer_epoch) == (self.producer_id, self.epoch)
+        self.resolve(batch)
+
+    def resolve(self, batch: ProducerBatch) -> None:
+        """Forget a batch whose outcome is settled: stored, refused or given up."""
+        if batch in self.unresolved:
+            self.unresolved.remove(batch)
+            while self._recognised and self._recognised[0] not in self.unresolved:
+                self._recognised.popleft()
+
+    def refused_untouched(self, batch: ProducerBatch) -> None:
+        """Take back the numbers of a batch that was refused on its first try, if no later ones are in use."""
+        if self._recognised and self._recognised[-1] is batch and batch.attempts == 1:
+            self.next_sequence = batch.base_sequence
+            self._recognised.pop()
+        self.resolve(batch)
+
+    def out_of_order(self, batch: ProducerBatch) -> None:
+        """Note that the broker found a gap before `batch`; if no earlier one can fill it, a restart is due."""
+        if self.unresolved and self.unresolved[0] is batch:
+            self._restart = True
+
+    @property
+    def restart_due(self) -> bool:
+        """Whether numbering must begin again as soon as nothing of the partition is in flight."""
+        return self._restart
+
+    def restart(self) -> bool:
+        """Raise the epoch and take the numbers of all unresolved batches back. Nothing may be in flight.
+
+        Returns False when the epochs are used up, so that a new producer id is needed.
+        """
+        for batch in self.unresolved:
+            batch.forget_sequence()
+        self.unresolved.clear()
+        self._recognised.clear()
+        self._known = self._restart = False
+        self.next_sequence = 0
+        if self.epoch >= EPOCH_MAX:
+            self.producer_id = NO_PRODUCER_ID
+            return False
+        self.epoch += 1
+        return True
+
+
+def split_records(batch: ProducerBatch) -> list[BatchBuilder]:
+    """Return builders of the two halves of `batch`, in order. It must hold at least two records.
+
+    This is rare, so the records are read back out of the built batch rather than kept apart for the case.
+    """
+    assert batch.count > 1
+    compression = read_header(batch.payload()).compression
+    records = read_records(batch.payload(), batch.topic, batch.partition, check_crc=False)
+    middle = len(records) // 2
+    halves = []
+    for part in (records[:middle], records[middle:]):
+        builder = BatchBuilder(compression)
+        for record in part:
+            builder.append(record.timestamp_ms, record.key, record.value, record.headers)
+        halves.append(builder)
+    return halves
+
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +230,16 @@ TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LA
 OUT_OF_SEQUENCE = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
+
+
+class SinglePartitionProduce(NamedTuple):
+    """The fields that a producer reads of a successful response for one partition, as `ProduceTemplates` decodes it."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    log_append_time_ms: int
+    error_code: int = 0
 
 
 @dataclass(slots=True, eq=False)

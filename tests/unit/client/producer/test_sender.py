@@ -6,8 +6,7 @@ import pytest
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.producer.accumulator import Accumulator
-from barnabas.client.producer.linger import POST_PAUSE_S
-from barnabas.client.producer.sender import Sender
+from barnabas.client.producer.sender import POST_PAUSE_S, Sender
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, DisconnectedError, ErrorCode, TimedOutError, UnsupportedVersionError
 from barnabas.protocol.messages.produce import (

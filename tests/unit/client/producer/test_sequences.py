@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.producer.accumulator import ProducerBatch
-from barnabas.client.producer.sequences import EPOCH_MAX, SEQUENCE_MASK, PartitionSequences
+from barnabas.client.producer.sender import EPOCH_MAX, SEQUENCE_MASK, PartitionSequences
 from barnabas.records import BatchBuilder
 
 

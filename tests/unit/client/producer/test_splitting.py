@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.producer.accumulator import ProducerBatch
-from barnabas.client.producer.splitting import split_records
+from barnabas.client.producer.sender import split_records
 from barnabas.records import BatchBuilder, Compression, read_header, read_records
 
 
