@@ -63,7 +63,6 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
         "client/consumer/consumer.py": ("after_fork",),
         "client/consumer/sync_async_drivers.py": ("now",),
         "client/producer/async_producer.py": ("after_fork", "loop", "on_program_end"),
-        "client/producer/engine.py": ("on_settled",),
         "client/producer/producer.py": ("after_fork",),
         "client/producer/send_loop.py": ("on_progress",),
     },

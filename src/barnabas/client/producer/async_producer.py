@@ -373,7 +373,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         self._accumulator.refuse(ClosedError(CLOSED))
         if self._own_loop.loop is None:
             return
-        self._engine.ring()
+        self._engine.notify_settled()
         try:
             await self._engine.flush(timeout_s)
         except asyncio.CancelledError:

@@ -123,11 +123,10 @@ class ProducerEngine:
         sends = _ProducerTopics(self.accumulator, config.allow_auto_create_topics)
         dial = dial or dial_with(config)
         self._cluster = Cluster(config, dial=dial, clock=clock, random=chance, sending=sends)
-        self._send_loop = SendLoop(config, self._cluster, self.accumulator, clock)
-        self._send_loop.on_settled = self.ring
-        self._cluster.updated.append(lambda _view: self._send_loop.on_metadata())
         self.settled = asyncio.Event()
-        """Set for a moment whenever something was settled, which also freed its memory."""
+        """Set for a moment whenever a batch was settled, which also freed its memory."""
+        self._send_loop = SendLoop(config, self._cluster, self.accumulator, clock, self.notify_settled)
+        self._cluster.updated.append(lambda _view: self._send_loop.on_metadata())
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         self._has_ended = False
@@ -228,7 +227,7 @@ class ProducerEngine:
         auto_creates = self.config.allow_auto_create_topics
         await self._cluster.topic(topic, timeout_s=self.config.max_block_ms / 1000, auto_creates=auto_creates)
 
-    def ring(self) -> None:
+    def notify_settled(self) -> None:
         """Wake who waits for something to be settled."""
         self.settled.set()
         self.settled.clear()
@@ -262,7 +261,7 @@ class ProducerEngine:
         """Deliver what was sent, for as long as `delivery_timeout_ms` lets that take, and end: for a producer that
         nobody closed. What is lost is said."""
         self.accumulator.refuse(ClosedError(ENDED))
-        self.ring()
+        self.notify_settled()
         try:
             await self.flush(self.config.delivery_timeout_ms / 1000 + LATE_S)
         except TimedOutError as error:

@@ -1,9 +1,12 @@
-"""The producer's shell: carries the sender's plans to the brokers and their answers back, on one event loop.
+"""Carries the sender's plans to the brokers and the responses back, on one event loop.
 
-It works in turns. A turn asks the sender for its plan and submits all of it; what calls for a turn is a wake-up from
-`send`, the answers that one read of a connection brought, or a timer. So however much happens, a broker gets one
-system call per turn. That matters beside a busy thread: each system call gives the interpreter's lock away, and it
-may take as long as the switch interval to get it back.
+The loop works in turns. A turn asks the sender for its plan and submits all requests of the plan. A turn begins after a
+wake-up from `send`, after the responses that one read of a connection brought, or at a timer. So a broker gets one system
+call in a turn. This matters beside a busy thread: each system call releases the interpreter lock, and the loop may wait
+for the switch interval to get the lock back.
+
+`ProduceTemplates` encodes a request with one small batch, and decodes its response, in one step each. All other messages
+take the general codec.
 """
 
 from __future__ import annotations
@@ -11,20 +14,119 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, Channel, Cluster
 from barnabas.client.config import ProducerConfig
 from barnabas.client.producer.accumulator import NEVER_S, Accumulator, ProducerBatch, run_callbacks
-from barnabas.client.producer.produce_templates import ProduceTemplates
 from barnabas.client.producer.sender import Plan, Send, Sender, SinglePartitionProduce
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError, UnsupportedVersionError
 from barnabas.model import TopicPartition
+from barnabas.protocol.codec import Buffer
 from barnabas.protocol.frames import EncodedRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from barnabas.protocol.messages.produce import ProduceRequest, ProduceResponse
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from barnabas.protocol.patterns import NumbersReader, records_packer
+
+PACKED_BYTES_MAX = 4096
+"""Larger batches are not copied into a request, which would cost more than it saves."""
+
+STEADY_SINCE = 5
+"""The version of Produce that has all the numbers that are looked for."""
+
+PATTERNS_MAX = 64
+"""Topics that have patterns: to make one takes as long as some ten requests."""
+
+
+class ProduceTemplates:
+    """The patterns of all requests of one version.
+
+    :param acks: of all requests; likewise `timeout_ms`.
+    """
+
+    def __init__(self, version: int, *, acks: int, timeout_ms: int) -> None:
+        self._version = version
+        self._acks = acks
+        self._timeout_ms = timeout_ms
+        self._topics: dict[str, _Topic] = {}
+
+    def request(self, topic: str, partition: int, records: Buffer) -> EncodedRequest | None:
+        """Return a request with one batch; None if it is too large, or there are too many patterns already."""
+        if len(records) > PACKED_BYTES_MAX or self._version < STEADY_SINCE:
+            return None
+        known = self._topics.get(topic)
+        if known is None:
+            if len(self._topics) == PATTERNS_MAX:
+                return None
+            known = self._topics[topic] = _Topic(topic, self._packer(topic))
+        return EncodedRequest(ProduceRequest, known.pack(records, partition), known.read)
+
+    def _packer(self, topic: str) -> Callable[..., bytes]:
+        def request_with(records: bytes, partition: int) -> ProduceRequest:
+            data = [PartitionProduceData(index=partition, records=records)]
+            topics = [TopicProduceData(name=topic, partition_data=data)]
+            return ProduceRequest(acks=self._acks, timeout_ms=self._timeout_ms, topic_data=topics)
+
+        return records_packer(request_with, 1, self._version)
+
+    def learn(self, response: ProduceResponse) -> None:
+        """Make a pattern of an answer that was decoded, if it is a usual one of a topic that has none yet."""
+        if len(response.responses) != 1 or response.throttle_time_ms:
+            return
+        (topic,) = response.responses
+        known = self._topics.get(topic.name)
+        if known is None or known.reader is not None or len(topic.partition_responses) != 1:
+            return
+        (result,) = topic.partition_responses
+        if not result.error_code:
+            known.reader = _reader(response, self._version)
+
+
+class _Topic:
+    """The patterns of one topic."""
+
+    __slots__ = ("name", "pack", "reader")
+
+    def __init__(self, name: str, pack: Callable[..., bytes]) -> None:
+        self.name = name
+        self.pack = pack
+        self.reader: NumbersReader | None = None
+        """None before the first answer that was decoded."""
+
+    def read(self, frame: Buffer) -> SinglePartitionProduce | None:
+        """Return the answer in a frame; None if it has to be decoded."""
+        found = None if self.reader is None else self.reader.read(frame)
+        if found is None:
+            return None
+        partition, base_offset, log_append_time_ms, _ = found
+        return SinglePartitionProduce(self.name, partition, base_offset, log_append_time_ms)
+
+
+def _reader(response: ProduceResponse, version: int) -> NumbersReader:
+    (topic,) = response.responses
+    (result,) = topic.partition_responses
+
+    def answer_with(index: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> ProduceResponse:
+        other: PartitionProduceResponse = replace(
+            result,
+            index=index,
+            base_offset=base_offset,
+            log_append_time_ms=log_append_time_ms,
+            log_start_offset=log_start_offset,
+        )
+        return replace(response, responses=[replace(topic, partition_responses=[other])])
+
+    return NumbersReader(answer_with, 4, version)
+
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +151,19 @@ TOPIC_LOST = frozenset(
 
 
 class SendLoop:
-    """Runs a `Sender` on the event loop of `cluster`."""
+    """Runs a `Sender` on the event loop of `cluster`.
 
-    def __init__(self, config: ProducerConfig, cluster: Cluster, accumulator: Accumulator, clock: Clock) -> None:
+    :param on_settled: called on the loop whenever a batch was settled, which also freed its memory.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        clock: Clock,
+        on_settled: Callable[[], None] | None = None,
+    ) -> None:
         self._config = config
         self._cluster = cluster
         self._accumulator = accumulator
@@ -72,8 +184,7 @@ class SendLoop:
         """By version of the requests."""
         self._backlog: list[tuple[Channel, Send]] = []
         """Requests without acknowledgement that a broker is too slow to take."""
-        self.on_settled: Callable[[], None] | None = None
-        """Called on the loop whenever a batch was settled, which also freed its memory."""
+        self._on_settled = on_settled
         self.sender = Sender(
             accumulator,
             leader_of=self._leader_of,
@@ -337,8 +448,8 @@ class SendLoop:
     def _settled(self, callbacks: list[Callable[[], object]]) -> None:
         if callbacks:
             run_callbacks(callbacks)
-        if self.on_settled is not None:
-            self.on_settled()
+        if self._on_settled is not None:
+            self._on_settled()
 
     def settle_all(self, error: BarnabasError) -> None:
         """Give up all that is not settled, also what is in flight."""

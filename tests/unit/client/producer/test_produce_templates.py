@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.client.producer.produce_templates import PACKED_BYTES_MAX, PATTERNS_MAX, STEADY_SINCE, ProduceTemplates
+from barnabas.client.producer.send_loop import PACKED_BYTES_MAX, PATTERNS_MAX, STEADY_SINCE, ProduceTemplates
 from barnabas.protocol.codec import encode_bytes
 from barnabas.protocol.frames import decode_response, response_frame
 from barnabas.protocol.messages.produce import (
