@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import barnabas
-from barnabas.client.producer.partitioner import partition_for_key
+from barnabas.client.producer.record_appender import partition_for_key
 
 DAY = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
 

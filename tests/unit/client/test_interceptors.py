@@ -24,8 +24,7 @@ from barnabas.client.interceptors import (
     SentBatch,
 )
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues, run_callbacks
-from barnabas.client.producer.record_appender import RecordAppender
-from barnabas.client.producer.routing import Routing
+from barnabas.client.producer.record_appender import RecordAppender, Routing
 from barnabas.client.producer.serializing import Serializers
 from barnabas.clock import ManualClock
 from barnabas.errors import BarnabasError, ConfigurationError, TimedOutError

@@ -18,8 +18,7 @@ from barnabas.client.cluster import Cluster, Dial, dial_with
 from barnabas.client.config import ProducerConfig
 from barnabas.client.interceptors import ClientContext, ProducerInterceptors
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues
-from barnabas.client.producer.record_appender import RecordAppender
-from barnabas.client.producer.routing import RecordPartitioner
+from barnabas.client.producer.record_appender import RecordAppender, RecordPartitioner
 from barnabas.client.producer.send_loop import SendLoop
 from barnabas.client.producer.serializing import Serializers
 from barnabas.clock import Clock

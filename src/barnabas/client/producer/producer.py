@@ -14,7 +14,7 @@ from barnabas.client.interceptors import ProducerInterceptor
 from barnabas.client.producer.column_values import ColumnSerializer, with_values
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.engine import CLOSED, ProducerEngine
-from barnabas.client.producer.routing import Run
+from barnabas.client.producer.record_appender import Run
 from barnabas.client.producer.serializing import Serializer, Serializers
 from barnabas.client.setting_types import Bootstrap, ProducerSettings
 from barnabas.clock import SYSTEM_CLOCK

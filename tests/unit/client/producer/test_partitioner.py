@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.producer.accumulator import next_sticky
-from barnabas.client.producer.partitioner import partition_for_key
+from barnabas.client.producer.record_appender import partition_for_key
 from barnabas.records import murmur2
 
 
