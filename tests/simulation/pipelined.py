@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from barnabas.client.config import ProducerConfig
 from barnabas.client.producer.engine import ProducerEngine
-from barnabas.client.producer.serializing import Serializers
+from barnabas.client.producer.serializers import Serializers
 from barnabas.errors import TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.records import Delivery

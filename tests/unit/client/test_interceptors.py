@@ -25,7 +25,7 @@ from barnabas.client.interceptors import (
 )
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues, run_callbacks
 from barnabas.client.producer.record_appender import RecordAppender, Routing
-from barnabas.client.producer.serializing import Serializers
+from barnabas.client.producer.serializers import Serializers
 from barnabas.clock import ManualClock
 from barnabas.errors import BarnabasError, ConfigurationError, TimedOutError
 from barnabas.model import TopicPartition

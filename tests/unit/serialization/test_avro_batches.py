@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import barnabas
-from barnabas.client.producer.column_values import with_values
+from barnabas.client.producer.serializers import with_values
 from barnabas.errors import ConfigurationError, SerializationError
 from barnabas.serialization.registry_client import SchemaRegistry
 

@@ -20,7 +20,7 @@ from barnabas.client.interceptors import ClientContext, ProducerInterceptors
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues
 from barnabas.client.producer.record_appender import RecordAppender, RecordPartitioner
 from barnabas.client.producer.send_loop import SendLoop
-from barnabas.client.producer.serializing import Serializers
+from barnabas.client.producer.serializers import Serializers
 from barnabas.clock import Clock
 from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
 from barnabas.records import Compression, OpenEncoders

@@ -11,11 +11,10 @@ from barnabas.client.client_lifecycle import LoopThread
 from barnabas.client.config import ProducerConfig, make_config
 from barnabas.client.configured_interceptors import producer_interceptors
 from barnabas.client.interceptors import ProducerInterceptor
-from barnabas.client.producer.column_values import ColumnSerializer, with_values
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.engine import CLOSED, ProducerEngine
 from barnabas.client.producer.record_appender import Run
-from barnabas.client.producer.serializing import Serializer, Serializers
+from barnabas.client.producer.serializers import ColumnSerializer, Serializer, Serializers, with_values
 from barnabas.client.setting_types import Bootstrap, ProducerSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError

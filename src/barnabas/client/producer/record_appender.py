@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from barnabas.client.interceptors import ProducerInterceptors, ProducerRecord, SendBatch, check_topic
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues
 from barnabas.client.producer.delivery import Deliveries, Delivery
-from barnabas.client.producer.serializing import Serializers
+from barnabas.client.producer.serializers import Serializers
 from barnabas.clock import Clock
 from barnabas.errors import ConfigurationError
 from barnabas.model import GivenHeaders, Headers

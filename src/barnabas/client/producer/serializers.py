@@ -1,12 +1,14 @@
-"""Bytes of the application's own objects: its functions applied to keys and values before they are sent."""
+"""Serializers: the application's functions that make bytes of keys, values, and rows of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from barnabas.errors import ConfigurationError
 from barnabas.model import GivenHeaders
 from barnabas.records import Delivery, OnDelivery
+from barnabas.records.arrow import arrow_table
 
 T_contra = TypeVar("T_contra", contravariant=True)
 
@@ -105,3 +107,32 @@ def _apply(name: str, serializer: Callable[[Any, str], bytes | None] | None, top
     except Exception as error:
         error.add_note(f"{name} raised this, for a record to topic {topic!r}")
         raise
+
+
+VALUES = "value"
+
+
+class ColumnSerializer(Protocol):
+    """Makes a value of each row of a table, as `AvroSerializer` does."""
+
+    def serialize_columns(self, table: Any, topic: str) -> Any:
+        """Return values (an Arrow array of bytes), as many as there are rows."""
+        ...
+
+
+def with_values(batch: Any, topic: str, schema: ColumnSerializer, value: str | None) -> tuple[Any, str]:
+    """Return a table with the values as one more column, and the name of that.
+
+    :raises ConfigurationError: a column of values is named as well, or pyarrow is not installed.
+    """
+    if value is not None:
+        raise ConfigurationError(
+            "send_arrow: give either value, a column, or value_schema, which makes values of columns"
+        )
+    if not hasattr(schema, "serialize_columns"):
+        raise TypeError(f"value_schema must be an AvroSerializer, not {schema!r}")
+    table = arrow_table(batch)
+    name = VALUES
+    while name in table.column_names:
+        name = f"_{name}"
+    return table.append_column(name, schema.serialize_columns(table, topic)), name
