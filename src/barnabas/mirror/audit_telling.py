@@ -10,7 +10,7 @@ from barnabas.audit.events import BadEventError, MonitoringEvent
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.audit.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
 from barnabas.client.consumer.async_consumer import AsyncConsumer
-from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_requests import LATEST_TIMESTAMP, list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.errors import ApiError, ErrorCode, TimedOutError
 from barnabas.mirror.account import PartitionAccount, TopicAccount

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.consumer.async_consumer import AsyncConsumer
-from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_requests import LATEST_TIMESTAMP, list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ApiError, ErrorCode, TimedOutError

@@ -8,10 +8,9 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from barnabas.client.answers import left_out
 from barnabas.client.cluster import FETCH_VERSION_MAX, Cluster, dial_with
 from barnabas.client.config import AdminConfig, make_config
-from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ends_at_leader, list_offsets
+from barnabas.client.offset_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ends_at_leader, left_out, list_offsets
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode
 from barnabas.mirror.link import Term

@@ -17,7 +17,7 @@ from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import Cluster, dial_with
 from barnabas.client.config import AdminConfig, make_config
 from barnabas.client.consumer.async_consumer import AsyncConsumer
-from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_requests import LATEST_TIMESTAMP, list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError

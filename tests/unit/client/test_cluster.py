@@ -11,7 +11,7 @@ import pytest
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ClientConfig
-from barnabas.client.offset_queries import LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_requests import LATEST_TIMESTAMP, list_offsets
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import ApiError, ClosedError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from barnabas.client.admin.controller import controller_id, refusal
-from barnabas.client.answers import left_out
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.client.offset_requests import left_out
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from barnabas.client.answers import left_out
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.client.offset_requests import left_out
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
 from barnabas.model import Node, TopicPartition

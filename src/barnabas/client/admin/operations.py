@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.client.cluster import Cluster, dial_with
 from barnabas.client.config import AdminConfig
-from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ConfigurationError
 from barnabas.model import Node, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -214,12 +214,12 @@ class AdminOperations:
         await self._run(delete_group(self._cluster, group))
 
     async def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        from barnabas.client.committed_offsets import committed_offsets
+        from barnabas.client.offset_requests import committed_offsets
 
         return await self._run(committed_offsets(self._cluster, group, None))
 
     async def set_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
-        from barnabas.client.committed_offsets import commit_offsets
+        from barnabas.client.offset_requests import commit_offsets
 
         given = {
             TopicPartition(*tp): OffsetAndMetadata(each) if isinstance(each, int) else each

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
-from barnabas.client.offset_queries import ask_leaders
+from barnabas.client.offset_requests import ask_leaders
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.delete_records import (

@@ -47,7 +47,7 @@ from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.message_streams import StreamPlan
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.interceptors import ConsumerInterceptors
-from barnabas.client.offset_queries import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ClosedError, ConfigurationError, TimedOutError
 from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition

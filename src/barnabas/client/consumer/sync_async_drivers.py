@@ -44,7 +44,7 @@ from barnabas.client.consumer.group_membership import GroupSession
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ClientContext
-from barnabas.client.offset_queries import epoch_ends, list_offsets
+from barnabas.client.offset_requests import epoch_ends, list_offsets
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import BarnabasError, ClosedError, UnsupportedVersionError
 from barnabas.model import TopicPartition

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.consumer.classic_group_session import moved_on
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.zookeeper_assignment import AssignmentStep, SubscriptionSnapshot, ZooKeeperAssignment
+from barnabas.client.offset_requests import commit_offsets, committed_offsets
 from barnabas.client.serial_thread import SerialThread
 from barnabas.coordination import paths
 from barnabas.coordination.consumers import ConsumerRegistry

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from barnabas.client.offset_queries import epoch_ends
+from barnabas.client.offset_requests import epoch_ends
 from barnabas.errors import ApiError, DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
