@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
-from barnabas.client.consumer.zookeeper_group_session import ZooKeeperGroupSession
-from barnabas.client.serial_thread import SerialThread
+from barnabas.client.consumer.zookeeper_group_session import SerialThread, ZooKeeperGroupSession
 from barnabas.coordination import paths
 from barnabas.coordination.values import decode_offset
 from barnabas.model import TopicPartition

@@ -1,12 +1,12 @@
-"""Coordination without a coordinator: the paper's Algorithm 1 carried out in a tree of shared state, by the consumers.
+"""The session of a consumer with its group in ZooKeeper: the I/O of `ZooKeeperAssignment` (the paper, 3.2).
 
-`ZooKeeperAssignment` decides; the session does the I/O. The tree's calls block, so they run on a thread of their own,
-one after the other: what was begun before a call was given up is done before what comes after it. Signs of life are
-asked for on a second thread, so that a call that hangs does not keep them. A session from which nothing was heard for
-two thirds of its timeout counts as lost: this consumer has stopped handing out records before the servers let others
-claim its partitions. Facts: the paper, 3.2.
+The tree's calls block, so a `SerialThread` runs them one after the other. A call that was given up completes before the
+next one begins. A second thread sends the pings, so that a call that hangs does not delay them.
 
-The only module of the client that knows the tree.
+A session without a response for two thirds of its timeout counts as lost. So the consumer stops returning records before
+the servers let other consumers claim its partitions.
+
+This is the only module of the client that imports `barnabas.coordination`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import queue
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.classic_group_session import moved_on
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.zookeeper_assignment import AssignmentStep, SubscriptionSnapshot, ZooKeeperAssignment
 from barnabas.client.offset_requests import commit_offsets, committed_offsets
-from barnabas.client.serial_thread import SerialThread
 from barnabas.coordination import paths
 from barnabas.coordination.consumers import ConsumerRegistry
 from barnabas.coordination.tree import NodeExistsError, NoNodeError, Tree, TreeUnavailableError
@@ -30,9 +32,44 @@ from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.errors import ApiError, ClosedError, CoordinationError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
+T = TypeVar("T")
+
+
+class SerialThread:
+    """Runs what it is given in that order, until `stop`. The thread begins with the first call."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._begun = False
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Have something called after all that was submitted before; what is cancelled before it began is left out."""
+        if not self._begun:
+            self._begun = True
+            self._thread.start()
+        future: Future[T] = Future()
+        self._calls.put((call, future))
+        return future
+
+    def stop(self) -> None:
+        """End the thread when it has done what it was given; does not wait for that."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (given := self._calls.get()) is not None:
+            call, future = given
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - whoever waits for it decides
+                future.set_exception(error)
+            del given, call, future  # nothing is kept alive while the thread waits
+
+
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 PAUSE_S_MAX = 1.0
 """How long to wait for a partition that is another's; its watch usually ends that earlier."""

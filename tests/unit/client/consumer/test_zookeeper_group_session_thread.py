@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from barnabas.client.serial_thread import SerialThread
+from barnabas.client.consumer.zookeeper_group_session import SerialThread
 
 
 @pytest.fixture
