@@ -315,7 +315,7 @@ def test_others_on_the_loop_have_their_turn_while_records_are_at_hand(bootstrap,
             for _ in range(10):
                 await asyncio.sleep(0)
                 before = turns
-                consumer._shell._turn_s = 0.0  # as if the last turn were long ago
+                consumer._driver._turn_s = 0.0  # as if the last turn were long ago
                 await consumer.poll(max_records=1)
                 assert turns > before
             other.cancel()

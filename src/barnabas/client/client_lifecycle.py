@@ -1,7 +1,8 @@
 """The life of a client: its event loop, and its end where no one closes it.
 
-A synchronous client has a `LoopThread`: a background thread with an event loop. The thread is a daemon, so that it keeps
-no program from ending. An asynchronous client has an `ApplicationLoop`. Both are a `ClientLifecycle`, which handles:
+A synchronous client has a `LoopThread`: a background thread with an event loop. The thread is a daemon, so that it
+keeps no program from ending. An asynchronous client has an `ApplicationLoop`. Both are a `ClientLifecycle`, which
+handles:
 
 - The garbage collector drops an open client. The client finishes (delivers its records, leaves its group) and ends.
 - The program ends. All clients finish as soon as the other threads of the program have ended, for these may use clients

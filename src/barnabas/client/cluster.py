@@ -5,8 +5,8 @@
   ends: a used topic leaves `metadata_max_idle_ms` after its last use, a held topic with the subscription or assignment
   that holds it. A request creates a topic only while a call or a record waits for it, or where a consumer that may
   create topics has just subscribed to it. So a deleted topic stays deleted until someone sends to it.
-- `Cluster` connects, finds leaders and coordinators, and retries. It runs on one event loop. A connection has an address
-  and a purpose: responses arrive in the order of requests, so a waiting fetch needs a connection of its own.
+- `Cluster` connects, finds leaders and coordinators, and retries. It runs on one event loop. A connection has an
+  address and a purpose: responses arrive in the order of requests, so a waiting fetch needs a connection of its own.
 """
 
 from __future__ import annotations

@@ -10,12 +10,13 @@ from barnabas.audit.events import BadEventError, MonitoringEvent
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.audit.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
 from barnabas.client.consumer.async_consumer import AsyncConsumer
-from barnabas.client.offset_requests import LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_requests import list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.errors import ApiError, ErrorCode, TimedOutError
 from barnabas.mirror.account import PartitionAccount, TopicAccount
 from barnabas.mirror.side import Side
 from barnabas.model import TopicPartition
+from barnabas.protocol.messages.list_offsets import LATEST_TIMESTAMP
 
 TIMEOUT_MS = 30_000
 POLL_RECORDS = 5_000

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.consumer.async_consumer import AsyncConsumer
-from barnabas.client.offset_requests import LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_requests import list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ApiError, ErrorCode, TimedOutError
@@ -25,6 +25,7 @@ from barnabas.mirror.ledger import (
 )
 from barnabas.mirror.side import Side
 from barnabas.model import TopicPartition
+from barnabas.protocol.messages.list_offsets import LATEST_TIMESTAMP
 from barnabas.protocol.types import ZERO_UUID
 
 REPLICAS_WANTED = 3

@@ -10,12 +10,13 @@ from typing import Any
 
 from barnabas.client.cluster import FETCH_VERSION_MAX, Cluster, dial_with
 from barnabas.client.config import AdminConfig, make_config
-from barnabas.client.offset_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ends_at_leader, left_out, list_offsets
+from barnabas.client.offset_requests import ends_at_leader, left_out, list_offsets
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode
 from barnabas.mirror.link import Term
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from barnabas.protocol.types import ZERO_UUID
 
 TAIL_WAIT_MS = 500

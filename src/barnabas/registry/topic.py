@@ -17,11 +17,12 @@ from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import Cluster, dial_with
 from barnabas.client.config import AdminConfig, make_config
 from barnabas.client.consumer.async_consumer import AsyncConsumer
-from barnabas.client.offset_requests import LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_requests import list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition
+from barnabas.protocol.messages.list_offsets import LATEST_TIMESTAMP
 from barnabas.records import Record as ReadRecord
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.log_order import Claim, Effect, Entry, SchemaLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.audit.test_stored import WIDTH_MS, batch
+from tests.unit.audit.test_stored_log import WIDTH_MS, batch
 
 from barnabas.audit.account import offsets_of
 from barnabas.audit.balance import Balance, balance

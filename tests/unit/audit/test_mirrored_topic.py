@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.audit.test_stored import WIDTH_MS
+from tests.unit.audit.test_stored_log import WIDTH_MS
 
 from barnabas.audit.balance import Balance, balance
 from barnabas.audit.batch_windows import RecordRange

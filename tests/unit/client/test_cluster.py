@@ -11,13 +11,14 @@ import pytest
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ClientConfig
-from barnabas.client.offset_requests import LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_requests import list_offsets
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import ApiError, ClosedError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.protocol.messages.list_offsets import (
+    LATEST_TIMESTAMP,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,

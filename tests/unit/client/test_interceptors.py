@@ -24,7 +24,7 @@ from barnabas.client.interceptors import (
     SentBatch,
 )
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues, run_callbacks
-from barnabas.client.producer.record_appender import RecordAppender, Routing
+from barnabas.client.producer.record_appender import RecordAppender, RecordPartitioner
 from barnabas.client.producer.serializers import Serializers
 from barnabas.clock import ManualClock
 from barnabas.errors import BarnabasError, ConfigurationError, TimedOutError
@@ -59,7 +59,7 @@ class Sending:
         self.topic = self.accumulator.set_partitions("t", PARTITIONS, range(PARTITIONS))
         self.records = RecordAppender(
             self.accumulator,
-            Routing(None),
+            RecordPartitioner(None),
             open_encoders,
             self._queues,
             self.clock,

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.client.cluster import Cluster, dial_with
 from barnabas.client.config import AdminConfig
-from barnabas.client.offset_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_requests import list_offsets
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ConfigurationError
 from barnabas.model import Node, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
     from barnabas.client.admin.brokers import ClusterDescription, LogDir

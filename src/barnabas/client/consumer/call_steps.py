@@ -1,8 +1,8 @@
 """The vocabulary of a consumer's core: what a call waits for, and what the background does for it.
 
 A call of the application that may wait is a generator of steps. It yields a `Wait` or a `ListenerCall`, and then
-returns its result or raises. A driver (`sync_async_drivers`) blocks or awaits at each step, and resumes the generator. A
-driver may resume early: the core looks again, and yields another `Wait`.
+returns its result or raises. A driver (`sync_async_drivers`) blocks or awaits at each step, and resumes the generator.
+A driver may resume early: the core looks again, and yields another `Wait`.
 
 A request to a broker is a `BackgroundTask`. The core submits it, the background runs it, and its end wakes the call.
 """

@@ -4,13 +4,13 @@
 `CallSteps`, which a driver runs (`sync_async_drivers`). The background fetches, sends heartbeats and finds positions
 between the calls; both sides share the `ConsumerState`.
 
-A poll checks the group (`Rebalancing`), returns buffered records (`FetchedRecords`), raises pending errors, or waits. In
-all ways of reading, a call for more records marks the previous ones as processed.
+A poll checks the group (`Rebalancing`), returns buffered records (`FetchedRecords`), raises pending errors, or waits.
+In all ways of reading, a call for more records marks the previous ones as processed.
 
 `Rebalancing` changes the assignment, and only during polls, since the application's listeners run then. An eager member
-commits, calls `on_revoke`, gives up all partitions, joins, and calls `on_assign`. A cooperative member (KIP-429) commits,
-joins and reads on meanwhile; then it gives up what it no longer owns, takes what is new, and joins again if it gave
-anything up, so that another member gets that. A member that its group went on without has lost its partitions.
+commits, calls `on_revoke`, gives up all partitions, joins, and calls `on_assign`. A cooperative member (KIP-429)
+commits, joins and reads on meanwhile; then it gives up what it no longer owns, takes what is new, and joins again if it
+gave anything up, so that another member gets that. A member that its group went on without has lost its partitions.
 
 Each such change is a procedure: a generator that yields the `ListenerCall` or `BackgroundTask` that it waits for. Any
 poll continues the procedure, and a poll that times out leaves it as it is. One procedure runs at a time.
@@ -47,10 +47,11 @@ from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.message_streams import StreamPlan
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.interceptors import ConsumerInterceptors
-from barnabas.client.offset_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
+from barnabas.client.offset_requests import list_offsets
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ClosedError, ConfigurationError, TimedOutError
 from barnabas.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from barnabas.records import Record
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Keeps fetches under way to the brokers, as the fetcher plans them. Runs on the event loop.
 
-A response is handled in the callback that brings it, and the next fetch leaves in the same turn of the loop. The latency
-of a record is mostly the time between two fetches.
+A response is handled in the callback that brings it, and the next fetch leaves in the same turn of the loop. The
+latency of a record is mostly the time between two fetches.
 
 - `FetchSession` is the client's side of a fetch session (KIP-227): a request names only partitions whose offset has
   changed, a response only those with news. The broker's side is `barnabas.broker.fetch_sessions`.

@@ -1,7 +1,7 @@
 """Fetched records on their way to the application: decoding, deserializers, and what was returned. No I/O, no waiting.
 
-- `decode_chunk` and `decode_columns` decode a chunk of batches. At a damaged batch they return what lies before it, and the
-  error.
+- `decode_chunk` and `decode_columns` decode a chunk of batches. At a damaged batch they return what lies before it, and
+  the error.
 - `Deserializers` applies the application's functions to keys and values.
 - `Cursor` is the place of one reader. An iteration returns records straight from a list iterator, without Python code
   for a record; the length hint of the iterator yields the position on request. A chunk stays in the cursor until all of

@@ -7,9 +7,9 @@ Positions. A partition has three offsets, always in this order: `done` <= `posit
 - `done`: the application has asked for more after it had all records below, so these are processed. Auto-commit commits
   this offset: a crash delivers the record in hand again (at least once).
 
-Prefetch. The fetcher buffers up to two responses' worth of each partition. It fetches more when half of that is used, or
-all of one partition, so that a fetch is large. Buffered bytes and the bytes that fetches under way may bring stay below
-`buffer_bytes_max`. The only exception is a batch larger than its limit, which brokers send nevertheless.
+Prefetch. The fetcher buffers up to two responses' worth of each partition. It fetches more when half of that is used,
+or all of one partition, so that a fetch is large. Buffered bytes and the bytes that fetches under way may bring stay
+below `buffer_bytes_max`. The only exception is a batch larger than its limit, which brokers send nevertheless.
 
 Several fetches. A fetch without new records waits at the broker, so another fetch asks for the other partitions. A
 partition is never in two fetches. There are `FETCHES_MAX` to one broker at most, and the last one waits only briefly.

@@ -1,8 +1,8 @@
 """The two interfaces that every kind of group implements for a consumer.
 
-`GroupMembership` is the state of a member, without I/O; its users hold the guard. `GroupSession` exchanges requests with
-the coordinator (or ZooKeeper). `classic_membership` and `classic_group_session` implement Kafka's classic protocol,
-`zookeeper_assignment` and `zookeeper_group_session` the paper's Algorithm 1.
+`GroupMembership` is the state of a member, without I/O; its users hold the guard. `GroupSession` exchanges requests
+with the coordinator (or ZooKeeper). `classic_membership` and `classic_group_session` implement Kafka's classic
+protocol, `zookeeper_assignment` and `zookeeper_group_session` the paper's Algorithm 1.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from barnabas.client.cluster import ClusterView
 from barnabas.client.config import ConsumerConfig
 from barnabas.client.consumer.call_steps import FOREVER_S, BackgroundTask, CallSteps, Commit, Guard, ListenerCall, Wait
 from barnabas.client.consumer.classic_membership import ClassicMembership
-from barnabas.client.consumer.fetched_records import Cursor
+from barnabas.client.consumer.fetched_records import ConsumerMetrics, Cursor
 from barnabas.client.consumer.fetcher import (
     NOWHERE,
     OUT_OF_RANGE,
@@ -26,7 +26,6 @@ from barnabas.client.consumer.fetcher import (
 )
 from barnabas.client.consumer.group_membership import GroupMembership
 from barnabas.client.consumer.message_streams import StreamPlan
-from barnabas.client.consumer.metrics import ConsumerMetrics
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ConsumerInterceptors
 from barnabas.clock import Clock

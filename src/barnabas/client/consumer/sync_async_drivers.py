@@ -1,11 +1,12 @@
 """Runs the core of a consumer: the drivers of the application's calls, and the background.
 
-A driver takes a call from step to step (`call_steps`). `BlockingDriver` blocks the calling thread, `AsyncDriver` awaits;
-both call the application's listeners. Each has its kind of `Guard`, by which calls and background wake each other.
+A driver takes a call from step to step (`call_steps`). `BlockingDriver` blocks the calling thread, `AsyncDriver`
+awaits; both call the application's listeners. Each has its kind of `Guard`, by which calls and background wake each
+other.
 
 `Background` works beside the calls, on an event loop: it fetches ahead, finds positions, commits, and keeps the
-membership. It takes its tasks from the `ConsumerState`, and reports every outcome there. It never holds the guard over an
-await.
+membership. It takes its tasks from the `ConsumerState`, and reports every outcome there. It never holds the guard over
+an await.
 """
 
 from __future__ import annotations

@@ -65,7 +65,9 @@ class AssignmentStep(enum.Enum):
     READ = enum.auto()
     """After `on_reading`, read the registries, and watch them; then `on_read`."""
     CLAIM = enum.auto()
-    """After `on_claiming`, create nodes for all of `ZooKeeperAssignment.held`, or none; then `on_claimed` or `on_refused`.
+    """After `on_claiming`, create nodes for all of `ZooKeeperAssignment.held`, or for none.
+
+    Then `on_claimed` or `on_refused`.
     """
 
 

@@ -3,8 +3,8 @@
 The tree's calls block, so a `SerialThread` runs them one after the other. A call that was given up completes before the
 next one begins. A second thread sends the pings, so that a call that hangs does not delay them.
 
-A session without a response for two thirds of its timeout counts as lost. So the consumer stops returning records before
-the servers let other consumers claim its partitions.
+A session without a response for two thirds of its timeout counts as lost. So the consumer stops returning records
+before the servers let other consumers claim its partitions.
 
 This is the only module of the client that imports `barnabas.coordination`.
 """
@@ -256,7 +256,7 @@ class ZooKeeperGroupSession:
     def _unreachable(self, why: CoordinationError | None) -> DisconnectedError:
         where = self._state.config.coordination
         return DisconnectedError(
-            f"group {self._ownership.group!r} cannot share its partitions out: nothing was heard of {where} for "
+            f"group {self._assignment.group!r} cannot share its partitions out: nothing was heard of {where} for "
             f"{self._patience_s:g} s{f': {why}' if why else ''}; does ZooKeeper run there?"
         )
 

@@ -1,18 +1,19 @@
-"""The records of a producer between `send` and the sender: batches in one queue for each partition, under one memory limit.
+"""The records of a producer between `send` and the sender: a queue of batches for each partition, in bounded memory.
 
-The application's threads append at the tail, the sender's thread takes batches from the head. Appending is all that `send`
-does, so it is short, and wakes the sender only if the sender would sleep past a batch.
+The application's threads append at the tail, the sender's thread takes batches from the head. Appending is all that
+`send` does, so it is short, and wakes the sender only if the sender would sleep past a batch.
 
-Two ways lead to the open batch of a partition. `Accumulator.append` and its kin take the lock; they open and close batches.
-The compiled `Appender.send` bypasses the lock: it adds the usual record to the encoder that `open_encoders` names for the
-topic. This is safe for two reasons. An encoder takes a record, and is closed, under the interpreter lock. The memory of
-an open batch is accounted for up to the limit of its encoder when the batch is opened.
+Two ways lead to the open batch of a partition. `Accumulator.append` and its kin take the lock; they open and close
+batches. The compiled `Appender.send` bypasses the lock: it adds the usual record to the encoder that `open_encoders`
+names for the topic. This is safe for two reasons. An encoder takes a record, and is closed, under the interpreter lock.
+The memory of an open batch is accounted for up to the limit of its encoder when the batch is opened.
 
 Invariants:
 
-- Only the last batch of a queue may be open. A batch outside the queue is closed, and only the sender's thread touches it.
-- `used_bytes` is the sum of the sizes of all batches that are not done, and never exceeds the limit. An open batch counts
-  with the limit of its encoder.
+- Only the last batch of a queue may be open. A batch outside the queue is closed, and only the sender's thread touches
+  it.
+- `used_bytes` is the sum of the sizes of all batches that are not done, and never exceeds the limit. An open batch
+  counts with the limit of its encoder.
 - `ProducerBatch.complete` is called once, under the lock. All records of a batch share its outcome, so a delivery is a
   batch and an index, and costs nothing until someone looks at it.
 """

@@ -3,12 +3,12 @@
 Serializers run first, then interceptors, then the choice of the partition. `Producer` and `AsyncProducer` share all of
 this; the former blocks where memory is full, the latter awaits.
 
-Partitions (`RecordPartitioner`). The record names one, or the application's function chooses, or the key: murmur2 modulo
-the number of partitions, bit for bit as in Kafka's Java client. A record without a key goes to the sticky partition
-(KIP-480), which the accumulator keeps until a batch is complete.
+Partitions (`RecordPartitioner`). The record names one, or the application's function chooses, or the key: murmur2
+modulo the number of partitions, bit for bit as in Kafka's Java client. A record without a key goes to the sticky
+partition (KIP-480), which the accumulator keeps until a batch is complete.
 
-A `Run` is a number of records for one partition. `Run.advance` appends what fits into one batch. If memory is full, it raises
-and leaves the run as it was, so the caller may block or await, and go on.
+A `Run` is a number of records for one partition. `Run.advance` appends what fits into one batch. If memory is full, it
+raises and leaves the run as it was, so the caller may block or await, and go on.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Carries the sender's plans to the brokers and the responses back, on one event loop.
 
 The loop works in turns. A turn asks the sender for its plan and submits all requests of the plan. A turn begins after a
-wake-up from `send`, after the responses that one read of a connection brought, or at a timer. So a broker gets one system
-call in a turn. This matters beside a busy thread: each system call releases the interpreter lock, and the loop may wait
-for the switch interval to get the lock back.
+wake-up from `send`, after the responses that one read of a connection brought, or at a timer. So a broker gets one
+system call in a turn. This matters beside a busy thread: each system call releases the interpreter lock, and the loop
+may wait for the switch interval to get the lock back.
 
-`ProduceTemplates` encodes a request with one small batch, and decodes its response, in one step each. All other messages
-take the general codec.
+`ProduceTemplates` encodes a request with one small batch, and decodes its response, in one step each. All other
+messages take the general codec.
 """
 
 from __future__ import annotations

@@ -1,29 +1,36 @@
-"""Decides which batches go to which broker next, and what a response means for them. No I/O: time and responses come in,
-produce requests and wake-up times come out. Used by the thread of the send loop only.
+"""Decides which batches go to which broker next, and what a response means for them.
 
-Order. Retries keep the order within a partition: batches leave from the head of their queue, a batch to retry goes back to
-its place, and an idempotent broker refuses a batch that would overtake. Up to `in_flight_max` requests to a broker are in
-flight.
+No I/O: time and responses come in, produce requests and wake-up times come out. Used by the thread of the send loop
+only.
+
+Order. Retries keep the order within a partition: batches leave from the head of their queue, a batch to retry goes back
+to its place, and an idempotent broker refuses a batch that would overtake. Up to `in_flight_max` requests to a broker
+are in flight.
 
 Timeouts. A batch fails when its delivery timeout ends, wherever it is. The request that contains it goes on, and its
 response settles the other batches.
 
 Linger (`TopicThroughput`). Waiting costs latency and saves requests, so a batch waits only where that saves requests:
 
-- While nothing is in flight to a broker, an open batch for it leaves at once. Otherwise records gather until the response
-  arrives, as bytes do under Nagle's algorithm.
+- While nothing is in flight to a broker, an open batch for it leaves at once. Otherwise records gather until the
+  response arrives, as bytes do under Nagle's algorithm.
 - Where a batch's worth flows within `linger_s`, an open batch waits to become full.
 - No batch waits longer than `linger_s`. Without acknowledgements, a pause after each request replaces the response.
 
-Sequence numbers (`PartitionSequences`, KIP-98). A batch gets its number when it first leaves, and retries repeat the bytes.
-A batch without an outcome may be in the log. The producer learns that a batch is missing when the broker refuses it as out of
-order, while no earlier batch of the producer is unresolved. Then the epoch rises, and numbering begins at 0 again.
-Brokers recognise the last five batches of a producer, so a batch gets a number only while fewer than five were numbered
-from the first unresolved one on. A count of unresolved batches would not do: the first one may be on its way to a former
-leader, while the new leader has stored it already and goes on to store those behind it. A broker that does not know a
-producer takes any number as the first. So the first batch under a new epoch goes alone: a second one could be stored when
-the first was not. The producer raises the epoch without a broker, as Kafka's idempotent producers do: brokers keep epochs
-by partition, and no one else uses this producer id.
+Sequence numbers (`PartitionSequences`, KIP-98, KIP-360). A broker appends a batch only if its number follows on the
+last one, and answers a batch that it has already with the old offset. So a retry is stored once, in order. A failed
+batch leaves a gap: all later ones are refused as out of order. Then the producer raises the epoch and numbers the rest
+from 0. This is safe only for batches that are not in the log, so there is one occasion: the broker refuses the first
+unresolved batch as out of order. That batch is not in the log, nor is any behind it, and the new epoch fences
+stragglers on other connections.
+
+A broker recognises the last five batches of a producer. So a batch gets a number only while fewer than five were
+numbered from the first unresolved one on, that one included. A count of unresolved batches would not do: the first one
+may be on its way to a former leader, while the new leader has stored it and goes on to store those behind it.
+
+A broker that does not know a producer takes any number as the first. So the first batch under a new epoch goes alone: a
+second one could be stored when the first was not. The producer raises the epoch without a broker, as Kafka's idempotent
+producers do: brokers keep epochs by partition, and no one else uses this producer id.
 """
 
 from __future__ import annotations

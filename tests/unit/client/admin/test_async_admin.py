@@ -105,12 +105,12 @@ def test_a_copy_in_a_forked_child_is_refused_and_closes_nothing(broker):
     async def test():
         admin = AsyncAdmin("a:1")
         await admin.list_topics()
-        admin._life._pid += 1
+        admin._lifecycle._pid += 1
         with pytest.raises(ClosedError, match="of which this one is a fork"):
             await admin.list_topics()
         await admin.close()
         assert broker.is_open
-        admin._life._pid -= 1
+        admin._lifecycle._pid -= 1
         await admin.close()
 
     asyncio.run(test())

@@ -20,7 +20,7 @@ BETWEEN = {"finish", "begin_again", "put_back", "drop"}
 class Interruption:
     """Raises KeyboardInterrupt when so many lines of the code that hands records out have been run."""
 
-    FILES = ("at_hand.py", "decoding.py", "arrow.py", "reader.py")
+    FILES = ("fetched_records.py", "arrow.py", "reader.py")
     CALLS = ("_poll", "_poll_columns", "_next_slice", "take", "take_list", "take_iterator", "handed_out", "load")
 
     def __init__(self, lines):
