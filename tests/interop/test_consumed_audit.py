@@ -16,8 +16,8 @@ import barnabas
 from barnabas.cli.audit import Audit
 from barnabas.cli.audit import audit as command
 from barnabas.client.audit import log_counting
+from barnabas.client.config import Bootstrap
 from barnabas.client.range_reader import RangeReader
-from barnabas.client.setting_types import Bootstrap
 from barnabas.errors import ConfigurationError
 from tests.conftest import BrokerProcess
 from tests.interop.reading import wait_until

@@ -1,8 +1,15 @@
-"""The settings of the clients: typed, frozen, with Kafka's names and Kafka's defaults where Kafka has them.
+"""The settings of the clients. Each setting is declared once, here: name, type, default, rule and meaning.
 
-A setting may be given as a keyword argument in snake_case (`linger_ms=5`) or in a dict under Kafka's dotted
-name (`{"linger.ms": 5}`); values may be strings, as they come out of a properties file. A name that does not
-exist is an error: a setting that is silently ignored is a trap. `setting_types.py` says the same to type checkers.
+A program gives a setting as a keyword argument (`linger_ms=5`), or in a dict under Kafka's dotted name (`{"linger.ms":
+5}`). A value may be a string, as in a properties file. An unknown name is an error: a setting that is silently ignored
+is a trap.
+
+`tools/client_settings.py` derives two files from the declarations: `setting_types.py`, the keyword arguments for
+type checkers and editors, and `docs/client-settings.md`.
+
+A program that moves here from another client brings that client's settings. The last part of this module lists those
+without a counterpart: settings that would change nothing are accepted, others are refused. The names are those of
+Kafka's Java client, and the most common ones of librdkafka and kafka-python.
 """
 
 from __future__ import annotations
@@ -11,27 +18,41 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from barnabas.addresses import PORT_MAX, Address, split_host_port
-from barnabas.client.kafka_settings import changes_nothing
-from barnabas.client.setting_types import Bootstrap
 from barnabas.errors import ConfigurationError
 
 DEFAULT_PORT = 9092
 NO_LIMIT = 2**31 - 1
+BYTES_MAX = 2**62
 
-NEAR = 0.8
-"""How alike two names are, of 1, where one may be a slip for the other; below that a suggestion misleads."""
+SIMILARITY_MIN = 0.8
+"""The similarity of two names, of 1, from which on one is suggested for the other; lower, a suggestion misleads."""
+
+Bootstrap = str | Iterable[str] | Mapping[str, Any] | None
+"""Addresses, or a dict of settings under Kafka's names; None: the default address."""
 
 Check = Callable[[str, Any], Any]
+"""Converts the value of the setting with this name, or raises ConfigurationError."""
+
 ConfigT = TypeVar("ConfigT", bound="ClientConfig")
 
 
-def parse_addresses(servers: object) -> tuple[Address, ...]:
-    """Return the (host, port) pairs of `"a:9092,b:9093"`, or of a list of such strings. The port may be left out.
+class Rule(NamedTuple):
+    """The values that a setting may have."""
 
-    :raises ConfigurationError: nothing is given, or a port is not a number.
+    check: Check
+    argument_type: str
+    """The type of the keyword argument, as source text."""
+    values: str
+    """For the reference page."""
+
+
+def parse_addresses(servers: object) -> tuple[Address, ...]:
+    """Return the (host, port) pairs of `"a:9092,b:9093"`, or of a list of such strings. The port is optional.
+
+    :raises ConfigurationError: there is no address, or a port is not a number.
 
     >>> parse_addresses("localhost, [::1]:9093")
     (('localhost', 9092), ('::1', 9093))
@@ -61,7 +82,10 @@ def _addresses(_name: str, value: object) -> tuple[Address, ...]:
     return parse_addresses(value)
 
 
-def _integer(minimum: int, maximum: int = NO_LIMIT) -> Check:
+ADDRESSES = Rule(_addresses, "str | Iterable[str]", "`host:port,...`, or a list")
+
+
+def _integer(minimum: int, maximum: int = NO_LIMIT) -> Rule:
     def check(name: str, value: object) -> int:
         number = _whole_number(value)
         if number is None:
@@ -70,12 +94,12 @@ def _integer(minimum: int, maximum: int = NO_LIMIT) -> Check:
             raise ConfigurationError(f"{name}={number} must lie between {minimum} and {maximum}")
         return number
 
-    return check
+    return Rule(check, "int", f"{minimum} or more")
 
 
-def _optional_integer(minimum: int) -> Check:
-    check = _integer(minimum)
-    return lambda name, value: None if value is None else check(name, value)
+def _optional_integer(minimum: int) -> Rule:
+    rule = _integer(minimum)
+    return Rule(lambda name, value: None if value is None else rule.check(name, value), "int | None", rule.values)
 
 
 def _whole_number(value: object) -> int | None:
@@ -96,6 +120,9 @@ def _boolean(name: str, value: object) -> bool:
     raise ConfigurationError(f"{name} must be true or false, not {value!r}")
 
 
+BOOLEAN = Rule(_boolean, "bool", "`true`, `false`")
+
+
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ConfigurationError(f"{name} must be a string that is not empty, not {value!r}")
@@ -106,7 +133,13 @@ def _optional_text(name: str, value: object) -> str | None:
     return None if value is None else _text(name, value)
 
 
-def _choice(choices: Mapping[str, Any]) -> Check:
+TEXT = Rule(_text, "str", "text")
+OPTIONAL_TEXT = Rule(_optional_text, "str | None", "text")
+
+
+def _choice(choices: Mapping[str, Any]) -> Rule:
+    """Return the rule for one of several words; `choices` has the value of each."""
+
     def check(name: str, value: object) -> Any:
         key = str(value).strip().lower()
         if value in choices.values() and not isinstance(value, bool):
@@ -115,10 +148,12 @@ def _choice(choices: Mapping[str, Any]) -> Check:
             raise ConfigurationError(f"{name}={value!r} must be one of {', '.join(choices)}")
         return choices[key]
 
-    return check
+    words = [word for word, value in choices.items() if word.isalpha() and not isinstance(value, str)]
+    arguments = ", ".join(repr(value).replace("'", '"') for value in dict.fromkeys([*words, *choices.values()]))
+    return Rule(check, f"Literal[{arguments}]", ", ".join(f"`{word}`" for word in choices))
 
 
-def _names_of(choices: tuple[str, ...]) -> Check:
+def _names_of(*choices: str) -> Rule:
     def check(name: str, value: object) -> tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else value
         if not isinstance(parts, Iterable):
@@ -131,7 +166,7 @@ def _names_of(choices: tuple[str, ...]) -> Check:
             raise ConfigurationError(f"{name} is empty; give one or more of {', '.join(choices)}")
         return names
 
-    return check
+    return Rule(check, "str | Iterable[str]", "one or more of " + ", ".join(f"`{choice}`" for choice in choices))
 
 
 def _partition_function(name: str, value: object) -> object:
@@ -140,78 +175,159 @@ def _partition_function(name: str, value: object) -> object:
     return value
 
 
-def setting(default: Any, check: Check, *aliases: str) -> Any:
-    """Declare a setting: its default, the function that checks and converts what a user gives, other names."""
-    return dataclasses.field(default=default, metadata={"check": check, "aliases": aliases})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientConfig:
-    """What every client needs to find the brokers and to be patient with them."""
-
-    bootstrap_servers: tuple[Address, ...] = setting((("localhost", DEFAULT_PORT),), _addresses)
-    client_id: str = setting("barnabas", _text)
-    request_timeout_ms: int = setting(30_000, _integer(1))
-    """How long one request may take before its connection is given up."""
-    default_api_timeout_ms: int = setting(60_000, _integer(1))
-    """How long a call may take, with all its retries, when the caller names no timeout."""
-    retry_backoff_ms: int = setting(50, _integer(0))
-    retry_backoff_max_ms: int = setting(1_000, _integer(0))
-    connect_timeout_ms: int = setting(10_000, _integer(1), "socket_connection_setup_timeout_ms")
-    metadata_max_age_ms: int = setting(300_000, _integer(1))
-    metadata_max_idle_ms: int = setting(300_000, _integer(5_000))
-    """How long a topic that is not used any more stays in the metadata that is asked for."""
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = field.metadata["check"](field.name, getattr(self, field.name))
-            object.__setattr__(self, field.name, value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdminConfig(ClientConfig):
-    """The settings of `Admin`."""
-
+PARTITION_FUNCTION = Rule(
+    _partition_function,
+    "Callable[[str, bytes | None, int], int] | None",
+    "a function of topic, key and number of partitions",
+)
 
 DAY_MS = 86_400_000
 
 
 def _window(name: str, value: object) -> int:
-    width_ms: int = _integer(1_000)(name, value)
+    width_ms: int = _integer(1_000).check(name, value)
     if DAY_MS % width_ms:
         raise ConfigurationError(f"{name}={width_ms} must be a whole part of a day, as 60000 or 3600000 is")
     return width_ms
 
 
+WINDOW = Rule(_window, "int", "1000 or more, a divisor of a day")
+
+ZOOKEEPER = "zookeeper://"
+
+
+def _coordination(name: str, value: object) -> str | None:
+    text = _optional_text(name, value)
+    if text is not None and not (text.startswith(ZOOKEEPER) and len(text) > len(ZOOKEEPER)):
+        raise ConfigurationError(f"{name}={value!r} must be 'zookeeper://host:port,host:port/chroot', or None")
+    return text
+
+
+COORDINATION = Rule(_coordination, "str | None", "`zookeeper://host:port,host:port/chroot`")
+
+
+def _rack(name: str, value: object) -> str:
+    return (_optional_text(name, value) or "") if value else ""
+
+
+RACK = Rule(_rack, "str", "text")
+
+RESET_POLICIES = {
+    "earliest": "earliest",
+    "latest": "latest",
+    "none": "none",
+    "smallest": "earliest",
+    "largest": "latest",
+    "beginning": "earliest",
+    "end": "latest",
+}
+
+
+def setting(default: Any, rule: Rule, meaning: str, *aliases: str) -> Any:
+    """Declare a setting.
+
+    :param meaning: one or more sentences for the reference page; empty where Kafka's name says all.
+    :param aliases: further names, those of other clients.
+    """
+    return dataclasses.field(default=default, metadata={"rule": rule, "meaning": meaning, "aliases": aliases})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """The settings of every client."""
+
+    bootstrap_servers: tuple[Address, ...] = setting(
+        (("localhost", DEFAULT_PORT),), ADDRESSES, "Brokers to connect to first. They name the others."
+    )
+    client_id: str = setting("barnabas", TEXT, "The name of the client in the brokers' logs and quotas.")
+    request_timeout_ms: int = setting(
+        30_000, _integer(1), "Time limit of a request. When it ends, the client closes the connection."
+    )
+    default_api_timeout_ms: int = setting(
+        60_000, _integer(1), "Time limit of a call, retries included, where the caller gives no timeout."
+    )
+    retry_backoff_ms: int = setting(
+        50, _integer(0), "Pause before the first retry. Each further pause is twice as long."
+    )
+    retry_backoff_max_ms: int = setting(1_000, _integer(0), "The longest pause between retries.")
+    connect_timeout_ms: int = setting(
+        10_000, _integer(1), "Time limit of a connection attempt.", "socket_connection_setup_timeout_ms"
+    )
+    metadata_max_age_ms: int = setting(300_000, _integer(1), "The client refreshes its metadata at least this often.")
+    metadata_max_idle_ms: int = setting(
+        300_000, _integer(5_000), "A topic without use leaves the client's metadata after this time."
+    )
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = field.metadata["rule"].check(field.name, getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminConfig(ClientConfig):
+    """The settings of `Admin` and `AsyncAdmin`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
-    """The settings of `Producer`."""
+    """The settings of `Producer` and `AsyncProducer`."""
 
-    acks: int = setting(-1, _choice({"all": -1, "-1": -1, "0": 0, "1": 1}))
-    enable_idempotence: bool = setting(True, _boolean)
-    linger_ms: int = setting(5, _integer(0))
-    """How long a batch may wait for more records. A delivery that somebody waits for does not linger."""
-    batch_size: int = setting(131_072, _integer(1))
-    """Bytes at which a batch counts as full, before compression."""
-    buffer_memory: int = setting(64 * 1024 * 1024, _integer(1, 2**62))
-    """Bytes of records that may wait to be delivered; beyond it `send` blocks up to `max_block_ms`."""
-    max_block_ms: int = setting(60_000, _integer(0))
-    max_request_size: int = setting(1_048_576, _integer(1))
-    """The largest request in bytes, and so the largest record."""
-    compression_type: str = setting(
-        "none", _choice({name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")}), "compression_codec"
+    acks: int = setting(
+        -1,
+        _choice({"all": -1, "-1": -1, "0": 0, "1": 1}),
+        "Replicas that must have a record before the acknowledgement: all in-sync ones, the leader, or none.",
     )
-    max_in_flight_requests_per_connection: int = setting(5, _integer(1), "max_in_flight", "max_in_flight_requests")
-    delivery_timeout_ms: int = setting(120_000, _integer(1), "message_timeout_ms")
-    retries: int = setting(NO_LIMIT, _integer(0))
-    partitioner: Callable[[str, bytes | None, int], int] | None = setting(None, _partition_function)  # noqa: RUF009  as its neighbours
-    """The paper's own partition function: (topic, key, partition count) -> partition. None: Kafka's."""
-    allow_auto_create_topics: bool = setting(True, _boolean)
-    audit: bool = setting(False, _boolean)
-    """Count what is acknowledged, and tell it in the topic `_audit`: `barnabas audit` proves by that that nothing was
-    lost or doubled."""
-    audit_window_ms: int = setting(60_000, _window)
-    """How wide the audit's windows of event time are. Wider ones are fewer, for records of years at once."""
+    enable_idempotence: bool = setting(
+        True,
+        BOOLEAN,
+        "Retries neither duplicate nor reorder records. Needs `acks=all`; off by default with other `acks`.",
+    )
+    linger_ms: int = setting(
+        5,
+        _integer(0),
+        "The longest time that a batch waits for more records. It does not wait while a caller waits for a delivery.",
+    )
+    batch_size: int = setting(131_072, _integer(1), "Bytes of a full batch, before compression.")
+    buffer_memory: int = setting(
+        64 * 1024 * 1024,
+        _integer(1, BYTES_MAX),
+        "Bytes of records without acknowledgement. Above it `send` blocks, up to `max_block_ms`.",
+    )
+    max_block_ms: int = setting(60_000, _integer(0), "The longest time that `send` blocks for memory or metadata.")
+    max_request_size: int = setting(
+        1_048_576, _integer(1), "Bytes of the largest request, and so of the largest record."
+    )
+    compression_type: str = setting(
+        "none",
+        _choice({name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")}),
+        "How batches are compressed.",
+        "compression_codec",
+    )
+    max_in_flight_requests_per_connection: int = setting(
+        5,
+        _integer(1),
+        "Requests to one broker without a response. At most 5 with idempotence.",
+        "max_in_flight",
+        "max_in_flight_requests",
+    )
+    delivery_timeout_ms: int = setting(
+        120_000, _integer(1), "Time limit of a delivery, from `send` on, retries included.", "message_timeout_ms"
+    )
+    retries: int = setting(NO_LIMIT, _integer(0), "Retries of a batch within `delivery_timeout_ms`.")
+    partitioner: Callable[[str, bytes | None, int], int] | None = setting(  # noqa: RUF009  as its neighbours
+        None, PARTITION_FUNCTION, "Chooses the partition of each record. Default: Kafka's partitioner."
+    )
+    allow_auto_create_topics: bool = setting(True, BOOLEAN, "Whether a record may create its topic.")
+    audit: bool = setting(
+        False,
+        BOOLEAN,
+        "Counts acknowledged records and reports the counts to the topic `_audit`. By these `barnabas audit` proves "
+        "that no record is lost or duplicated.",
+    )
+    audit_window_ms: int = setting(
+        60_000, WINDOW, "Width of the audit's windows of event time. Wide windows suit records of many years."
+    )
 
     def __post_init__(self) -> None:
         # Named in full: a slotted dataclass is a new class, which `super()` without arguments does not know.
@@ -229,73 +345,74 @@ class ProducerConfig(ClientConfig):
             )
 
 
-ZOOKEEPER = "zookeeper://"
-
-
-def _coordination(name: str, value: object) -> str | None:
-    text = _optional_text(name, value)
-    if text is not None and not (text.startswith(ZOOKEEPER) and len(text) > len(ZOOKEEPER)):
-        raise ConfigurationError(f"{name}={value!r} must be 'zookeeper://host:port,host:port/chroot', or None")
-    return text
-
-
-def _rack(name: str, value: object) -> str:
-    return (_optional_text(name, value) or "") if value else ""
-
-
-RESET_POLICIES = {
-    "earliest": "earliest",
-    "latest": "latest",
-    "none": "none",
-    "smallest": "earliest",
-    "largest": "latest",
-    "beginning": "earliest",
-    "end": "latest",
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
-    """The settings of `Consumer`."""
+    """The settings of `Consumer` and `AsyncConsumer`."""
 
-    group: str | None = setting(None, _optional_text, "group_id")
-    coordination: str | None = setting(None, _coordination)
-    """`zookeeper://host:port,host:port/chroot`: the group's consumers share the partitions out among themselves there,
-    by the paper's Algorithm 1; all of a group must do the same. None: the brokers coordinate the group."""
-    offsets_storage: str = setting("zookeeper", _choice({"zookeeper": "zookeeper", "kafka": "kafka"}))
-    """Where offsets are committed with `coordination`: there too, or with the brokers. Without, always the brokers."""
-    group_instance_id: str | None = setting(None, _optional_text)
-    auto_offset_reset: str = setting("latest", _choice(RESET_POLICIES))
-    enable_auto_commit: bool = setting(True, _boolean)
-    auto_commit_interval_ms: int = setting(5_000, _integer(1))
-    session_timeout_ms: int = setting(45_000, _integer(1))
-    heartbeat_interval_ms: int = setting(3_000, _integer(1))
-    max_poll_interval_ms: int = setting(300_000, _integer(1))
-    max_poll_records: int = setting(500, _integer(1))
-    """Records handed out before the group is looked after again, when iterating."""
-    partition_assignment_strategy: tuple[str, ...] = setting(
-        ("range", "cooperative-sticky"), _names_of(("range", "roundrobin", "sticky", "cooperative-sticky"))
+    group: str | None = setting(None, OPTIONAL_TEXT, "The group of the consumer; an argument of its own.", "group_id")
+    coordination: str | None = setting(
+        None,
+        COORDINATION,
+        "The members of the group assign the partitions in ZooKeeper, by the paper's Algorithm 1. All members need the "
+        "same value. Default: the brokers coordinate the group.",
     )
-    """In order of preference; the group takes one that all its members have. The second default is there so that
-    a group can be moved to `cooperative-sticky` member by member, as with Kafka's own client."""
-    fetch_min_bytes: int = setting(1, _integer(0))
-    fetch_max_wait_ms: int = setting(500, _integer(0), "fetch_wait_max_ms")
-    fetch_max_bytes: int = setting(52_428_800, _integer(1))
-    max_partition_fetch_bytes: int | None = setting(None, _optional_integer(1))
-    """Bytes that a fetch may bring of one partition, but for a single batch that is larger. None: a share of 6 MiB,
-    from 256 KiB to 2 MiB; larger fetches cost no less per record, smaller ones more."""
-    fetch_buffer_bytes: int = setting(32 * 1024 * 1024, _integer(1, 2**62))
-    """Bytes of fetched batches that may wait for the application: the bound of the prefetch. Two fetches' worth of
-    each partition is kept at hand, if there is room for that."""
-    check_crcs: bool = setting(True, _boolean)
-    client_rack: str = setting("", _rack)
-    """Where this consumer stands. Brokers with `replica.selector.class=RackAwareReplicaSelector` let it read from a
-    replica in its rack (KIP-392)."""
-    allow_auto_create_topics: bool = setting(False, _boolean)
-    """Whether asking for a topic that does not exist may create it. Reading creates none, unless this says so."""
-    audit: bool = setting(False, _boolean)
-    """Count what is handed to the application, and tell it in the topic `_audit`: `barnabas audit --group` shows by
-    that what the group has missed or had twice."""
+    offsets_storage: str = setting(
+        "zookeeper",
+        _choice({"zookeeper": "zookeeper", "kafka": "kafka"}),
+        "Where a group with `coordination` commits its offsets. Other groups always commit to the brokers.",
+    )
+    group_instance_id: str | None = setting(
+        None, OPTIONAL_TEXT, "The name of a static member, which keeps its partitions over a restart."
+    )
+    auto_offset_reset: str = setting(
+        "latest",
+        _choice(RESET_POLICIES),
+        "Where to begin without a committed offset, or where that is out of range. `none` raises an error.",
+    )
+    enable_auto_commit: bool = setting(True, BOOLEAN, "Commits the offsets of processed records in the background.")
+    auto_commit_interval_ms: int = setting(5_000, _integer(1), "Time between two auto-commits.")
+    session_timeout_ms: int = setting(45_000, _integer(1), "The group drops a member without heartbeats for this time.")
+    heartbeat_interval_ms: int = setting(3_000, _integer(1), "Time between heartbeats; less than `session_timeout_ms`.")
+    max_poll_interval_ms: int = setting(
+        300_000, _integer(1), "A member that does not poll for this time leaves the group."
+    )
+    max_poll_records: int = setting(500, _integer(1), "An iteration checks the group after this many records.")
+    partition_assignment_strategy: tuple[str, ...] = setting(
+        ("range", "cooperative-sticky"),
+        _names_of("range", "roundrobin", "sticky", "cooperative-sticky"),
+        "In order of preference; the group takes one that all members have. As with Kafka's client, the default allows "
+        "members to move to `cooperative-sticky` one by one.",
+    )
+    fetch_min_bytes: int = setting(1, _integer(0), "The broker waits for this many bytes, up to `fetch_max_wait_ms`.")
+    fetch_max_wait_ms: int = setting(
+        500, _integer(0), "The longest time that a fetch waits at the broker.", "fetch_wait_max_ms"
+    )
+    fetch_max_bytes: int = setting(52_428_800, _integer(1), "Bytes of a response to a fetch.")
+    max_partition_fetch_bytes: int | None = setting(
+        None,
+        _optional_integer(1),
+        "Bytes of one partition in a response, except for a single larger batch. Default: a share of 6 MiB, between "
+        "256 KiB and 2 MiB.",
+    )
+    fetch_buffer_bytes: int = setting(
+        32 * 1024 * 1024,
+        _integer(1, BYTES_MAX),
+        "Bytes of fetched batches that wait for the application: the limit of the prefetch.",
+    )
+    check_crcs: bool = setting(True, BOOLEAN, "Checks the CRC of each batch.")
+    client_rack: str = setting(
+        "",
+        RACK,
+        "The rack of the consumer. Brokers with `replica.selector.class=RackAwareReplicaSelector` let it read from a "
+        "replica in its rack (KIP-392).",
+    )
+    allow_auto_create_topics: bool = setting(False, BOOLEAN, "Whether a subscription may create its topics.")
+    audit: bool = setting(
+        False,
+        BOOLEAN,
+        "Counts returned records and reports the counts to the topic `_audit`. By these `barnabas audit --group` shows "
+        "what the group missed or got twice.",
+    )
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
@@ -313,11 +430,11 @@ class ConsumerConfig(ClientConfig):
 
 
 def make_config(cls: type[ConfigT], bootstrap: Bootstrap, settings: Mapping[str, object]) -> ConfigT:
-    """Return a checked `cls` from what a user gave: addresses or a dict first, keyword arguments second.
+    """Return the checked settings of a client.
 
-    :param bootstrap: `"host:port,..."`, a list of those, or a dict of settings; None takes the default.
-    :param settings: keyword arguments; they win over the dict.
-    :raises ConfigurationError: an unknown name, a value that cannot be.
+    :param bootstrap: `"host:port,..."`, a list of those, or a dict of settings; None: the default address.
+    :param settings: keyword arguments; they override the dict.
+    :raises ConfigurationError: an unknown name, or a value that breaks its rule.
 
     >>> make_config(ProducerConfig, {"bootstrap.servers": "log:9092", "acks": "1"}, {}).acks
     1
@@ -332,7 +449,7 @@ def make_config(cls: type[ConfigT], bootstrap: Bootstrap, settings: Mapping[str,
         given["bootstrap_servers"] = bootstrap
     given.update(_known_names(cls, settings))
     if cls is ProducerConfig and "enable_idempotence" not in given:
-        # As in Kafka: a user who asks for weaker acknowledgements has not asked for idempotence.
+        # As in Kafka: weaker acknowledgements switch the default of idempotence off.
         given["enable_idempotence"] = str(given.get("acks", "all")).lower() in ("all", "-1")
     return cls(**given)
 
@@ -344,13 +461,13 @@ def _known_names(cls: type[ClientConfig], settings: Mapping[str, object]) -> dic
         name = names.get(given.replace(".", "_"))
         if name is not None:
             known[name] = value
-        elif not changes_nothing(given, value):
+        elif not _changes_nothing(given, value):
             raise ConfigurationError(_unknown(cls, given, names))
     return known
 
 
 def _names(cls: type[ClientConfig]) -> dict[str, str]:
-    """Return the names that a user may give, each with that of the field."""
+    """Return all names of the settings, aliases included, and the field of each."""
     names = {field.name: field.name for field in dataclasses.fields(cls)}
     for field in dataclasses.fields(cls):
         names.update(dict.fromkeys(field.metadata["aliases"], field.name))
@@ -362,7 +479,7 @@ def _unknown(cls: type[ClientConfig], given: str, names: Iterable[str]) -> str:
     for other in (ProducerConfig, ConsumerConfig):
         if name in _names(other):
             return f"{given!r} is a setting of {_client(other)}, not of {client}"
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=NEAR)
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=SIMILARITY_MIN)
     if near:
         suggestion = near[0].replace("_", ".") if "." in given else near[0]
         return f"{given!r} is not a setting of {client}; did you mean {suggestion!r}?"
@@ -371,3 +488,95 @@ def _unknown(cls: type[ClientConfig], given: str, names: Iterable[str]) -> str:
 
 def _client(cls: type[ClientConfig]) -> str:
     return cls.__name__.removesuffix("Config")
+
+
+# --- settings of other clients ---
+
+WITHOUT_EFFECT = frozenset(
+    {
+        "api_version",
+        "api_version_auto_timeout_ms",
+        "api_version_fallback_ms",
+        "api_version_request",
+        "auto_include_jmx_reporter",
+        "broker_version_fallback",
+        "client_dns_lookup",
+        "connections_max_idle_ms",
+        "enable_metrics_push",
+        "log_connection_close",
+        "metadata_recovery_rebootstrap_trigger_ms",
+        "metadata_recovery_strategy",
+        "metric_reporters",
+        "metrics_num_samples",
+        "metrics_recording_level",
+        "metrics_sample_window_ms",
+        "partitioner_adaptive_partitioning_enable",
+        "partitioner_availability_timeout_ms",
+        "receive_buffer_bytes",
+        "reconnect_backoff_max_ms",
+        "reconnect_backoff_ms",
+        "send_buffer_bytes",
+        "socket_connection_setup_timeout_max_ms",
+        "socket_keepalive_enable",
+        "socket_nagle_disable",
+        "transaction_timeout_ms",
+    }
+)
+"""Settings of things that Barnabas does not have, or tunes itself."""
+
+SOLE_VALUES = {
+    "client_rack": ("",),
+    "enable_auto_offset_store": ("true",),
+    "enable_partition_eof": ("false",),
+    "exclude_internal_topics": ("true",),
+    "group_protocol": ("classic",),
+    "interceptor_classes": ("",),
+    # The same without transactions.
+    "isolation_level": ("read_uncommitted", "read_committed"),
+    "partitioner_ignore_keys": ("false",),
+    "security_protocol": ("plaintext",),
+    "statistics_interval_ms": ("0",),
+}
+"""Settings with one supported value so far, or several that mean the same here."""
+
+NOT_YET = frozenset(
+    {
+        "compression_gzip_level",
+        "compression_level",
+        "compression_lz4_level",
+        "compression_zstd_level",
+        "group_remote_assignor",
+        "partitioner_class",
+        "security_providers",
+        "transactional_id",
+        "transaction_two_phase_commit_enable",
+    }
+)
+FAMILIES_NOT_YET = ("sasl_", "ssl_")
+
+FUNCTIONS = frozenset({"key_serializer", "value_serializer", "key_deserializer", "value_deserializer"})
+"""Arguments of the clients that other clients have as settings."""
+
+
+def _changes_nothing(given: str, value: object) -> bool:
+    """Return whether another client has a setting of this name, and the value changes nothing here.
+
+    :raises ConfigurationError: the value would change something, and is not supported yet.
+
+    >>> _changes_nothing("security.protocol", "PLAINTEXT"), _changes_nothing("linger", 5)
+    (True, False)
+    """
+    name = given.replace(".", "_")
+    if name in WITHOUT_EFFECT:
+        return True
+    ways = SOLE_VALUES.get(name)
+    if ways is not None:
+        if ("" if value is None else str(value).strip().lower()) in ways:
+            return True
+        usual = " or ".join(way or "nothing" for way in ways)
+        raise ConfigurationError(f"{given}={value!r} is not supported yet; it must be {usual}, or be left out")
+    if name in NOT_YET or name.startswith(FAMILIES_NOT_YET):
+        raise ConfigurationError(f"{given!r} is not supported yet; leave it out")
+    if name in FUNCTIONS:
+        raise ConfigurationError(f"give {name} as a keyword argument of the client, as a function")
+    return False

@@ -16,9 +16,9 @@ from typing import Self, Unpack
 
 from barnabas.client.client_lifecycle import LoopThread
 from barnabas.client.cluster import FETCH_VERSION_MAX, UNKNOWN_TOPIC_PATIENCE_S, Cluster, dial_with
-from barnabas.client.config import ClientConfig, make_config
+from barnabas.client.config import Bootstrap, ClientConfig, make_config
 from barnabas.client.consumer.fetcher import end_of_batches
-from barnabas.client.setting_types import Bootstrap, ClientSettings
+from barnabas.client.setting_types import ClientSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, CorruptBatchError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition

@@ -1,20 +1,16 @@
-"""The settings of the clients as keyword arguments, for type checkers and editors: names and types, nothing else.
+"""The settings of the clients as keyword arguments, for type checkers and editors.
 
-Defaults, bounds and meanings stand in `config.py`, and so do those other names that a dict or untyped code may use. A
-test holds the two together.
+Made of the declarations in `config.py` by `python tools/client_settings.py`. Edit those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypedDict
-
-Bootstrap = str | Iterable[str] | Mapping[str, Any] | None
-"""Addresses, or a dict of settings under Kafka's names; None takes the default."""
+from collections.abc import Callable, Iterable
+from typing import Literal, TypedDict
 
 
 class ClientSettings(TypedDict, total=False):
-    """What every client takes; `Admin` takes no more."""
+    """The settings of every client; those of `Admin`."""
 
     bootstrap_servers: str | Iterable[str]
     client_id: str
@@ -28,7 +24,7 @@ class ClientSettings(TypedDict, total=False):
 
 
 class ProducerSettings(ClientSettings, total=False):
-    """What `Producer` and `AsyncProducer` take."""
+    """The settings of `Producer` and `AsyncProducer`."""
 
     acks: Literal["all", -1, 0, 1]
     enable_idempotence: bool
@@ -48,7 +44,7 @@ class ProducerSettings(ClientSettings, total=False):
 
 
 class ConsumerSettings(ClientSettings, total=False):
-    """What `Consumer` and `AsyncConsumer` take beside their `group`."""
+    """The settings of `Consumer` and `AsyncConsumer`, without `group`."""
 
     coordination: str | None
     offsets_storage: Literal["zookeeper", "kafka"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.unit.audit.test_stored_log import WIDTH_MS, batch
 
 from barnabas.audit.balance import Balance, balance
 from barnabas.audit.batch_windows import RecordRange
@@ -15,6 +14,7 @@ from barnabas.audit.identities import Producer
 from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import Tally, tally
 from barnabas.records.header import SEQUENCE_MAX
+from tests.unit.audit.test_stored_log import WIDTH_MS, batch
 
 ONE = Producer(7, 0, 0)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.audit.test_stored_log import WIDTH_MS, batch
-
 from barnabas.audit.account import offsets_of
 from barnabas.audit.balance import Balance, balance
 from barnabas.audit.consumed_group import ConsumedGroup
@@ -14,6 +12,7 @@ from barnabas.audit.findings import Kind
 from barnabas.audit.identities import Producer
 from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import tally
+from tests.unit.audit.test_stored_log import WIDTH_MS, batch
 
 WHO = offsets_of(0)
 SENDER = Producer(7, 0, 0)

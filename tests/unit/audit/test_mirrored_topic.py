@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.audit.test_stored_log import WIDTH_MS
 
 from barnabas.audit.balance import Balance, balance
 from barnabas.audit.batch_windows import RecordRange
@@ -17,6 +16,7 @@ from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import tally
 from barnabas.records import BatchBuilder, read_header
 from barnabas.records.mirror_identity import producer_id_of, producer_of
+from tests.unit.audit.test_stored_log import WIDTH_MS
 
 LINEAGE = 5
 SENDER = Producer(7, 0, 0)

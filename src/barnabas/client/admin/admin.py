@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self, Unpack
 from barnabas.addresses import host_ports
 from barnabas.client.admin.operations import AdminOperations, cluster_of
 from barnabas.client.client_lifecycle import LoopThread
-from barnabas.client.config import AdminConfig, make_config
-from barnabas.client.setting_types import Bootstrap, ClientSettings
+from barnabas.client.config import AdminConfig, Bootstrap, make_config
+from barnabas.client.setting_types import ClientSettings
 from barnabas.model import Node, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar, Unpack
 from barnabas.addresses import host_ports
 from barnabas.client.admin.operations import AdminOperations, cluster_of
 from barnabas.client.client_lifecycle import CLOSED, ApplicationLoop
-from barnabas.client.config import AdminConfig, make_config
-from barnabas.client.setting_types import Bootstrap, ClientSettings
+from barnabas.client.config import AdminConfig, Bootstrap, make_config
+from barnabas.client.setting_types import ClientSettings
 from barnabas.errors import ClosedError
 
 T = TypeVar("T")

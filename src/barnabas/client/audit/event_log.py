@@ -14,9 +14,9 @@ from barnabas.audit.windows import WINDOW_MS
 from barnabas.client.admin.admin import Admin
 from barnabas.client.audit.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
 from barnabas.client.audit.log_counting import LogCounter, OnProgress
+from barnabas.client.config import Bootstrap
 from barnabas.client.producer.producer import Producer
 from barnabas.client.range_reader import RangeReader
-from barnabas.client.setting_types import Bootstrap
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records import read_records

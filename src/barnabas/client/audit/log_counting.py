@@ -17,8 +17,8 @@ from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.scanned_ranges import OnRange, ScannedRanges
 from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import WINDOW_MS
+from barnabas.client.config import Bootstrap
 from barnabas.client.range_reader import RangeReader
-from barnabas.client.setting_types import Bootstrap
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
 from barnabas.records.header import BatchHeader

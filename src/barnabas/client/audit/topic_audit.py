@@ -17,7 +17,7 @@ from barnabas.audit.windows import WINDOW_MS, common_width
 from barnabas.client.admin.admin import Admin
 from barnabas.client.audit.event_log import read_events, topic_ranges
 from barnabas.client.audit.log_counting import LogCountCache, OnProgress
-from barnabas.client.setting_types import Bootstrap
+from barnabas.client.config import Bootstrap
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, overload
 
 from barnabas.client.client_lifecycle import LoopThread
 from barnabas.client.cluster import Cluster, dial_with
+from barnabas.client.config import Bootstrap
 from barnabas.client.configured_interceptors import consumer_interceptors
 from barnabas.client.consumer.call_steps import FOREVER_S
 from barnabas.client.consumer.core import Committable, ConsumerCore, consumer_config
@@ -27,7 +28,7 @@ from barnabas.client.consumer.polled_columns import (
 )
 from barnabas.client.consumer.sync_async_drivers import Background, BlockingDriver, Listener, ThreadGuard, listeners_of
 from barnabas.client.interceptors import ConsumerInterceptor
-from barnabas.client.setting_types import Bootstrap, ConsumerSettings
+from barnabas.client.setting_types import ConsumerSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ClosedError
 from barnabas.model import K_co, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, V_co

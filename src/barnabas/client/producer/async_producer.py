@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from barnabas.addresses import host_ports
 from barnabas.client.client_lifecycle import ApplicationLoop
-from barnabas.client.config import ProducerConfig, make_config
+from barnabas.client.config import Bootstrap, ProducerConfig, make_config
 from barnabas.client.configured_interceptors import producer_interceptors
 from barnabas.client.interceptors import ProducerInterceptor
 from barnabas.client.producer.accumulator import TopicQueues
@@ -18,7 +18,7 @@ from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.engine import CLOSED, ProducerEngine
 from barnabas.client.producer.record_appender import Run
 from barnabas.client.producer.serializers import ColumnSerializer, Serializer, Serializers, with_values
-from barnabas.client.setting_types import Bootstrap, ProducerSettings
+from barnabas.client.setting_types import ProducerSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, BufferFullError, ClosedError, Failure, TimedOutError
 from barnabas.model import Bytes, GivenHeaders, GivenK, GivenV, K_contra, V_contra
