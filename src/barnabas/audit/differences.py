@@ -5,7 +5,7 @@ there: the first sequence number that is left says how many these are. As many m
 whatever windows they were; what is missing beyond that is lost, also in windows that have expired. Of a producer that
 has nothing left in a partition, windows up to that of the partition's first record may have expired.
 
-A table is compared with all that retention has taken (`gone_records.py`).
+A table is compared with all that retention has taken (`missing_records.py`).
 """
 
 from __future__ import annotations

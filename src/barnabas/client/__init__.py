@@ -1,4 +1,4 @@
-"""The clients: an I/O-free core in small state machines, and a shell that runs them on a background thread.
+"""The clients: state machines without I/O, and thin shells that run them on an event loop.
 
-What users import of them stands in `barnabas/__init__.pyi`.
+`barnabas/__init__.pyi` lists the public names.
 """

@@ -6,7 +6,7 @@ its part with its sync; heartbeats say that it lives, and bring word that the gr
 An eager member has given up its partitions before it joins. A cooperative one (KIP-429) says which ones it has,
 keeps them while it joins, and joins once more when it has given up those that it shall not have any longer.
 
-Requests come out as messages, answers go in as messages; the shell carries them.
+Requests come out as messages, responses go in as messages; `ClassicGroupSession` exchanges them with the coordinator.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ node taken, releases all that it has, and begins again. When all have read the s
 The ranges are those of Kafka 0.8 and of the assignor `range`: where the partitions cannot be divided evenly, the first
 consumers get one more. So the two ways to coordinate share the same partitions out alike.
 
-The shell asks for the next step, does it, and says how it ended; other events may come at any time. Facts: the paper,
+`ZooKeeperGroupSession` takes the next step, and reports its end; other events may come at any time. Facts: the paper,
 3.2, Algorithm 1; for the ranges Kafka 0.8, `ZookeeperConsumerConnector.rebalance`.
 """
 
