@@ -76,7 +76,7 @@ class PipelinedProducer:
             _Side(self.host),
             Serializers(None, None),
             dial=lambda host, port: network.dial(host, port, connect_timeout_s=2.0),
-            chance=draw.random,
+            random_source=draw.random,
         )
 
     async def run(self, pause_s: Callable[[], float]) -> None:

@@ -32,38 +32,40 @@ from barnabas.errors import ClosedError, TimedOutError
 log = logging.getLogger(__name__)
 
 Finish = Callable[[], Coroutine[Any, Any, None]]
-"""What is to be done on the client's event loop at its end; it must not take for ever, nor lead to the client."""
+"""Runs on the client's event loop at its end. It must end in bounded time, and hold no reference to the client."""
 
 SILENCE_S = 2.0
-"""After so long the end of a program says what it waits for."""
+"""After this time the end of a program logs that it waits for its clients."""
 
 GIVE_UP_S = 1.0
-"""How long clients have to say what they lost, when the end of a program is interrupted."""
+"""Time limit of the clients' warnings about lost records, where Ctrl-C interrupts the end of a program."""
 
 
 class ClientLifecycle(ABC):
-    """One client's, from its making to its end. A subclass for each kind of event loop that clients run on."""
+    """The lifecycle of one client; a subclass for each kind of event loop."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._claims = [True]
-        """Holds something until somebody ends the client. To take it out is one step, so that it needs no lock: a
-        finaliser may run anywhere, also where the lock would be held."""
+        """Holds one element until a caller ends the client. `pop` is atomic and needs no lock, which a finalizer must
+        not take."""
         self._finish: Finish | None = None
         self._finalizer: weakref.finalize[[ClientLifecycle, str], Any] | None = None
         self.after_fork: Callable[[ClosedError], None] | None = None
-        """Called in a forked child, with the error that the copy's calls should raise."""
+        """Called in a forked child, with the error that calls of the copy raise."""
 
     def register(self) -> None:
-        """From now on the end of the program waits for it: the last step of its making. Of one that Ctrl-C has kept
-        from being made whole there would be nothing to wait for, and no end to it."""
+        """Make the end of the program wait for this client: the last step of its construction.
+
+        After a Ctrl-C in the constructor there is nothing to wait for.
+        """
         _lifecycles.add(self)
 
     def end_with(self, client: object, finish: Finish, name: str) -> None:
-        """End with `client`, also where nobody closes it.
+        """End with `client`, also if no one closes it.
 
-        :param finish: cancelled when somebody interrupts the end of the program.
-        :param name: what the client is called in the warning, with its article.
+        :param finish: cancelled if Ctrl-C interrupts the end of the program.
+        :param name: names the client in the warning, with its article.
         """
         self._finish = finish
         self._finalizer = weakref.finalize(client, _on_dropped, self, name)
@@ -71,7 +73,7 @@ class ClientLifecycle(ABC):
 
     @property
     def is_forked_copy(self) -> bool:
-        """Whether this is a copy in a forked child."""
+        """Whether this is the copy of a forked child."""
         return self._pid != os.getpid()
 
     def check_process(self) -> None:
@@ -80,59 +82,62 @@ class ClientLifecycle(ABC):
             raise forked_error(self._pid)
 
     def claim_end(self) -> bool:
-        """Whether the caller is the first that ends the client, and so has to do it."""
+        """Return whether the caller is the first that ends the client, and so has to do it."""
         try:
             return self._claims.pop()
         except IndexError:
             return False
 
     def unregister(self) -> None:
-        """The client has ended: there is nothing to be done any more when it is dropped, or the program ends."""
+        """Forget a client that has ended: neither the garbage collector nor the end of the program has anything left to
+        do."""
         _lifecycles.discard(self)
         if self._finalizer is not None:
             self._finalizer.detach()
 
     @abstractmethod
     def end_soon(self) -> bool:
-        """Finish, and then end, if nobody else ends the client; waits for nothing and takes no lock. Returns whether
-        there is something to end."""
+        """Let the client finish and end, if no caller ends it already. Neither waits nor takes a lock.
+
+        :return: whether there is a client to end.
+        """
 
     @abstractmethod
     def end_with_program(self) -> None:
-        """Begin the end, or say what is lost, because the program is about to end."""
+        """Begin the end of the client, or warn of lost records, because the program ends."""
 
     @abstractmethod
     def join(self, timeout_s: float | None) -> bool:
-        """Wait until the end has come, if it is one to wait for; return whether it has."""
+        """Wait for the end of the client, if it is one to wait for; return whether it has ended."""
 
     @abstractmethod
     def interrupt_end(self) -> None:
-        """Have the end come at once that is under way."""
+        """Cancel what the end of the client still waits for."""
 
     def forked(self) -> None:
-        """Tell the owner, in a forked child, that this is a copy."""
+        """Notify the owner in a forked child."""
         if self.after_fork is not None:
             self.after_fork(forked_error(self._pid))
 
 
 class ApplicationLoop(ClientLifecycle):
-    """For clients that run on the event loop of the application.
+    """For clients on the event loop of the application.
 
-    :param on_program_end: says what is lost, for without its event loop the client can do nothing any more.
+    :param on_program_end: warns of lost records: without its event loop the client can do nothing any more.
     """
 
     def __init__(self, on_program_end: Callable[[], None] | None = None) -> None:
         super().__init__()
         self.loop: asyncio.AbstractEventLoop | None = None
-        """None before the client has begun."""
+        """None before the client has started."""
         self.on_program_end = on_program_end
         self.ended = asyncio.Event()
-        """Set by whoever has claimed the end, when it has come."""
-        self._ending: asyncio.Task[None] | None = None  # an event loop holds its tasks but weakly
+        """Set by the caller of `claim_end` when the client has ended."""
+        self._ending: asyncio.Task[None] | None = None  # an event loop holds only weak references to its tasks
         self.register()
 
     async def wait_until_ended(self, timeout_s: float | None = None) -> None:
-        """Wait until another task, which closes the client already, has done so.
+        """Wait for another task that closes the client.
 
         :raises TimedOutError: that took longer than `timeout_s`.
         """
@@ -151,7 +156,7 @@ class ApplicationLoop(ClientLifecycle):
             return loop is not None
         try:
             loop.call_soon_threadsafe(self._begin_to_end)
-        except RuntimeError:  # it was closed just now
+        except RuntimeError:  # the loop was closed just now
             self.unregister()
         return True
 
@@ -178,7 +183,7 @@ class ApplicationLoop(ClientLifecycle):
 
 
 def forked_error(pid: int) -> ClosedError:
-    """Return what calls of a client raise in a child of the process that it was made in."""
+    """Return the error that calls of a client raise in a forked child."""
     return ClosedError(f"this client belongs to process {pid}, of which this one is a fork; make a new one here")
 
 
@@ -186,7 +191,7 @@ _lifecycles: set[ClientLifecycle] = set()
 
 
 def _on_dropped(lifecycle: ClientLifecycle, name: str) -> None:
-    """Run by the garbage collector, anywhere: whatever lock the code there holds must not be wanted here."""
+    """Run by the garbage collector on any thread: it must not take a lock that the interrupted code may hold."""
     if not lifecycle.is_forked_copy and lifecycle.end_soon():
         warnings.warn(
             f"{name} was dropped without close(), so it ends by itself; close it, or use a with block",
@@ -196,9 +201,9 @@ def _on_dropped(lifecycle: ClientLifecycle, name: str) -> None:
 
 
 def _end_with_program() -> None:
-    """Called when the main thread has come to its end, before Python waits for the other threads."""
+    """Called at the end of the main thread, before Python waits for the other threads."""
     if _others():
-        # Not here: they may wait for the end of the main thread, which comes after this.
+        # A wait here would deadlock: other threads may wait for the end of the main thread.
         threading.Thread(target=_end_after_others, name="barnabas-end", daemon=False).start()
     else:
         _end_clients()
@@ -211,7 +216,7 @@ def _end_after_others() -> None:
 
 
 def _others() -> list[threading.Thread]:
-    """Return the other threads that Python waits for at the end: what they still send shall be delivered, too."""
+    """Return the other threads that Python waits for at the end: their last records shall be delivered, too."""
     this = threading.current_thread()
     return [each for each in threading.enumerate() if each.is_alive() and not (each.daemon or each is this)]
 
@@ -230,7 +235,7 @@ def _end_clients() -> None:
 
 
 def _give_up() -> None:
-    """Where Ctrl-C has ended the wait: let clients say what is lost."""
+    """After Ctrl-C has ended the wait: let the clients warn of lost records."""
     lifecycles = [lifecycle for lifecycle in list(_lifecycles) if not lifecycle.is_forked_copy]
     for lifecycle in lifecycles:
         lifecycle.end_with_program()
@@ -248,12 +253,13 @@ def _notify_forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_notify_forked)
-# Callbacks of `atexit` are not run in children of `multiprocessing`; those that the executors use are. They are called
-# last to first, so the first one comes when no executor works any more that might use a client.
+# Children of `multiprocessing` skip the callbacks of `atexit`, but run those of the executors. The order is last to
+# first,
+# so the first callback runs when no executor is left that might use a client.
 _at_end = getattr(threading, "_threading_atexits", None)
 if isinstance(_at_end, list):
     _at_end.insert(0, _end_with_program)
-    atexit.register(_give_up)  # when the clients have ended, there is nothing left for it
+    atexit.register(_give_up)  # nothing is left to do where the clients have ended
 else:
     atexit.register(_end_clients)
 
@@ -265,7 +271,7 @@ INSIDE = "a callback must not wait for the client that runs it; use another thre
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's event loop where it is installed, else asyncio's own."""
+    """Return an event loop of uvloop if that is installed, else of asyncio."""
     try:
         import uvloop  # noqa: PLC0415  optional
     except ImportError:
@@ -274,7 +280,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class LoopThread(ClientLifecycle):
-    """Runs coroutines for other threads, until `stop`, or until its client has ended in another way.
+    """Runs coroutines for other threads until `stop`, or until its client ends in another way.
 
     :param new_loop: makes its event loop.
     """
@@ -283,12 +289,12 @@ class LoopThread(ClientLifecycle):
         super().__init__()
         self._loop = new_loop()
         self._lock = threading.RLock()
-        """Held to give the loop something that somebody waits for, and to say that it takes nothing any more."""
+        """Held to pass a coroutine to the loop, and to refuse further ones."""
         self._closed = False
         self._ended = threading.Event()
         self._ending: asyncio.Task[None] | None = None
         self._closer = 0
-        """The thread that closes the client."""
+        """The identity of the thread that closes the client."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         self.register()
@@ -300,7 +306,8 @@ class LoopThread(ClientLifecycle):
         finally:
             with self._lock:
                 self._closed = True
-            # What was given to the loop before that, and has not even begun, is a task by then, and cancelled too.
+            # A coroutine that was passed to the loop before, and has not begun, is a task by now, so this cancels it,
+            # too.
             self._loop.run_until_complete(_cancel_others())
             self._loop.close()
             self.unregister()
@@ -308,7 +315,7 @@ class LoopThread(ClientLifecycle):
 
     @property
     def inside(self) -> bool:
-        """Whether the caller runs on this thread, where waiting for it would never end."""
+        """Whether the caller runs on this thread, where a wait for it would never end."""
         return threading.current_thread() is self._thread
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
@@ -322,7 +329,7 @@ class LoopThread(ClientLifecycle):
         return self.wait(self.start(coroutine), timeout_s)
 
     def wait(self, future: concurrent.futures.Future[T], timeout_s: float | None = None) -> T:
-        """Return the result of what was started; Ctrl-C in the main thread cancels it.
+        """Wait for the result of `start`; Ctrl-C in the main thread cancels the coroutine.
 
         :raises ClosedError: the thread has stopped, or belongs to the parent process.
         """
@@ -336,7 +343,7 @@ class LoopThread(ClientLifecycle):
             raise
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine on the thread without waiting for it; it is cancelled when the thread stops before its end.
+        """Run a coroutine on the thread without waiting for it; the end of the thread cancels it.
 
         :raises ClosedError: the thread has stopped, or belongs to the parent process.
         """
@@ -350,21 +357,21 @@ class LoopThread(ClientLifecycle):
         raise ClosedError(CLOSED)
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Call `function` on the thread soon; ignored when the thread has stopped."""
+        """Call `function` on the thread soon; does nothing after the end of the thread."""
         if self._closed or self.is_forked_copy:
             return
         try:
             self._loop.call_soon_threadsafe(function)
-        except RuntimeError:  # it has stopped just now
+        except RuntimeError:  # the thread has stopped just now
             return
 
     # --- the end ----------------------------------------------------------------------------------------
 
     def begin_close(self, timeout_s: float | None = None) -> bool:
-        """Whether the caller, who wants to close the client, has to; who is not the first waits here until it is done.
+        """Return whether the caller has to close the client. Any but the first caller waits here for the end.
 
-        :raises ClosedError: this is called on the thread itself, which cannot wait for itself.
-        :raises TimedOutError: it was not done after `timeout_s`.
+        :raises ClosedError: the caller is the thread itself, which cannot wait for itself.
+        :raises TimedOutError: the client was not closed within `timeout_s`.
         """
         if self.is_forked_copy:
             return False
@@ -373,13 +380,13 @@ class LoopThread(ClientLifecycle):
         if self.claim_end():
             self._closer = threading.get_ident()
             return True
-        interrupts = self._closer == threading.get_ident()  # a signal handler, in the middle of the closing
+        interrupts = self._closer == threading.get_ident()  # a signal handler, in the middle of `close`
         if not interrupts and not self.join(timeout_s):
             raise TimedOutError(f"this client was still being closed after {timeout_s:g} s")
         return False
 
     def stop(self, finish: Finish | None = None) -> None:
-        """Do what is left to do, cancel what else runs, and end the thread; waits for that. May be called again."""
+        """Run `finish`, cancel all other tasks, and end the thread; waits for the end. May be called again."""
         if self.is_forked_copy or self.inside:
             return
         self.claim_end()
@@ -398,7 +405,7 @@ class LoopThread(ClientLifecycle):
     def _begin_to_end(self, finish: Finish | None) -> None:
         if self._ending is None:
             self._ending = self._loop.create_task(self._end(finish))
-            # Not in the task: one that is cancelled before it has begun does nothing at all.
+            # Not within the task: a task that is cancelled before its first step runs no code.
             self._ending.add_done_callback(lambda _ended: self._loop.stop())
 
     async def _end(self, finish: Finish | None) -> None:
@@ -412,7 +419,7 @@ class LoopThread(ClientLifecycle):
         self.call_soon(lambda: self._ending is not None and self._ending.cancel())
 
     def join(self, timeout_s: float | None) -> bool:
-        # Not by `Thread.join`: one that Ctrl-C interrupts takes the thread for dead (bpo-45274).
+        # Not `Thread.join`: after a Ctrl-C it takes the thread for dead (bpo-45274).
         return self._ended.wait(timeout_s)
 
     # --- fork -------------------------------------------------------------------------------------------
@@ -420,7 +427,7 @@ class LoopThread(ClientLifecycle):
     def forked(self) -> None:
         if self._closed:
             return
-        # To free a loop would be to take its sockets out of the epoll instance, which is the parent's too.
+        # A freed loop would remove its sockets from the epoll instance, which the parent shares.
         _inherited_loops.append(self._loop)
         super().forked()
 

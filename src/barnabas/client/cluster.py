@@ -52,7 +52,7 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition as the brokers last described it."""
+    """A partition, as the brokers last described it."""
 
     partition: int
     leader: int
@@ -64,7 +64,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """One topic as the brokers last described it; with an error it has no partitions."""
+    """A topic, as the brokers last described it; with an error it has no partitions."""
 
     name: str
     topic_id: bytes = ZERO_UUID
@@ -86,10 +86,10 @@ class ClusterView:
     cluster_id: str | None = None
     controller_id: int = -1
     _leaders: dict[TopicPartition, int | None] = field(init=False, default_factory=dict, repr=False, compare=False)
-    """Those that were asked for, which clients do for each partition with each request."""
+    """A cache of `leader`, which clients call for each partition of each request."""
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """Return the id of the broker that leads `tp`, or None if there is none, or it is not known."""
+        """Return the id of the broker that leads `tp`; None: it has no known leader."""
         try:
             return self._leaders[tp]
         except KeyError:
@@ -124,15 +124,15 @@ class ClusterView:
         ]
 
     def limited_to(self, topics: Collection[str]) -> ClusterView:
-        """Return the view without topics that nobody is interested in any more."""
+        """Return the view with these topics alone."""
         if all(name in topics for name in self.topics):
             return self
         return replace(self, topics={name: topic for name, topic in self.topics.items() if name in topics})
 
     def merged(self, response: MetadataResponse, *, all_topics: bool) -> ClusterView:
-        """Return the view after an answer to a Metadata request.
+        """Return the view after a Metadata response.
 
-        :param all_topics: all topics were asked for, so those that are not in the answer do not exist.
+        :param all_topics: the request asked for all topics, so topics that are missing in the response do not exist.
         """
         known = {} if all_topics else dict(self.topics)
         for topic in response.topics:
@@ -140,7 +140,9 @@ class ClusterView:
                 continue
             before = self.topics.get(topic.name)
             if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE and before is not None and before.partitions:
-                known[topic.name] = before  # it is there, and has no leader for a moment: its partitions are the same
+                known[topic.name] = (
+                    before  # the topic exists, and has no leader for a moment: its partitions are the same
+                )
             else:
                 known[topic.name] = _not_older(_topic_view(topic), before)
         return replace(
@@ -153,10 +155,10 @@ class ClusterView:
 
 
 def _not_older(now: TopicView, before: TopicView | None) -> TopicView:
-    """Keep of `before` the partitions of which a later leader is known: a broker may not have heard of it yet.
+    """Keep the partitions of `before` that have a later leader epoch: the broker may not know that leader yet.
 
-    Who believed it would ask the leader before, which lacks what was read since, and says that there is no such offset
-    (KIP-320). Epochs of another topic that had the name earlier say nothing.
+    A client that believed the broker would ask the former leader, which lacks later records and refuses their offsets
+    (KIP-320). Epochs of an earlier topic with the same name do not count.
     """
     if before is None or now.topic_id == ZERO_UUID or now.topic_id != before.topic_id:
         return now
@@ -173,7 +175,7 @@ def _not_older(now: TopicView, before: TopicView | None) -> TopicView:
 def _topic_view(topic: MetadataResponseTopic) -> TopicView:
     assert topic.name is not None
     ordered = sorted(topic.partitions, key=lambda partition: partition.partition_index)
-    # Partitions are numbered from 0 without gaps; what comes after a gap cannot be addressed by its place.
+    # Partitions are numbered from 0 without gaps; the view addresses a partition by its place.
     whole = [each for place, each in enumerate(ordered) if each.partition_index == place]
     return TopicView(
         name=topic.name,
@@ -195,14 +197,14 @@ def _topic_view(topic: MetadataResponseTopic) -> TopicView:
 
 
 class ProducerTopics(Protocol):
-    """What a producer has to send."""
+    """The topics that a producer has records for."""
 
     def topics_to_create(self) -> set[str]:
-        """Return the topics with records that no request carries, where the producer may create topics."""
+        """Return the topics with records in no request, if the producer may create topics."""
         ...
 
     def topics_in_use(self, since_s: float) -> set[str]:
-        """Return the topics with records that are not acknowledged, or whose last batch was opened after `since_s`."""
+        """Return the topics with unacknowledged records, or with a batch that was opened after `since_s`."""
         ...
 
 
@@ -210,13 +212,13 @@ class TopicsToRefresh(NamedTuple):
     """The topics of one refresh."""
 
     known: set[str] | None
-    """Topics that asking must not create; None: all topics."""
+    """Topics that the request must not create; None: all topics."""
     creatable: set[str]
-    """Topics that are not there, as far as is known, and that asking may create."""
+    """Topics without known metadata, which the request may create."""
 
 
 class TopicInterest:
-    """The topics that one client is interested in.
+    """The topics that a client needs metadata of.
 
     :param idle_s: how long a topic stays after its last use.
     :param sending: None: the client sends no records.
@@ -227,19 +229,19 @@ class TopicInterest:
         self._sending = sending
         self._used_at_s: dict[str, float] = {}
         self._awaited: Counter[str] = Counter()
-        """How many calls wait for a topic that they may create."""
+        """The number of calls that wait for a topic which they may create."""
         self._held: frozenset[str] | None = frozenset()
         """None: all topics."""
         self._not_yet_there: set[str] = set()
         """Held topics that may be created, and that no metadata has shown since they are held."""
 
     def use(self, topics: Iterable[str], now_s: float) -> None:
-        """Ask for these topics until they have not been used for `idle_s`."""
+        """Keep these topics until `idle_s` after their last use."""
         for topic in topics:
             self._used_at_s[topic] = now_s
 
     def hold(self, topics: Collection[str] | None, *, auto_creates: bool) -> None:
-        """Ask for these topics until others are held; None: for all topics."""
+        """Keep these topics until the next call; None: all topics."""
         before = self._held
         self._held = None if topics is None else frozenset(topics)
         if self._held is None or not auto_creates:
@@ -249,17 +251,17 @@ class TopicInterest:
         self._not_yet_there |= self._held - (before or frozenset())
 
     def wait_for(self, topic: str) -> None:
-        """A call waits for a topic, and may create it; `stop_waiting_for` ends that."""
+        """Begin a call's wait for a topic that it may create; `stop_waiting_for` ends the wait."""
         self._awaited[topic] += 1
 
     def stop_waiting_for(self, topic: str) -> None:
-        """A call that has waited for a topic ends."""
+        """End a call's wait for a topic."""
         self._awaited[topic] -= 1
         if not self._awaited[topic]:
             del self._awaited[topic]
 
     def wanted(self, view: ClusterView, now_s: float) -> TopicsToRefresh:
-        """Return what the next refresh asks for."""
+        """Return the topics of the next refresh."""
         self._not_yet_there = {topic for topic in self._not_yet_there if view.partition_count(topic) is None}
         may_create = {*self._awaited, *self._not_yet_there}
         if self._sending is not None:
@@ -269,7 +271,7 @@ class TopicInterest:
         return TopicsToRefresh(None if names is None else names - creatable, creatable)
 
     def names(self, now_s: float) -> set[str] | None:
-        """Return the topics that are of interest; None: all of them."""
+        """Return the names of the needed topics; None: all topics."""
         since_s = now_s - self._idle_s
         self._used_at_s = {topic: at_s for topic, at_s in self._used_at_s.items() if at_s > since_s}
         if self._held is None:
@@ -287,16 +289,16 @@ CLOSED = "this client is closed; make a new one"
 FOREVER_S = float("inf")
 
 FIND_COORDINATOR_VERSION_MAX = 3
-"""Later versions ask for several groups at once, which a client of one group has no use for."""
+"""Later versions ask for several groups in one request, and a client has one group."""
 
 ASKED_AGAIN_S_MAX = 0.2
-"""Between two questions for metadata, while somebody waits for what the last answer did not have: a new leader is known
-so soon. It takes brokers little to answer, but there may be thousands of clients that wait."""
+"""The longest pause between two Metadata requests while a call waits for a new leader. A response costs a broker
+little, but thousands of clients may wait."""
 
 FETCH_VERSION_MAX = 12
 PRODUCE_VERSION_MAX = 12
 OFFSET_COMMIT_VERSION_MAX = 9
-"""Later versions name topics by id (KIP-516); everybody here goes by name."""
+"""Later versions name topics by id (KIP-516); the client uses names."""
 
 STALE_METADATA = frozenset(
     {
@@ -310,20 +312,20 @@ STALE_METADATA = frozenset(
         ErrorCode.NOT_CONTROLLER,
     }
 )
-"""Errors after which the leaders should be looked up again."""
+"""Errors after which the client refreshes its metadata."""
 
 OTHER_BROKER_S = 1.0
-"""So long it may take to connect to a broker because those that are connected told what is not true any more: they may
-have more to tell soon, and that other one may be gone."""
+"""Time limit of a connection attempt to another broker, after the connected ones gave stale metadata. The connected
+ones may have newer metadata soon, and the other broker may be gone."""
 
 UNKNOWN_TOPIC_PATIENCE_S = 2.0
-"""How long a topic may be unknown to a broker that has just not heard of it yet, where none is created."""
+"""How long a broker may not know a topic that was just created, where the client creates none."""
 
 STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 class Channel(Protocol):
-    """A connection to one broker, as `barnabas.net.dialer.Connection` is one."""
+    """A connection to one broker: the interface of `barnabas.net.dialer.Connection`."""
 
     @property
     def is_open(self) -> bool: ...
@@ -355,9 +357,9 @@ Dial = Callable[[str, int], Awaitable[Channel]]
 class Cluster:
     """Sends requests to the right broker. All methods run on the event loop that `dial` connects on.
 
-    :param dial: makes a connection to (host, port).
+    :param dial: connects to (host, port).
     :param random: returns a number in [0, 1).
-    :param sending: the records of a producer, whose topics are asked for; None: the client is no producer.
+    :param sending: the topics of a producer; None: the client is no producer.
     """
 
     def __init__(
@@ -375,7 +377,8 @@ class Cluster:
         self.updated: list[Callable[[ClusterView], None]] = []
         """Called on the loop after each change of `view`."""
         self.lost: list[Callable[[float, BarnabasError], None]] = []
-        """Called on the loop with `unreachable` when that begins. It ends with a change of `view`."""
+        """Called on the loop with `unreachable` when no broker is reachable any more. The next change of `view` ends
+        that."""
         self._config = config
         self._dial = dial
         self._random = random
@@ -388,19 +391,19 @@ class Cluster:
         self._refresh_requested = asyncio.Event()
         self._is_kept_fresh = False
         self._is_refreshing = False
-        """Whether `refresh_forever` has asked and was not answered yet."""
+        """Whether a request of `refresh_forever` is under way."""
         self._closed = False
         self.unreachable: tuple[float, BarnabasError] | None = None
-        """Since when (monotonic seconds) no broker can be reached, and why."""
+        """The time (monotonic seconds) since which no broker is reachable, and the reason."""
 
     # --- connections ------------------------------------------------------------------------------------
 
     async def connect(self, address: Address, purpose: str = "") -> Channel:
-        """Return an open connection to `address`, an old one if there is one.
+        """Return an open connection to `address`; connect if there is none.
 
-        :param purpose: connections for different purposes are kept apart.
-        :raises DisconnectedError: nobody listens there.
-        :raises TimedOutError: no answer in time.
+        :param purpose: connections for different purposes are separate.
+        :raises DisconnectedError: no broker listens there.
+        :raises TimedOutError: no response in time.
         """
         key = (*address, purpose)
         async with self._dialing.setdefault(key, asyncio.Lock()):
@@ -409,7 +412,7 @@ class Cluster:
             channel = self._channels.get(key)
             if channel is None or not channel.is_open:
                 channel = await self._dial(*address)
-                if self._closed:  # meanwhile
+                if self._closed:  # closed meanwhile
                     channel.close()
                     raise ClosedError(CLOSED)
                 self._channels[key] = channel
@@ -418,7 +421,7 @@ class Cluster:
     async def channel_to(self, node_id: int, purpose: str = "") -> Channel:
         """Return a connection to a broker by its id.
 
-        :raises ApiError: BROKER_NOT_AVAILABLE: the metadata has no such broker (any more).
+        :raises ApiError: BROKER_NOT_AVAILABLE: the metadata has no such broker.
         """
         node = self.view.brokers.get(node_id)
         if node is None:
@@ -426,7 +429,7 @@ class Cluster:
         return await self.connect((node.host, node.port), purpose)
 
     def open_channel(self, node_id: int, purpose: str = "") -> Channel | None:
-        """Return the open connection to a broker, or None if there is none yet; see `channel_to`."""
+        """Return the open connection to a broker, or None if there is none; see `channel_to`."""
         node = self.view.brokers.get(node_id)
         channel = None if node is None else self._channels.get((node.host, node.port, purpose))
         return channel if channel is not None and channel.is_open else None
@@ -434,7 +437,7 @@ class Cluster:
     async def ask(
         self, channel: Channel, request: object, *, version_max: int | None = None, timeout_s: float | None = None
     ) -> Any:
-        """Send a request over a connection in the newest version that both have, and `version_max` allows."""
+        """Send a request in the newest version that both sides have and `version_max` allows."""
         version = channel.version_for(type(request))
         if version_max is not None:
             version = min(version, version_max)
@@ -451,17 +454,17 @@ class Cluster:
         version_max: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send a request to a broker by its id and return the answer; one try."""
+        """Send a request to a broker by its id and return the response; one try."""
         channel = await self.channel_to(node_id, purpose)
         return await self.ask(channel, request, version_max=version_max, timeout_s=timeout_s)
 
     async def any_channel(self) -> Channel:
         """Return a connection to some broker: an open one, else to a known broker, else to a bootstrap address.
 
-        One that told what was not true any more is asked again only after all others: it may have lost the cluster,
-        and not hear of new leaders for as long as that lasts.
+        A broker that gave stale metadata comes last: it may be cut off from the cluster, and learn of no new leader
+        meanwhile.
 
-        :raises DisconnectedError: none can be reached.
+        :raises DisconnectedError: no broker is reachable.
         """
         channel = await self._open_channel()
         if channel is not None:
@@ -489,20 +492,19 @@ class Cluster:
         raise nobody from failure
 
     def _reached(self) -> None:
-        """A broker can be reached: whoever was told that none can hears that with the next change of `view`, which may
-        be far off where something else was asked for, such as a coordinator."""
+        """A broker is reachable again. Refresh the metadata, so that listeners of `lost` learn of it soon."""
         if self.unreachable is not None:
             self.unreachable = None
             self.request_refresh()
 
     def _addresses(self) -> list[Address]:
-        """Return where brokers are known to be, in any order, and then the bootstrap addresses."""
+        """Return the known brokers in random order, and then the bootstrap addresses."""
         known = [(node.host, node.port) for node in self.view.brokers.values()]
         known.sort(key=lambda _: self._random())
         return list(dict.fromkeys((*known, *self._config.bootstrap_servers)))
 
     async def _open_channel(self) -> Channel | None:
-        """Return a connection that is open, or, where all of those are doubted, a new one to another broker."""
+        """Return an open connection. If all open ones gave stale metadata, return a new one to another broker."""
         found = {
             (host, port): channel
             for (host, port, purpose), channel in self._channels.items()
@@ -522,24 +524,24 @@ class Cluster:
                         return await self.connect(address)
                 except (DisconnectedError, TimedOutError, TimeoutError):
                     self._doubted.add(address)
-                    break  # one at a time: somebody waits
+                    break  # one attempt in each call: a caller waits
         else:
             self._doubted.clear()
-        # Those that are connected are asked in turn.
+        # The connected brokers take turns.
         self._asked = next((each for each in found if each != self._asked), next(iter(found)))
         return found[self._asked]
 
     def _doubt(self) -> None:
-        """Ask others than the one that was asked last."""
+        """Prefer other brokers to the one that answered last."""
         if self._asked is not None:
             self._doubted.add(self._asked)
 
     async def finish(self) -> None:
-        """End all connections: for a client that nobody closed."""
+        """Close all connections: for a client that no one closed."""
         self.close()
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._closed = True
         for channel in self._channels.values():
             channel.close()
@@ -548,23 +550,23 @@ class Cluster:
     # --- metadata ---------------------------------------------------------------------------------------
 
     def use_topics(self, topics: Iterable[str]) -> None:
-        """Keep these topics in `view` until they have not been used for `metadata_max_idle_ms`; create none."""
+        """Keep these topics in `view` until `metadata_max_idle_ms` after their last use; create none."""
         self._interest.use(topics, self.clock.monotonic())
 
     def hold_topics(self, topics: Collection[str] | None, *, auto_creates: bool = False) -> None:
-        """Keep these topics in `view` until this is called again; None: all topics.
+        """Keep these topics in `view` until the next call; None: all topics.
 
-        :param auto_creates: whether asking may create those of them that are new here and do not exist.
+        :param auto_creates: whether a request may create those of them that are new here and do not exist.
         """
         self._interest.hold(topics, auto_creates=auto_creates)
 
     async def refresh(self) -> ClusterView:
-        """Ask some broker for the topics that are of interest; one try.
+        """Refresh the metadata of all needed topics; one try.
 
-        :raises DisconnectedError: no broker can be reached.
+        :raises DisconnectedError: no broker is reachable.
         """
         known, creatable = self._interest.wanted(self.view, self.clock.monotonic())
-        # In a request of their own, so that no other topic is created with them.
+        # In a request of their own, so that the request creates no other topic.
         if creatable:
             await self._fetch_metadata(sorted(creatable), auto_creates=True)
         if known is None:
@@ -577,7 +579,7 @@ class Cluster:
         return self.view
 
     async def describe(self, topics: Iterable[str] | None) -> list[TopicView]:
-        """Return how the brokers describe `topics`, or all topics, at this moment; creates none; one try."""
+        """Return the current description of `topics`, or of all topics; creates none; one try."""
         names = None if topics is None else sorted(set(topics))
         view = await self._fetch_metadata(names, auto_creates=False)
         wanted = sorted(view.topics) if names is None else names
@@ -595,9 +597,10 @@ class Cluster:
         return self.view
 
     def request_refresh(self, *, is_stale: bool = False) -> None:
-        """Let `refresh_forever` look the metadata up again soon.
+        """Let `refresh_forever` refresh the metadata soon.
 
-        :param is_stale: whether the last answer is not true, or lacks a leader: another broker may know better.
+        :param is_stale: whether the last response is outdated or lacks a leader, so that another broker may know
+            better.
         """
         if is_stale:
             self._doubt()
@@ -605,11 +608,11 @@ class Cluster:
 
     @property
     def will_refresh(self) -> bool:
-        """Whether `refresh_forever` asks already, or is about to, so that an answer comes without another word."""
+        """Whether a refresh is under way or about to begin."""
         return self._is_refreshing or self._refresh_requested.is_set()
 
     async def refresh_forever(self) -> None:
-        """Refresh the metadata when it is wanted and when it is old, for ever."""
+        """Refresh the metadata on request and when it is old; never returns."""
         attempt = 0
         max_age_s = self._config.metadata_max_age_ms / 1000
         self._is_kept_fresh = True
@@ -640,11 +643,11 @@ class Cluster:
             await asyncio.sleep(delay_s)
 
     async def topic(self, name: str, *, timeout_s: float, auto_creates: bool = False) -> TopicView:
-        """Return a topic with its partitions, waiting for its creation if need be.
+        """Return a topic with its partitions; wait for its creation if necessary.
 
-        :param auto_creates: whether asking may create the topic.
-        :raises ApiError: the topic cannot be had.
-        :raises TimedOutError: it was not there in time.
+        :param auto_creates: whether the request may create the topic.
+        :raises ApiError: the topic does not exist, or is not accessible.
+        :raises TimedOutError: the topic did not appear in time.
         """
 
         async def attempt() -> TopicView:
@@ -683,7 +686,7 @@ class Cluster:
         node = self._coordinators.get(group)
         if node is not None:
             return node
-        # Most administrators' calls need no coordinator, and a message takes time to declare.
+        # Most calls of administrators need no coordinator, and the declaration of a message takes time.
         from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest  # noqa: PLC0415
 
         response: FindCoordinatorResponse = await self.ask(
@@ -696,7 +699,7 @@ class Cluster:
         return node
 
     def forget_coordinator(self, group: str) -> None:
-        """Look the coordinator of `group` up again the next time."""
+        """Look the coordinator of `group` up again before the next request."""
         self._coordinators.pop(group, None)
 
     async def ask_coordinator(
@@ -708,7 +711,8 @@ class Cluster:
         version_max: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send a request to the coordinator of `group`; one try. A lost connection forgets the coordinator."""
+        """Send a request to the coordinator of `group`; one try. After a lost connection the next try looks it up
+        again."""
         try:
             node = await self.coordinator(group)
             channel = await self.connect((node.host, node.port), purpose)
@@ -728,12 +732,12 @@ class Cluster:
         group: str = "",
         unknown_topic_s: float = FOREVER_S,
     ) -> T:
-        """Run `attempt` until it succeeds, its error will not pass, or the time is over.
+        """Run `attempt` until it succeeds, its error is not retriable, or the time is over.
 
-        :param what: said first in the message when the time is over.
-        :param timeout_s: None takes `default_api_timeout_ms`.
-        :param group: its coordinator is looked up again after an error that says so.
-        :param unknown_topic_s: after so many seconds a topic that is not known does not exist.
+        :param what: the beginning of the message of the TimedOutError.
+        :param timeout_s: None: `default_api_timeout_ms`.
+        :param group: its coordinator is looked up again after an error that requires this.
+        :param unknown_topic_s: after this time an unknown topic counts as missing.
         :raises TimedOutError: the time is over; names the last error.
         """
         timeout_s = self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
@@ -759,7 +763,7 @@ class Cluster:
             tries += 1
             remaining_s = deadline_s - self.clock.monotonic()
             if delay_s >= remaining_s:
-                # The last try is shortly before the end, so that the whole time is used.
+                # The last try comes shortly before the end, to use the whole time.
                 delay_s = remaining_s / 2
             if delay_s < self._config.retry_backoff_ms / 4000:
                 reason = failure.reason if isinstance(failure, RetriableError) else ""
@@ -767,7 +771,7 @@ class Cluster:
             await asyncio.sleep(delay_s)
 
     async def _recover(self, failure: BarnabasError, group: str, deadline_s: float) -> None:
-        """Look up again what `failure` says has moved, before the next try."""
+        """Look up again what has moved according to `failure`, before the next try."""
         if isinstance(failure, ApiError) and failure.code in STALE_COORDINATOR and group:
             self.forget_coordinator(group)
             self._doubt()
@@ -784,7 +788,7 @@ class Cluster:
             async with asyncio.timeout(max(deadline_s - self.clock.monotonic(), 0.001)):
                 await self.refresh()
         except (BarnabasError, TimeoutError) as error:
-            log.debug("metadata: %s", error)  # the next try meets it, too, and has more to say about it
+            log.debug("metadata: %s", error)  # the next try meets the error again, and reports it
 
 
 def dial_with(config: ClientConfig) -> Dial:

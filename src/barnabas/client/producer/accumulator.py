@@ -55,9 +55,9 @@ from barnabas.records.codec_pure.limits import RECORD_OVERHEAD_MAX
 
 
 def next_sticky(choices: Sequence[int], current: int, random: Callable[[], float]) -> int:
-    """Return the partition that records without a key go to next: a random one, other than `current` if possible.
+    """Return the next sticky partition: a random one, other than `current` if possible.
 
-    :param choices: the partitions that may be taken, at least one.
+    :param choices: the partitions to choose from, at least one.
     :param random: returns a number in [0, 1).
 
     >>> next_sticky([0, 1, 2], 1, lambda: 0.99)
@@ -118,23 +118,23 @@ Order = tuple[int, ...]
 
 
 class BatchWaiter(Protocol):
-    """Waits for batches on behalf of their deliveries: the producer's accumulator."""
+    """Waits for batches on behalf of their deliveries; the accumulator implements it."""
 
     def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Wait until `batch` is done; it does not linger any longer. Returns whether it is."""
+        """Wait until `batch` is done; it lingers no longer. Return whether it is done."""
         ...
 
     def when_done(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
-        """Run `callback` when `batch` is done: now, or later on the producer's own thread."""
+        """Run `callback` when `batch` is done: now, or later on the sender's thread."""
         ...
 
     def hasten(self, batch: ProducerBatch) -> None:
-        """Let `batch` linger no longer, since somebody waits for it."""
+        """Let `batch` linger no longer, since a caller waits for it."""
         ...
 
 
 class ProducerBatch:
-    """The records, the identity they are sent with, and in the end the outcome."""
+    """The records of a batch, the identity that they are sent with, and in the end the outcome."""
 
     __slots__ = (
         "_count",
@@ -169,37 +169,39 @@ class ProducerBatch:
         self.topic = topic
         self.partition = partition
         self.order = order
-        """Place among the batches of the partition: retries keep it, parts stand where the whole stood."""
+        """The place among the batches of the partition. A retry keeps it; the parts of a split batch stand in its
+        place."""
         self.created_at_s = created_at_s
         self.builder = builder
-        """What the records are in; it is given up when the batch is done, since deliveries may be kept for long."""
+        """Holds the records. It is released when the batch is done, since an application may keep deliveries for long.
+        """
         builder.owner = self
         self._count = 0
         self._waiter = waiter
         self.size_bytes = 0
-        """Bytes that the batch holds of the producer's memory."""
+        """Bytes of the producer's memory that the batch occupies."""
         self.urgent = False
-        """Somebody waits for it: it does not linger."""
+        """A caller waits for the batch: it does not linger."""
         self.watched = False
-        """Somebody has asked for the outcome, and so will learn of a failure."""
+        """A caller has asked for the outcome, and so will learn of a failure."""
         self.attempts = 0
         self.sent_at_s: float | None = None
-        """When it left the queue for the first time."""
+        """When the batch left the queue for the first time."""
         self.data: bytes | bytearray | memoryview | None = None
-        """What goes over the wire, built once per identity and kept for retries."""
+        """The bytes on the wire, built once for each identity and kept for retries."""
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = -1
         self.base_sequence = NO_SEQUENCE
         self.done = False
         self.finished: threading.Event | None = None
-        """Made when the first waiter comes."""
+        """Made for the first caller that waits."""
         self.callbacks: list[Callable[[], object]] | None = None
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = NO_TIMESTAMP
         self._failure: Failure | None = None
         self.parent: ProducerBatch | None = None
         self.parts: list[ProducerBatch] | None = None
-        """The smaller batches that this one was split into, if a broker found it too large."""
+        """The smaller batches that replaced this one, if a broker found it too large."""
 
     def __str__(self) -> str:
         records = "1 record" if self.count == 1 else f"{self.count} records"
@@ -207,56 +209,53 @@ class ProducerBatch:
 
     @property
     def count(self) -> int:
-        """Records so far."""
         return self._count if self.done else self.builder.count
 
     @property
     def closed(self) -> bool:
-        """Whether no record can be added any more."""
         return self.done or self.builder.closed
 
     def close(self) -> None:
-        """Let no record be added any more."""
+        """Accept no further records."""
         if not self.done:
             self.builder.closed = True
 
     @property
     def error(self) -> BarnabasError | None:
-        """Why it failed, as an exception of the caller's own, or None."""
+        """The reason of the failure, as a new exception for each caller, or None."""
         return None if self._failure is None else self._failure.error()
 
     @property
     def failed(self) -> bool:
-        """Whether it is done and was not delivered."""
         return self._failure is not None
 
     @property
     def in_sequence(self) -> bool:
-        """Whether a sequence number has been given to it, so that a broker may have seen it."""
+        """Whether the batch has a sequence number, so that a broker may have seen it."""
         return self.base_sequence != NO_SEQUENCE
 
     def identify(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Give the batch the identity that brokers recognise it by (KIP-98)."""
+        """Give the batch the identity by which brokers recognise it (KIP-98)."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
         self.data = None
 
     def forget_sequence(self) -> None:
-        """Take the sequence number away: the batch will be sent under another one."""
+        """Remove the sequence number: the batch will get another one."""
         self.base_sequence = NO_SEQUENCE
         self.data = None
 
     def payload(self) -> bytes | bytearray | memoryview:
-        """Return the bytes to send; the same ones for every retry under the same identity."""
+        """Return the bytes to send; the same for every retry under the same identity."""
         if self.data is None:
             self.data = self.builder.build(self.producer_id, self.producer_epoch, self.base_sequence)
         return self.data
 
     def records(self) -> list[Record]:
-        """Return the records as objects. Their offset is -1 until the broker has said where they are.
+        """Return the records as objects. Their offset is -1 until the broker has acknowledged the batch.
 
-        Each call decodes them; not possible any more when the batch is done.
+        Each call decodes the batch. A batch that is done has no records any more.
         """
         data = bytearray(self.payload())
         stamp(data, 0, max(self.base_offset, 0), NO_LEADER_EPOCH)
@@ -269,7 +268,7 @@ class ProducerBatch:
         return records
 
     def part_of(self, index: int) -> tuple[ProducerBatch, int]:
-        """Return the batch that record `index` was sent in at last, and its index there."""
+        """Return the batch in which record `index` was sent last, and its index there."""
         batch = self
         while batch.parts is not None:
             for part in batch.parts:
@@ -287,7 +286,7 @@ class ProducerBatch:
         log_append_time_ms: int = NO_TIMESTAMP,
         error: BarnabasError | None = None,
     ) -> list[Callable[[], object]]:
-        """Settle the outcome and wake who waits; return the callbacks to run, outside any lock."""
+        """Settle the outcome and wake the waiting callers; return the callbacks, to be run outside any lock."""
         assert not self.done, "a batch is settled once"
         self.close()
         self._count = self.builder.count
@@ -312,7 +311,7 @@ class ProducerBatch:
     # --- for deliveries: the outcome of one record ------------------------------------------------------
 
     def result(self, index: int, timestamp_ms: int, timeout_s: float | None) -> RecordMetadata:
-        """Return the place of record `index`, waiting for it; see `Delivery.result`."""
+        """Wait for record `index` and return its metadata; see `Delivery.result`."""
         error = self.exception(index, timeout_s)
         if error is not None:
             raise error
@@ -324,7 +323,7 @@ class ProducerBatch:
         )
 
     def exception(self, index: int, timeout_s: float | None) -> BarnabasError | None:
-        """Return why record `index` was not delivered, or None, waiting for it; see `Delivery.exception`."""
+        """Wait for record `index` and return why it failed, or None; see `Delivery.exception`."""
         if not self.done and not self._waiter.wait(self, timeout_s):
             within = f"within {timeout_s} s"
             if timeout_s is None:
@@ -336,11 +335,11 @@ class ProducerBatch:
         return self.part_of(index)[0].error
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Run `callback` when the batch is done: now, or later on the producer's own thread."""
+        """Run `callback` when the batch is done: now, or later on the sender's thread."""
         self._waiter.when_done(self, callback)
 
     async def wait_async(self, index: int, timestamp_ms: int) -> RecordMetadata:
-        """Return the place of record `index`, waiting for it without blocking the event loop."""
+        """Wait for record `index` without blocking the event loop, and return its metadata."""
         if not self.done:
             loop = asyncio.get_running_loop()
             settled = loop.create_future()
@@ -350,7 +349,7 @@ class ProducerBatch:
         return self.result(index, timestamp_ms, None)
 
     def describe(self, index: int) -> str:
-        """Say how the delivery of record `index` stands."""
+        """Return a description of the delivery of record `index`."""
         failed = self.done and self.part_of(index)[0].failed
         state = "pending" if not self.done else "failed" if failed else "delivered"
         return f"<Delivery to {self.topic}-{self.partition}: {state}>"
@@ -362,7 +361,7 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def run_callbacks(callbacks: list[Callable[[], object]]) -> None:
-    """Run the callbacks of deliveries; log what one raises, and go on with the next."""
+    """Run the callbacks of deliveries. Log the exception of a callback, and go on with the next one."""
     for callback in callbacks:
         try:
             callback()
@@ -371,12 +370,12 @@ def run_callbacks(callbacks: list[Callable[[], object]]) -> None:
 
 
 HEADER_OVERHEAD_BYTES = 10
-"""The lengths of a name and a value, at most."""
+"""The lengths of name and value, at most."""
 NEVER_S = float("inf")
 
 
 class PartitionQueue:
-    """The batches of one partition that wait, oldest first."""
+    """The waiting batches of one partition, oldest first."""
 
     __slots__ = ("batches", "next_order", "partition", "topic")
 
@@ -388,31 +387,31 @@ class PartitionQueue:
 
 
 class TopicQueues(OpenEncoders):
-    """The queues of a topic, by partition number, and the partition that records without a key go to now."""
+    """The queues of a topic by partition number, and the sticky partition."""
 
     def __init__(self, topic: str) -> None:
         super().__init__()
         self.topic = topic
         self.queues: list[PartitionQueue] = []
         self.available: list[int] = []
-        """The partitions that have a leader, or all of them if none has."""
+        """The partitions with a leader, or all if none has one."""
         self.sticky = -1
         self.used_at_s = 0.0
-        """When the last batch was opened; the clock is monotonic."""
+        """When the last batch was opened (monotonic)."""
 
     def stick_to(self, partition: int) -> None:
-        """Let records without a key go to `partition` from now on."""
+        """Make `partition` the sticky partition."""
         self.sticky = partition
         self.sticky_encoder = self.encoders[partition]
 
     def hide(self, partition: int) -> None:
-        """Let records for `partition` come under the lock only."""
+        """Let records for `partition` take the lock."""
         self.encoders[partition] = None
         if partition == self.sticky:
             self.sticky_encoder = None
 
     def open(self, partition: int, encoder: BatchBuilder) -> None:
-        """Let records for `partition` go to `encoder` from now on."""
+        """Let records for `partition` bypass the lock, into `encoder`."""
         self.encoders[partition] = encoder
         if partition == self.sticky:
             self.sticky_encoder = encoder
@@ -421,11 +420,10 @@ class TopicQueues(OpenEncoders):
 class Accumulator:
     """Holds the records of a producer between `send` and the sender. Thread-safe.
 
-    :param open_encoders: where `Appender.send` looks for the open batch of a topic; None keeps every record on the way
-        under the lock.
-    :param may_block: whether the calling thread may wait for space: not the one that makes space.
+    :param open_encoders: where `Appender.send` finds the open batch of a topic; None: every record takes the lock.
+    :param may_block: whether the calling thread may wait for memory. The thread that frees memory must not.
     :param interceptors: called on the sender's thread with each batch whose outcome is known.
-    :param wake: wakes the sender; called with the lock held, from the user's threads.
+    :param wake: wakes the sender; called with the lock held, on the application's threads.
     :param random: returns a number in [0, 1).
     """
 
@@ -463,31 +461,31 @@ class Accumulator:
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
         self._wait_for_space_count = 0
-        """How many wait for space: nearly always nobody, and to tell nobody is not free."""
+        """The number of threads that wait for memory. Nearly always none, and a notification is not free."""
         self._lacks_space = False
-        """Whether a batch was to be opened and there was no space for it, and none was opened since."""
+        """Whether a batch could not be opened for lack of memory, and none was opened since."""
         self._open_bytes = 0
-        """The limits of the open batches, which are part of `used_bytes`."""
+        """The limits of the open batches; a part of `used_bytes`."""
         self._unfinished: dict[ProducerBatch, None] = {}
         self._topics: dict[str, TopicQueues] = {}
         self.used_bytes = 0
         self.wakes_at_s = NEVER_S
-        """When the sender will look again by itself; the sender sets it."""
+        """When the sender wakes up by itself; set by the sender."""
         self.eager = False
-        """Whether a batch may leave as soon as it is opened; the sender sets it."""
+        """Whether a batch may leave as soon as it is opened; set by the sender."""
         self._refusal: Failure | None = None
-        """Why nothing can be appended any more: closed, forked, fenced."""
+        """Why the producer accepts no records any more: closed, forked, fenced."""
         self._is_orphan = False
-        """Whether this is the copy of a forked child, where nothing is ever delivered."""
+        """Whether this is the copy of a forked child, which delivers nothing."""
 
     # --- topics -----------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicQueues | None:
-        """Return the queues of a topic, or None while its partitions are not known."""
+        """Return the queues of a topic, or None while its partitions are unknown."""
         return self._topics.get(name)
 
     def set_partitions(self, name: str, partition_count: int, available: Sequence[int]) -> TopicQueues:
-        """Note how many partitions a topic has and which have a leader; a topic may grow, never shrink."""
+        """Set the number of partitions of a topic and those with a leader. A topic may grow, never shrink."""
         with self._lock:
             topic = self._topics.get(name)
             if topic is None:
@@ -515,10 +513,10 @@ class Accumulator:
         value: bytes | None,
         headers: Headers,
     ) -> tuple[ProducerBatch, int]:
-        """Add one record to the last batch of its partition; return the batch and the record's index there.
+        """Add one record to the last batch of its partition; return the batch and the record's index in it.
 
-        :param partition: None takes the sticky partition.
-        :raises BufferFullError: no memory became free within the time to block.
+        :param partition: None: the sticky partition.
+        :raises BufferFullError: no memory was free within `max_block_ms`.
         :raises ApiError: MESSAGE_TOO_LARGE.
         """
         try:
@@ -552,8 +550,8 @@ class Accumulator:
     ) -> tuple[ProducerBatch, int, int]:
         """Add as many of `values[start:]` as fit into one batch; return the batch, the first index, the count.
 
-        :param values: nothing but bytes and None, as of the keys.
-        :raises BufferFullError: no memory became free within the time to block.
+        :param values: bytes and None only, like the keys.
+        :raises BufferFullError: no memory was free within `max_block_ms`.
         :raises ApiError: MESSAGE_TOO_LARGE.
         """
         size = RECORD_OVERHEAD_MAX + len(values[start] or b"")
@@ -579,8 +577,8 @@ class Accumulator:
     ) -> tuple[ProducerBatch, int, int]:
         """Add as many rows of Arrow columns as fit into one batch, like `append_values`.
 
-        :param rows: the numbers of the rows, int64; None takes them as they stand.
-        :param first_size: the bytes of the key and the value of the first row.
+        :param rows: the numbers of the rows, int64; None: all rows in order.
+        :param first_size: the bytes of key and value of the first row.
         """
 
         def add(builder: BatchBuilder) -> int:
@@ -591,11 +589,11 @@ class Accumulator:
     def _append_run(
         self, topic: TopicQueues, partition: int | None, size: int, add: Callable[[BatchBuilder], int]
     ) -> tuple[ProducerBatch, int, int]:
-        """Let `add` add what fits of a run of records, the first of which takes `size` bytes at most."""
+        """Call `add` to append a part of a run of records, the first of which takes at most `size` bytes."""
         with self._lock:
             while True:
                 batch = self._batch_for(topic, partition, size)
-                # Nobody else may get between the records of the run, not even past the lock.
+                # The records of a run stay together: no other record may come between them, not even past the lock.
                 topic.hide(batch.partition)
                 first_index = batch.count
                 try:
@@ -610,7 +608,7 @@ class Accumulator:
     def _batch_for(self, topic: TopicQueues, partition: int | None, size: int) -> ProducerBatch:
         """Return the open batch of a partition, under the lock; a new one has room for `size` bytes of records.
 
-        A new one is in no queue: when something was added, or was not, `_keep_or_drop` sees to it.
+        A new batch is in no queue yet: `_keep_or_drop` decides after the append.
         """
         self.check_open()
         while True:
@@ -619,7 +617,7 @@ class Accumulator:
                 return queue.batches[-1]
             whole = BATCH_HEADER_SIZE + size
             self._check_size(topic.topic, whole)
-            # Room for a full batch, not for a record: a producer at its bound would else send tiny batches.
+            # Room for a full batch, not for a record: otherwise a producer at its memory limit would send tiny batches.
             limit = max(whole, min(self._batch_size, self._buffer_memory))
             if self.used_bytes + limit <= self._buffer_memory:
                 return self._open_batch(queue, limit)
@@ -638,7 +636,7 @@ class Accumulator:
         return batch
 
     def _on_full(self, topic: TopicQueues, batch: ProducerBatch) -> None:
-        """Close a batch that has no room for the next record; the next sticky partition takes its turn."""
+        """Close a batch without room for the next record, and change the sticky partition."""
         assert batch.count, "a batch has room for the record that it was opened for"
         self._close(batch)
         self._wake_by(0.0)
@@ -646,7 +644,7 @@ class Accumulator:
             topic.stick_to(next_sticky(topic.available, topic.sticky, self._random))
 
     def _close(self, batch: ProducerBatch) -> None:
-        """Let nothing more be added, and give back the memory that was not needed after all."""
+        """Accept no further records for a batch, and free its unused memory."""
         if not batch.closed:
             batch.close()
             self._open_bytes -= batch.size_bytes
@@ -657,7 +655,7 @@ class Accumulator:
                 self._space.notify_all()
 
     def check_record(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        """Check that `append` would take a record, but for the memory.
+        """Check that `append` would accept a record, apart from the memory.
 
         :raises TypeError: a part has another type.
         :raises ApiError: MESSAGE_TOO_LARGE.
@@ -677,9 +675,9 @@ class Accumulator:
             )
 
     def _keep_or_drop(self, topic: TopicQueues, batch: ProducerBatch) -> None:
-        """Put a new batch into its queue, or drop it if its first record turned out to be none.
+        """Put a new batch into its queue, or drop it if its first record was invalid.
 
-        Not sooner: the sender looks at queues past the lock, and takes what it sees there.
+        Not earlier: the sender reads the queues without the lock, and takes every batch in them.
         """
         if not batch.count:
             batch.close()
@@ -701,8 +699,8 @@ class Accumulator:
     def _wait_for_space(self, size: int) -> None:
         """Wait, with the lock held, until `size` bytes are free.
 
-        Meanwhile nothing lingers. But open batches stay open until they are taken: they fill as others leave, and were
-        they closed at each wait, there would soon be nothing in memory but batches of one record.
+        Nothing lingers meanwhile. Open batches stay open until the sender takes them, and fill as others leave. If each
+        wait closed them, memory would soon hold nothing but batches of one record.
         """
         deadline_s = self._clock.monotonic() + self._max_block_s
         while self._refusal is None and self.used_bytes + size > self._buffer_memory:
@@ -722,17 +720,17 @@ class Accumulator:
         self.check_open()
 
     def _close_open(self) -> None:
-        """Close all open batches, for the memory that they hold and do not use: that of many partitions, some of which
-        may have no leader now. It takes long, so it is done only where it gives back much."""
+        """Close all open batches to free their unused memory, that of many partitions, some without a leader. This
+        takes long, so it is done only where it frees much."""
         for topic in self._topics.values():
             for queue in topic.queues:
                 if queue.batches:
                     self._close(queue.batches[-1])
 
     def _await_space(self, timeout_s: float) -> bool:
-        """Let go of the lock until there is more space; returns False if there is none in time."""
-        # Counted before the `try`: an interruption in between may count one too many, which costs a call, and never
-        # one too few, which would leave somebody waiting.
+        """Release the lock until memory is freed; return False if that takes too long."""
+        # Counted before the `try`: an interruption in between may count one too many, which costs a call. One too few
+        # would leave a thread waiting.
         self._wait_for_space_count += 1
         try:
             return self._space.wait(timeout_s)
@@ -740,12 +738,12 @@ class Accumulator:
             self._wait_for_space_count -= 1
 
     def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Wait until `batch` is done, which it will be soon, because it stops lingering. Returns whether it is."""
+        """Wait until `batch` is done; it stops lingering. Return whether it is done."""
         batch.watched = True
         return self.await_batch(batch, timeout_s)
 
     def await_batch(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Wait like `wait`, for all batches alike, without asking what came of them."""
+        """Like `wait`, without interest in the outcome."""
         with self._lock:
             if batch.done:
                 return True
@@ -760,18 +758,19 @@ class Accumulator:
         return finished.wait(timeout_s)
 
     def hasten(self, batch: ProducerBatch) -> None:
-        """Let `batch` linger no longer, since somebody waits for it."""
+        """Let `batch` linger no longer, since a caller waits for it."""
         with self._lock:
             self._hasten(batch)
 
     def _hasten(self, batch: ProducerBatch) -> None:
-        # It stays open until it is taken: where many wait for a delivery each, their records travel together.
+        # It stays open until the sender takes it: where many callers wait for one delivery each, their records travel
+        # together.
         if not batch.urgent and not batch.closed:
             batch.urgent = True
             self._wake_by(0.0)
 
     def when_done(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
-        """Run `callback` when `batch` is done: here if it is already, else in the sender's thread."""
+        """Run `callback` when `batch` is done: here if it is already, else on the sender's thread."""
         with self._lock:
             batch.watched = True
             if not batch.done:
@@ -782,14 +781,14 @@ class Accumulator:
         run_callbacks([callback])
 
     def close_all(self) -> list[ProducerBatch]:
-        """Let nothing linger; return all batches that are not done, oldest first."""
+        """Let no batch linger; return all batches that are not done, oldest first."""
         with self._lock:
             for batch in self._unfinished:
                 self._hasten(batch)
             return list(self._unfinished)
 
     def refuse(self, error: BarnabasError) -> None:
-        """Let every later append raise what `error` says, and those that wait for space as well."""
+        """Let every later append raise `error`, and those that wait for memory as well."""
         with self._lock:
             if self._refusal is None:
                 self._refusal = Failure.of(error)
@@ -797,12 +796,12 @@ class Accumulator:
             self._space.notify_all()
 
     def check_open(self) -> None:
-        """:raises BarnabasError: what `refuse` was given, as an exception of the caller's own."""
+        """:raises BarnabasError: the error of `refuse`, as a new exception for each caller."""
         if self._refusal is not None:
             raise self._refusal.error()
 
     def after_fork(self, error: BarnabasError) -> None:
-        """In a forked child: nobody will send any more, and the lock may be held by a thread that is not here."""
+        """In a forked child: deliver nothing, and replace the lock, which a thread of the parent may hold."""
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
         self._wait_for_space_count = 0
@@ -813,45 +812,45 @@ class Accumulator:
     # --- the sender's thread ----------------------------------------------------------------------------
 
     def waiting(self) -> list[PartitionQueue]:
-        """Return the queues that hold a batch."""
+        """Return the queues with batches."""
         with self._lock:
             return [queue for topic in self._topics.values() for queue in topic.queues if queue.batches]
 
     def topics_in_use(self, since_s: float) -> set[str]:
-        """Return the topics with records that are not settled, or whose last batch was opened after `since_s`."""
+        """Return the topics with unsettled records, or with a batch that was opened after `since_s`."""
         with self._lock:
             used = {name for name, topic in self._topics.items() if topic.used_at_s > since_s}
             return used.union(batch.topic for batch in self._unfinished)
 
     def ready_at_s(self, batch: ProducerBatch) -> float:
-        """Return when `batch`, the head of its queue, leaves at the latest: at once when it is full, or when it or its
-        memory is waited for."""
+        """Return the latest time at which `batch`, the head of its queue, leaves. It leaves at once if it is full, or
+        if a caller waits for it or for its memory."""
         return 0.0 if batch.closed or batch.urgent or self._lacks_space else batch.created_at_s + self._linger_s
 
     def sleep_until(self, at_s: float) -> None:
-        """Note when the sender will look again by itself: only what is due earlier needs to wake it."""
+        """Set when the sender wakes up by itself: only an earlier event needs to wake it."""
         with self._lock:
             self.wakes_at_s = min(self.wakes_at_s, at_s)
 
     def take(self, queue: PartitionQueue) -> ProducerBatch:
-        """Remove the head of a queue and close it."""
+        """Remove and close the head of a queue."""
         with self._lock:
             batch = queue.batches.popleft()
             self._close(batch)
             topic = self._topics[queue.topic]
             if topic.encoders[queue.partition] is batch.builder:
-                # Else the topic would keep the records in memory until the next one comes.
+                # Otherwise the topic would keep the records in memory until the next one.
                 topic.hide(queue.partition)
             return batch
 
     def put_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Return a batch to its place among those that wait, so that a retry keeps the order."""
+        """Return a batch to its place in the queue, so that a retry keeps the order."""
         with self._lock:
             queue.batches.insert(_place(queue, batch), batch)
             self.produced.retried()
 
     def split(self, queue: PartitionQueue, batch: ProducerBatch, builders: Sequence[BatchBuilder]) -> None:
-        """Put smaller batches in the place of one that was too large; together they carry its outcome."""
+        """Replace a batch that was too large by smaller ones, which together carry its outcome."""
         with self._lock:
             parts = []
             for number, builder in enumerate(builders):
@@ -878,15 +877,15 @@ class Accumulator:
         log_append_time_ms: int = -1,
         error: BarnabasError | None = None,
     ) -> list[Callable[[], object]]:
-        """Settle a batch and free its memory; return the callbacks to run without the lock."""
+        """Settle a batch and free its memory; return the callbacks, to be run without the lock."""
         batch.base_offset, batch.log_append_time_ms = base_offset, log_append_time_ms
-        for hook in self._delivery_hooks:  # while the batch still has its records
+        for hook in self._delivery_hooks:  # as long as the batch has its records
             try:
                 hook(batch, error)
             except Exception as raised:  # noqa: BLE001 - of the application's own code
                 self._interceptors.delivery_failed(hook, raised)
         with self._lock:
-            if not batch.closed:  # given up where it stands
+            if not batch.closed:  # it failed in the queue
                 self._open_bytes -= batch.size_bytes
             callbacks = batch.complete(base_offset, log_append_time_ms, error)
             if error is None:
@@ -900,12 +899,12 @@ class Accumulator:
             return callbacks
 
     def unfinished_records(self) -> int:
-        """Return how many records are not settled."""
+        """Return the number of unsettled records."""
         with self._lock:
             return sum(batch.count for batch in self._unfinished)
 
     def metrics(self) -> dict[str, float]:
-        """Return figures of the producer, as they are now, by name."""
+        """Return the current metrics of the producer by name."""
         with self._lock:
             return {
                 **self.produced.figures(),
@@ -915,27 +914,27 @@ class Accumulator:
             }
 
     def unfinished_count(self) -> int:
-        """Return how many batches are not done."""
+        """Return the number of unsettled batches."""
         return len(self._unfinished)
 
 
 def _place(queue: PartitionQueue, batch: ProducerBatch) -> int:
-    """Return how many of the batches that wait belong before `batch`: few of many, for it has left already."""
+    """Return the number of waiting batches before `batch`: few, since it has left the queue before."""
     return next((place for place, other in enumerate(queue.batches) if batch.order < other.order), len(queue.batches))
 
 
 def _blob_size(given: bytes | bytearray | memoryview | None) -> int:
-    """Return the bytes of a key or a value; elements of a memoryview may be longer than one."""
+    """Return the bytes of a key or a value; an element of a memoryview may be longer than one byte."""
     return 0 if given is None else len(given) if type(given) is bytes else memoryview(given).nbytes
 
 
 def _headers_size(headers: Headers) -> int:
-    """Return how many bytes headers take at most."""
+    """Return the bytes of headers, at most."""
     return 5 + sum(HEADER_OVERHEAD_BYTES + len(name.encode()) + _blob_size(value) for name, value in headers)
 
 
 def _refused_record(key: object, value: object, error: Exception) -> BaseException:
-    """Say what is wrong with a record that could not be encoded."""
+    """Return the error for a record that could not be encoded."""
     for name, given in (("key", key), ("value", value)):
         if given is not None and not isinstance(given, (bytes, bytearray, memoryview)):
             return TypeError(f"{name} must be bytes or None, not {type(given).__name__}; encode it first")

@@ -29,8 +29,8 @@ INTERCEPTORS_CUT_OFF_S = 2.0
 """Time limit of the interceptors' `close` where the producer could not deliver its records."""
 
 LATE_S = 1.0
-"""At the end of a program each record that is not delivered in time fails by itself, and is named. So much longer
-that is waited for: a machine may be busy."""
+"""Added to the time limit at the end of a program. An undelivered record fails by itself within `delivery_timeout_ms`
+and is named; a busy machine may take longer."""
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ ENDED = "this producer was dropped without close(), or the program ends; keep it
 
 
 class SenderLoop(Protocol):
-    """The event loop that the sender runs on, seen from where records are sent. `LoopThread` is one."""
+    """The event loop of the sender, as the application's side sees it. `LoopThread` implements it."""
 
     @property
     def inside(self) -> bool:
@@ -58,7 +58,7 @@ class SenderLoop(Protocol):
 
 
 class _ProducerTopics:
-    """What keeps topics in the producer's metadata, and creates them."""
+    """The topics that the producer needs metadata of, and may create."""
 
     def __init__(self, accumulator: Accumulator, may_create: bool) -> None:
         self._accumulator = accumulator
@@ -72,12 +72,12 @@ class _ProducerTopics:
 
 
 class ProducerEngine:
-    """Takes records and delivers them.
+    """Accepts records and delivers them.
 
-    :param serializers: applied to keys and values before all else.
-    :param sender_side: the loop on which `start`, `look_up`, `flush`, `finish` and `give_up` are called.
-    :param dial: connects to a broker; None: as the settings say.
-    :param chance: returns a number in [0, 1).
+    :param serializers: applied to keys and values first.
+    :param sender_loop: the loop on which `start`, `look_up`, `flush`, `finish` and `give_up` are called.
+    :param dial: connects to a broker; None: according to the settings.
+    :param random_source: returns a number in [0, 1).
     :param interceptors: of this producer alone; None: there are none.
     """
 
@@ -88,7 +88,7 @@ class ProducerEngine:
         sender_loop: SenderLoop,
         serializers: Serializers,
         dial: Dial | None = None,
-        chance: Callable[[], float] = random.random,
+        random_source: Callable[[], float] = random.random,
         interceptors: ProducerInterceptors | None = None,
     ) -> None:
         self.config = config
@@ -104,8 +104,8 @@ class ProducerEngine:
             compression=Compression[config.compression_type.upper()],
             clock=clock,
             wake=self._wake,
-            random=chance,
-            # A partition function is asked for every record, so every record takes the long way.
+            random=random_source,
+            # An application's function chooses the partition of every record, so no record may bypass it.
             open_encoders=open_encoders if config.partitioner is None else None,
             may_block=lambda: not sender_loop.inside,
             interceptors=self._interceptors,
@@ -121,7 +121,7 @@ class ProducerEngine:
         )
         sends = _ProducerTopics(self.accumulator, config.allow_auto_create_topics)
         dial = dial or dial_with(config)
-        self._cluster = Cluster(config, dial=dial, clock=clock, random=chance, sending=sends)
+        self._cluster = Cluster(config, dial=dial, clock=clock, random=random_source, sending=sends)
         self.settled = asyncio.Event()
         """Set for a moment whenever a batch was settled, which also freed its memory."""
         self._send_loop = SendLoop(config, self._cluster, self.accumulator, clock, self.notify_settled)
@@ -133,9 +133,9 @@ class ProducerEngine:
     # --- where records are sent -------------------------------------------------------------------------
 
     def queues(self, topic: str) -> TopicQueues:
-        """Return the queues of a topic, waiting for its partitions to be known if it is new to this producer.
+        """Return the queues of a topic; wait for the metadata of a topic that is new to this producer.
 
-        :raises TimedOutError: they were not known within `max_block_ms`.
+        :raises TimedOutError: the metadata did not arrive within `max_block_ms`.
         """
         queues = self.accumulator.topic(topic) if isinstance(topic, str) else None
         if queues is not None:
@@ -149,8 +149,8 @@ class ProducerEngine:
     def check_topic(self, topic: str) -> None:
         """Check that a topic may be looked up.
 
-        :raises ClosedError: the producer is closed, or its copy in a forked child.
-        :raises ConfigurationError: that is no topic.
+        :raises ClosedError: the producer is closed, or the copy of a forked child.
+        :raises ConfigurationError: the argument is no topic.
         """
         self.accumulator.check_open()
         if not isinstance(topic, str) or not topic:
@@ -160,25 +160,25 @@ class ProducerEngine:
         self._sender_loop.call_soon(self._send_loop.wake)
 
     def after_fork(self, error: ClosedError) -> None:
-        """Take notice, in a forked child, that nobody sends any more; calls raise `error`."""
+        """In a forked child: deliver nothing; calls raise `error`."""
         self.accumulator.after_fork(error)
 
     def metrics(self) -> dict[str, float]:
-        """Return figures of the producer, as they are now, by name."""
+        """Return the current metrics of the producer by name."""
         return {**self.accumulator.metrics(), "requests_in_flight": self._send_loop.sender.in_flight()}
 
     def trouble(self) -> str:
-        """Return what went wrong on the way lately, for the end of a message."""
+        """Return the last error, for the end of a message."""
         trouble = self._send_loop.sender.last_trouble
         return f": {trouble}" if trouble else ""
 
     def unfinished(self, timeout_s: float | None) -> TimedOutError:
-        """Return the error that says that not all was delivered within `timeout_s`."""
+        """Return the error for records that were not delivered within `timeout_s`."""
         left = self.accumulator.unfinished_records()
         return TimedOutError(f"{left} records were still on their way after {timeout_s} s{self.trouble()}")
 
     def warn_of_losses(self, why: str) -> None:
-        """Say what is not settled, if anything: nobody else will."""
+        """Log the number of unsettled records, if there are any."""
         lost = self.accumulator.unfinished_records()
         if lost:
             log.warning("%s: %d records were not acknowledged and may be lost%s", why, lost, self.trouble())
@@ -197,7 +197,7 @@ class ProducerEngine:
             positions=dict,
         )
         await self._interceptors.start(context)
-        if self._has_ended:  # meanwhile
+        if self._has_ended:  # closed meanwhile
             return
         works = [self._send_loop.run(), self._cluster.refresh_forever()]
         self._tasks = [asyncio.create_task(work) for work in works]
@@ -205,7 +205,8 @@ class ProducerEngine:
             task.add_done_callback(self._on_stopped)
 
     def _on_stopped(self, done: asyncio.Task[None]) -> None:
-        """What runs only ends by cancellation; however it ended, nothing may wait for it for ever."""
+        """A task of the producer has ended. Unless it was cancelled by `give_up`, fail all records: no caller may wait
+        for ever."""
         if self._has_ended:
             return
         error = None if done.cancelled() else done.exception()
@@ -219,22 +220,22 @@ class ProducerEngine:
         self._send_loop.settle_all(stopped)
 
     async def look_up(self, topic: str) -> None:
-        """Have the partitions of a topic known.
+        """Fetch the metadata of a topic.
 
-        :raises TimedOutError: they were not within `max_block_ms`.
+        :raises TimedOutError: it did not arrive within `max_block_ms`.
         """
         auto_creates = self.config.allow_auto_create_topics
         await self._cluster.topic(topic, timeout_s=self.config.max_block_ms / 1000, auto_creates=auto_creates)
 
     def notify_settled(self) -> None:
-        """Wake who waits for something to be settled."""
+        """Wake the tasks that wait for a batch to be settled."""
         self.settled.set()
         self.settled.clear()
 
     async def flush(self, timeout_s: float | None) -> None:
         """Wait until every record sent so far is acknowledged or has failed.
 
-        :raises TimedOutError: some were still on their way after `timeout_s`.
+        :raises TimedOutError: some records were in flight after `timeout_s`.
         """
         deadline_s = None if timeout_s is None else self._clock.monotonic() + timeout_s
         try:
@@ -253,12 +254,12 @@ class ProducerEngine:
         return self._interceptors.have_flush
 
     async def flush_interceptors(self, timeout_s: float | None = None) -> None:
-        """Wait for what interceptors do with records that are settled."""
+        """Wait for the interceptors' work on settled records."""
         await self._interceptors.flush(timeout_s)
 
     async def finish(self) -> None:
-        """Deliver what was sent, for as long as `delivery_timeout_ms` lets that take, and end: for a producer that
-        nobody closed. What is lost is said."""
+        """Deliver all records within `delivery_timeout_ms`, and end: for a producer that no one closed. Losses are
+        logged."""
         self.accumulator.refuse(ClosedError(ENDED))
         self.notify_settled()
         try:
@@ -270,13 +271,13 @@ class ProducerEngine:
             await self.give_up()
 
     async def give_up(self) -> None:
-        """End all that runs, and settle what was not delivered, so that nobody waits for it for ever."""
+        """End all tasks and connections, and fail the undelivered records, so that no caller waits for ever."""
         self._has_ended = True
         is_cut_off = self.accumulator.unfinished_records() > 0
         self._send_loop.settle_all(
             TimedOutError(f"the producer was closed before the record was acknowledged{self.trouble()}")
         )
-        # Where records could not be delivered, interceptors most likely cannot send either.
+        # Where the producer could not deliver records, interceptors most likely cannot send either.
         await self._interceptors.close(INTERCEPTORS_CUT_OFF_S if is_cut_off else None)
         self._cluster.close()
         for task in self._tasks:

@@ -50,16 +50,16 @@ class Run(Protocol):
     """Records on their way to the accumulator."""
 
     def advance(self, accumulator: Accumulator) -> bool:
-        """Add what fits into one batch; return whether that was all.
+        """Append what fits into one batch; return whether that was all.
 
-        :raises BufferFullError: there is no room; nothing has been added by this call.
+        :raises BufferFullError: there is no memory; this call has appended nothing.
         :raises ApiError: MESSAGE_TOO_LARGE.
         """
         ...
 
 
 class ValueRun:
-    """Values, maybe with keys, that share a partition and a timestamp."""
+    """Values, perhaps with keys, that share a partition and a timestamp."""
 
     def __init__(
         self,
@@ -79,7 +79,6 @@ class ValueRun:
         self._done = 0
 
     def advance(self, accumulator: Accumulator) -> bool:
-        """Add what fits into one batch."""
         if self._done < len(self._values):
             batch, first, count = accumulator.append_values(
                 self._queues, self._partition, self._timestamp_ms, self._values, self._done, self._keys
@@ -90,7 +89,7 @@ class ValueRun:
 
 
 class RecordRun:
-    """Records that each have a timestamp, headers or a partition of their own."""
+    """Records that each have their own timestamp, headers or partition."""
 
     def __init__(
         self,
@@ -112,7 +111,6 @@ class RecordRun:
         self._done = 0
 
     def advance(self, accumulator: Accumulator) -> bool:
-        """Add one record."""
         place = self._done
         if place < len(self._values):
             stamps = self._timestamps_ms
@@ -130,7 +128,7 @@ class RecordRun:
 
 
 class RowRun:
-    """Rows of Arrow columns that share a partition; `order` numbers them, None takes them as they stand."""
+    """Rows of Arrow columns that share a partition; `order` has their numbers, None: all rows in order."""
 
     def __init__(
         self,
@@ -151,7 +149,6 @@ class RowRun:
         self._deliveries = deliveries
 
     def advance(self, accumulator: Accumulator) -> bool:
-        """Add what fits into one batch."""
         left, rows = self._left, self._rows
         if left:
             first = left.start if self._order is None else self._order[left.start]
@@ -173,7 +170,7 @@ class RowRun:
 
 
 def _exact(name: str, given: Sequence[bytes | None]) -> list[bytes | None]:
-    """Return keys or values as a list of nothing but bytes and None.
+    """Return keys or values as a list of bytes and None.
 
     :raises TypeError: one of them is something else.
     """
@@ -204,16 +201,16 @@ def check_lengths(values: Sequence[object], keys: object, timestamps_ms: object,
 
 
 class RecordPartitioner:
-    """Chooses partitions: the one that is given, else the user's function's, else the key's, else the sticky one.
+    """Chooses partitions: the record's own, else by the application's function, else by the key, else the sticky one.
 
-    :param partitioner: (topic, key, partition count) -> partition, or None for Kafka's way.
+    :param partitioner: (topic, key, partition count) -> partition; None: Kafka's way.
     """
 
     def __init__(self, partitioner: Partitioner | None) -> None:
         self._partitioner = partitioner
 
     def partition(self, queues: TopicQueues, key: bytes | None, given: int | None) -> int | None:
-        """Return the partition of a record; None stands for the sticky one.
+        """Return the partition of a record; None: the sticky one.
 
         :raises ConfigurationError: there is no such partition.
         """
@@ -236,7 +233,7 @@ class RecordPartitioner:
         headers: Sequence[Headers] | None,
         deliveries: Deliveries,
     ) -> Iterator[Run]:
-        """Yield the runs that `send_many` is made of.
+        """Yield the runs of a `send_many`.
 
         :param partition: one for all values, or one for each.
         """
@@ -278,9 +275,9 @@ class RecordPartitioner:
         timestamp_ms: int,
         deliveries: Deliveries,
     ) -> Iterator[Run]:
-        """Yield the runs that a part of a `send_arrow` is made of.
+        """Yield the runs of a part of a `send_arrow`.
 
-        :param timestamp_ms: for rows that bring no timestamps of their own.
+        :param timestamp_ms: for rows without a timestamp.
         """
         length = rows.values.length
         if partition is not None or (rows.keys is None and self._partitioner is None):
@@ -294,7 +291,7 @@ class RecordPartitioner:
             yield RowRun(queues, chosen, rows, timestamp_ms, order, range(end - count, end), deliveries)
 
     def _grouped_rows(self, queues: TopicQueues, rows: ArrowRows) -> tuple[memoryview, dict[int | None, int]]:
-        """Return the rows in the order of their partitions, and how many each partition gets."""
+        """Return the rows in the order of their partitions, and the number of rows of each partition."""
         partition_count = len(queues.queues)
         if self._partitioner is None:
             assert rows.keys is not None
@@ -312,14 +309,14 @@ class RecordPartitioner:
 TIMESTAMP_MS_MAX = 2**63 - 1
 
 Check = Callable[[ProducerRecord], None]
-"""Raises where a record cannot be sent."""
+"""Raises for a record that cannot be sent."""
 
 
 class RecordAppender:
-    """Leads records into the accumulator.
+    """Appends records to the accumulator.
 
-    :param open_encoders: where the compiled `send` looks for the open batch of a topic.
-    :param queues_of: returns the queues of a topic; waits where it is not known yet.
+    :param open_encoders: where the compiled `send` finds the open batch of a topic.
+    :param queues_of: returns the queues of a topic; waits for the metadata of a new one.
     """
 
     def __init__(
@@ -341,9 +338,9 @@ class RecordAppender:
         self._interceptors = interceptors or ProducerInterceptors()
 
     def appender(self) -> Appender:
-        """Return what has the compiled `send`: it deals with the usual record itself, and hands all others to `append`.
+        """Return the object with the compiled `send`, which handles the usual record and passes all others to `append`.
 
-        It is not kept here: who holds it, or its `send`, may send, and when nobody does the producer was dropped.
+        It is not kept here: the producer counts as dropped when no caller holds the object or its `send`.
         """
         return Appender(self._open_encoders, self.append, self._clock.time_s)
 
@@ -367,7 +364,7 @@ class RecordAppender:
 
     @property
     def intercepts_send(self) -> bool:
-        """Whether records of `send` have to pass `intercept`."""
+        """Whether `send` has to call `intercept`."""
         return self._interceptors.intercepts_send
 
     def intercept(
@@ -384,7 +381,7 @@ class RecordAppender:
         return self._interceptors.on_send(given, self._check_for(queues))
 
     def intercepted(self, send: Callable[..., Delivery]) -> Callable[..., Delivery]:
-        """Return a `send` that calls interceptors first; `send` itself where none wants that."""
+        """Return a `send` that calls interceptors first; `send` itself if no interceptor needs that."""
         if not self.intercepts_send:
             return send
 
@@ -420,7 +417,7 @@ class RecordAppender:
         timestamps_ms: Sequence[int] | int | None,
         headers: Sequence[GivenHeaders] | None,
     ) -> tuple[Deliveries, Iterator[Run]]:
-        """Return the runs that a `send_many` is made of, and the outcomes that they fill in.
+        """Return the runs of a `send_many`, and the deliveries that they fill in.
 
         :raises ValueError: keys, timestamps or headers are not as many as values.
         """
@@ -443,7 +440,7 @@ class RecordAppender:
         timestamp: str | None,
         partition: int | None,
     ) -> tuple[Deliveries, Iterator[Run]]:
-        """Return the runs that a `send_arrow` is made of, and the outcomes that they fill in."""
+        """Return the runs of a `send_arrow`, and the deliveries that they fill in."""
         parts = arrow_rows(batch, value=value, key=key, timestamp=timestamp)
         rows = Rows(parts, partition, self._clock.time_ms())
         return self._runs_of(queues, self._intercepted(queues, rows) if self._interceptors.intercepts_batches else rows)
@@ -467,7 +464,7 @@ class RecordAppender:
         return deliveries, runs
 
     def _check_for(self, queues: TopicQueues) -> Check:
-        """Return what checks records of interceptors before they are sent to a topic."""
+        """Return a check of interceptors' records before they are sent to a topic."""
 
         def check(record: ProducerRecord) -> None:
             check_topic(record, queues.topic)
@@ -505,7 +502,7 @@ class Values(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Records as rows of Arrow columns; `now_ms` is the timestamp of rows that bring none."""
+    """Records as rows of Arrow columns; `now_ms` is the timestamp of rows without one."""
 
     parts: Sequence[ArrowRows]
     partition: int | None
@@ -519,7 +516,7 @@ class Rows(NamedTuple):
 
 
 class GivenBatch(SendBatch):
-    """What `send_many` or `send_arrow` was given, or what interceptors made of it."""
+    """The records of a `send_many` or `send_arrow`, perhaps replaced by interceptors."""
 
     def __init__(self, topic: str, content: Values | Rows, check: Check) -> None:
         self.topic = topic
@@ -555,7 +552,7 @@ class GivenBatch(SendBatch):
 
 
 def as_pairs(headers: GivenHeaders) -> Headers:
-    """Return headers as (name, value) pairs; users of other clients bring a dict.
+    """Return headers as (name, value) pairs; other clients take a dict.
 
     >>> as_pairs({"trace": b"7"})
     [('trace', b'7')]

@@ -38,17 +38,17 @@ from barnabas.protocol.messages.produce import (
 from barnabas.protocol.patterns import NumbersReader, records_packer
 
 PACKED_BYTES_MAX = 4096
-"""Larger batches are not copied into a request, which would cost more than it saves."""
+"""Larger batches are not copied into a request: the copy would cost more than the template saves."""
 
 STEADY_SINCE = 5
-"""The version of Produce that has all the numbers that are looked for."""
+"""The version of Produce whose response has all fields of `SinglePartitionProduce`."""
 
 PATTERNS_MAX = 64
-"""Topics that have patterns: to make one takes as long as some ten requests."""
+"""The maximum of topics with templates: making one takes as long as ten requests."""
 
 
 class ProduceTemplates:
-    """The patterns of all requests of one version.
+    """The templates of all requests of one version.
 
     :param acks: of all requests; likewise `timeout_ms`.
     """
@@ -60,7 +60,7 @@ class ProduceTemplates:
         self._topics: dict[str, _Topic] = {}
 
     def request(self, topic: str, partition: int, records: Buffer) -> EncodedRequest | None:
-        """Return a request with one batch; None if it is too large, or there are too many patterns already."""
+        """Return a request with one batch; None if the batch is too large, or there are too many templates."""
         if len(records) > PACKED_BYTES_MAX or self._version < STEADY_SINCE:
             return None
         known = self._topics.get(topic)
@@ -79,7 +79,7 @@ class ProduceTemplates:
         return records_packer(request_with, 1, self._version)
 
     def learn(self, response: ProduceResponse) -> None:
-        """Make a pattern of an answer that was decoded, if it is a usual one of a topic that has none yet."""
+        """Make a template of a decoded response, if it is a usual one of a topic without a template."""
         if len(response.responses) != 1 or response.throttle_time_ms:
             return
         (topic,) = response.responses
@@ -92,7 +92,7 @@ class ProduceTemplates:
 
 
 class _Topic:
-    """The patterns of one topic."""
+    """The templates of one topic."""
 
     __slots__ = ("name", "pack", "reader")
 
@@ -100,10 +100,10 @@ class _Topic:
         self.name = name
         self.pack = pack
         self.reader: NumbersReader | None = None
-        """None before the first answer that was decoded."""
+        """None before the first decoded response."""
 
     def read(self, frame: Buffer) -> SinglePartitionProduce | None:
-        """Return the answer in a frame; None if it has to be decoded."""
+        """Return the response in a frame; None: the general codec has to decode it."""
         found = None if self.reader is None else self.reader.read(frame)
         if found is None:
             return None
@@ -131,16 +131,16 @@ def _reader(response: ProduceResponse, version: int) -> NumbersReader:
 log = logging.getLogger(__name__)
 
 LOOK_S_MIN = 0.001
-"""Between two looks at records that gather while a request is under way, however short they may linger."""
+"""The shortest pause between two plans while records gather and a request is in flight."""
 
 TRANSACTION_TIMEOUT_MS = 60_000
-"""Means nothing without a transactional id, but brokers check that it is a time."""
+"""Without meaning for a producer without a transactional id, but brokers check the range."""
 
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
-"""With acks=0 nothing but the socket's backlog says that a broker is slower than we are."""
+"""With acks=0 only the socket's backlog shows that a broker is slower than the producer."""
 
 IDENTITY = -1
-"""Stands where node ids stand, for the wait for a producer id."""
+"""Used in place of a node id for the request of a producer id."""
 
 TOPIC_LOST = frozenset(
     {
@@ -169,7 +169,8 @@ class SendLoop:
         self._accumulator = accumulator
         self._clock = clock
         self._linger_s = config.linger_ms / 1000
-        # However little time is left to a batch: no answer ends the connection, and with it all that is under way.
+        # Not less for an expiring batch: a request without a response closes the connection, and all requests on it
+        # fail.
         self._answer_timeout_s = min(config.request_timeout_ms, config.delivery_timeout_ms) / 1000
         self._running = False
         self._in_turn = False
@@ -179,11 +180,11 @@ class SendLoop:
         self._timer_at_s = NEVER_S
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, list[Send]] = {}
-        """Requests for brokers to which a connection is being made, in order."""
+        """Requests in order, by brokers that the loop connects to."""
         self._templates: dict[int, ProduceTemplates] = {}
         """By version of the requests."""
         self._backlog: list[tuple[Channel, Send]] = []
-        """Requests without acknowledgement that a broker is too slow to take."""
+        """Requests without acknowledgement that wait for a slow broker."""
         self._on_settled = on_settled
         self.sender = Sender(
             accumulator,
@@ -205,7 +206,7 @@ class SendLoop:
         return self._cluster.view.leader(tp)
 
     async def run(self) -> None:
-        """Send what is ready, for ever; raises what went wrong and nobody foresaw."""
+        """Send batches until cancelled; raises unforeseen errors."""
         self._fault = asyncio.get_running_loop().create_future()
         self._running = True
         try:
@@ -219,10 +220,10 @@ class SendLoop:
                 task.cancel()
 
     def wake(self) -> None:
-        """Send what is ready now; runs on the loop. An error nobody foresaw is raised by `run`."""
+        """Take a turn; on the loop. `run` raises an unforeseen error."""
         self._turn_wanted = True
         if self._in_turn:
-            return  # a connection ended while it was written to; the turn that did it is followed by another
+            return  # a connection ended during a write; another turn follows the current one
         self._in_turn = True
         try:
             while self._turn_wanted and self._running:
@@ -236,22 +237,22 @@ class SendLoop:
     def _take_turn(self) -> None:
         if self._backlog:
             self._take_backlog()
-        # From here on an append that makes something ready wakes us again.
+        # From here on an append that makes a batch ready wakes the loop.
         self._accumulator.wakes_at_s = NEVER_S
         now_s = self._clock.monotonic()
         plan = self.sender.plan(now_s)
         channels = self._submit_all(plan.sends, now_s)
         if plan.topics_to_refresh:
-            # Who answered has said that nobody leads, or one that does not: it may not hear of another.
+            # The broker that answered knows no leader, or a wrong one, and may not hear of another.
             self._cluster.request_refresh(is_stale=True)
         if self.sender.needs_identity and IDENTITY not in self._waiting and self._accumulator.unfinished_count():
             self._waiting[IDENTITY] = []
             self._start(self._get_identity())
         if self._config.acks == 0:
-            self._flush_all(channels)  # first: it ends what is under way, and so decides when to come back
+            self._flush_all(channels)  # first: it settles batches in flight, and so decides when to plan again
             self._sleep(plan, now_s)
         else:
-            # While bytes leave, other threads append. Told by then that an answer is to come, they do not wake us.
+            # Other threads append while bytes leave. They do not wake the loop, since a response is to come.
             self._sleep(plan, now_s)
             self._flush_all(channels)
 
@@ -261,13 +262,13 @@ class SendLoop:
         task.add_done_callback(self._on_task_done)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        """If a task failed, what it had to do would be waited for, for ever."""
+        """A failed task would leave its callers waiting for ever."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._stop(error)
 
     def _stop(self, error: BaseException) -> None:
-        """Have `run` raise an error that nobody foresaw."""
+        """Let `run` raise an unforeseen error."""
         self._running = False
         if self._fault is not None and not self._fault.done():
             self._fault.set_exception(error)
@@ -275,7 +276,7 @@ class SendLoop:
     # --- sleeping ---------------------------------------------------------------------------------------
 
     def _sleep(self, plan: Plan, now_s: float) -> None:
-        """Come back when the plan says so; tell the accumulator which appends must wake us earlier."""
+        """Plan again when the plan says so; set which appends must wake the loop earlier."""
         at_s = plan.wake_at_s
         if self._backlog:
             at_s = min(at_s, *(self._gives_up_at_s(send) for _, send in self._backlog))
@@ -284,12 +285,13 @@ class SendLoop:
         self._accumulator.eager = not all(in_flight)
         busy = plan.held_back and not any(map(self.sender.may_send_to, brokers))
         if any(in_flight) and not busy:
-            # Records gather until an answer comes, or until those that came first have lingered: for that no
-            # append needs to wake us, a look now and then will do.
+            # Records gather until a response arrives or the first ones have lingered. No append needs to wake the loop
+            # for that;
+            # a plan now and then is enough.
             at_s = min(at_s, now_s + max(self._linger_s, LOOK_S_MIN))
         if at_s < self._timer_at_s:
             self._look_again_at(at_s, now_s)
-        # Busy: whatever is appended, nothing can be sent before a broker has answered.
+        # No append can be sent before a broker has answered.
         self._accumulator.sleep_until(0.0 if busy else at_s)
 
     def _look_again_at(self, at_s: float, now_s: float) -> None:
@@ -306,7 +308,7 @@ class SendLoop:
     # --- requests and answers ---------------------------------------------------------------------------
 
     def _submit_all(self, sends: list[Send], now_s: float) -> list[Channel]:
-        """Hand requests to their connections, in the order of the plan; return those that are to be flushed."""
+        """Submit requests in the order of the plan; return the connections to flush."""
         channels: dict[int, Channel] = {}
         for send in sends:
             node_id = send.node_id
@@ -328,7 +330,7 @@ class SendLoop:
             self._flush(channel)
 
     async def _connect(self, node_id: int) -> None:
-        """Connect to a broker and send what has waited for that; one that is down delays no other."""
+        """Connect to a broker and send the requests that waited for that. An unreachable broker delays no other."""
         try:
             async with asyncio.timeout(self._config.delivery_timeout_ms / 1000):
                 channel = await self._cluster.channel_to(node_id)
@@ -374,7 +376,7 @@ class SendLoop:
             self._take_backlog()
 
     def _take_backlog(self) -> None:
-        """Note what was sent without acknowledgement as done, unless the broker is too slow for more."""
+        """Settle requests without acknowledgement, unless the broker is too slow for more."""
         backlog, self._backlog = self._backlog, []
         now_s = self._clock.monotonic()
         for channel, send in backlog:
@@ -386,7 +388,7 @@ class SendLoop:
                 self._failed(send, TimedOutError("a broker takes no more"))
 
     def _gives_up_at_s(self, send: Send) -> float:
-        """When all of a request has taken too long: none of it is sent again then, for it may have arrived."""
+        """Return when all batches of a request have expired. None of it is sent again then, for it may have arrived."""
         return max([batch.created_at_s for batch in send.batches]) + self._config.delivery_timeout_ms / 1000
 
     def _answered(
@@ -397,7 +399,7 @@ class SendLoop:
         response: ProduceResponse | SinglePartitionProduce,
         error: BarnabasError | None,
     ) -> None:
-        """Deal with an answer; the turn follows when all that came with it were dealt with."""
+        """Handle a response; a turn follows after all responses of the same read."""
         if error is not None:
             self._failed(send, error)
             return
@@ -419,7 +421,7 @@ class SendLoop:
             self._cluster.request_refresh(is_stale=True)
 
     async def _get_identity(self) -> None:
-        """Get a producer id from some broker; on an error that will not pass, give everything up."""
+        """Get a producer id from some broker; fail everything on an error that is not retriable."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
         try:
             channel = await self._cluster.any_channel()
@@ -442,7 +444,7 @@ class SendLoop:
         self.sender.fail_all(error)
 
     def settle(self, batch: ProducerBatch, error: BarnabasError) -> None:
-        """Give up a batch wherever it is; an answer that still comes for it is ignored."""
+        """Fail a batch wherever it is; a later response for it is ignored."""
         self._settled(self._accumulator.complete(batch, error=error))
 
     def _settled(self, callbacks: list[Callable[[], object]]) -> None:
@@ -452,13 +454,13 @@ class SendLoop:
             self._on_settled()
 
     def settle_all(self, error: BarnabasError) -> None:
-        """Give up all that is not settled, also what is in flight."""
+        """Fail all unsettled batches, also those in flight."""
         for batch in self._accumulator.close_all():
             if not batch.done:
                 self.settle(batch, error)
 
     def on_metadata(self) -> None:
-        """Take over what the cluster now says about the topics that are produced to."""
+        """Apply new metadata to the topics of this producer."""
         for name, topic in self._cluster.view.topics.items():
             if topic.error in TOPIC_LOST:
                 self.sender.fail_topic(name, ApiError(topic.error, subject=f"topic {name!r}"))

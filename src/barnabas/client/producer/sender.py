@@ -56,11 +56,11 @@ from barnabas.protocol.messages.produce import (
 from barnabas.records import BatchBuilder, read_header, read_records
 
 POST_PAUSE_S = 0.0005
-"""Between two requests without acknowledgement that are not full: at most 2,000 small ones a second."""
+"""The pause between two small requests without acknowledgement: at most 2,000 of them a second."""
 
 
 class TopicThroughput:
-    """How much flows of one topic, measured whenever batches of it leave."""
+    """The throughput of one topic, measured whenever a batch leaves."""
 
     __slots__ = ("_batch_size", "_left_at_s", "_level_bytes", "_linger_s", "flooded_until_s")
 
@@ -69,15 +69,15 @@ class TopicThroughput:
         self._linger_s = linger_s
         self._left_at_s = 0.0
         self._level_bytes = 0.0
-        """What left lately: each byte counts less with time, by e for each `linger_s`. So a steady flow has the level
-        of what flows within `linger_s`, and a short burst is none."""
+        """Recently sent bytes. The weight of a byte falls by e for each `linger_s`. So a steady flow has the level of
+        what flows within `linger_s`, and a short burst has none."""
         self.flooded_until_s = float("-inf")
         """Until then an open batch may wait to become full."""
 
     def left(self, size_bytes: int, now_s: float) -> None:
-        """Note that a batch of `size_bytes` leaves.
+        """Count a batch of `size_bytes` that leaves.
 
-        >>> flow = Flow(batch_size=1000, linger_s=0.005)
+        >>> flow = TopicThroughput(batch_size=1000, linger_s=0.005)
         >>> for millisecond in range(100):
         ...     flow.left(100, millisecond / 1000)  # 500 bytes in 5 ms
         >>> flow.flooded_until_s
@@ -98,8 +98,8 @@ class TopicThroughput:
     def leaves_at_s(self, lingered_at_s: float, idle_at_s: float) -> float:
         """Return when an open batch leaves.
 
-        :param lingered_at_s: when it will have waited as long as it may.
-        :param idle_at_s: since when, or from when on, its broker is free.
+        :param lingered_at_s: when the batch will have lingered for `linger_ms`.
+        :param idle_at_s: the time from which on its broker has nothing in flight.
         """
         return min(lingered_at_s, max(idle_at_s, self.flooded_until_s))
 
@@ -107,16 +107,14 @@ class TopicThroughput:
 EPOCH_MAX = 2**15 - 1
 SEQUENCE_MASK = 2**31 - 1
 RECOGNISED_MAX = 5
-"""Brokers recognise the last five batches of a producer; one behind which there are five others might be stored
-twice."""
+"""Brokers recognise the last five batches of a producer. A batch with five others behind it might be stored twice."""
 
 
 class PartitionSequences:
-    """The numbering of one partition's batches. Used by the sender's thread only.
+    """The sequence numbers of one partition's batches. Used by the sender's thread only.
 
-    Invariants: `unresolved` holds, in order, the batches that have a number and no outcome, in flight or not.
-    `_recognised` begins with the first of them, and holds all that were numbered from there on: brokers have to
-    recognise each.
+    Invariants: `unresolved` holds, in order, the batches with a number and no outcome, in flight or not. `_recognised`
+    begins with the first of them, and holds all batches that were numbered from there on: brokers must recognise each.
     """
 
     __slots__ = ("_known", "_recognised", "_restart", "epoch", "next_sequence", "producer_id", "unresolved")
@@ -131,7 +129,7 @@ class PartitionSequences:
         self._restart = False
 
     def start(self, producer_id: int, epoch: int) -> None:
-        """Begin at sequence 0 under an identity that a broker has given out."""
+        """Begin at sequence 0 under an identity from a broker."""
         assert not self.unresolved
         self.producer_id, self.epoch, self.next_sequence = producer_id, epoch, 0
 
@@ -145,8 +143,8 @@ class PartitionSequences:
         self._recognised.append(batch)
 
     def may_send(self, batch: ProducerBatch) -> bool:
-        """Return whether `batch` may go out now: no restart is due, and brokers will still recognise those before it
-        that are unresolved."""
+        """Return whether `batch` may leave: no restart is due, and brokers will still recognise the unresolved batches
+        before it."""
         if self._restart:
             return False
         if not self._known:
@@ -154,12 +152,12 @@ class PartitionSequences:
         return batch.in_sequence or len(self._recognised) < RECOGNISED_MAX
 
     def acknowledged(self, batch: ProducerBatch) -> None:
-        """Note that the broker has the batch, and so knows this producer."""
+        """The broker has acknowledged the batch, and so knows this producer."""
         self._known = self._known or (batch.producer_id, batch.producer_epoch) == (self.producer_id, self.epoch)
         self.resolve(batch)
 
     def resolve(self, batch: ProducerBatch) -> None:
-        """Forget a batch whose outcome is settled: stored, refused or given up."""
+        """Forget a batch with an outcome: stored, refused or failed."""
         if batch in self.unresolved:
             self.unresolved.remove(batch)
             while self._recognised and self._recognised[0] not in self.unresolved:
@@ -173,19 +171,19 @@ class PartitionSequences:
         self.resolve(batch)
 
     def out_of_order(self, batch: ProducerBatch) -> None:
-        """Note that the broker found a gap before `batch`; if no earlier one can fill it, a restart is due."""
+        """The broker found a gap before `batch`. If no earlier batch can fill the gap, a restart is due."""
         if self.unresolved and self.unresolved[0] is batch:
             self._restart = True
 
     @property
     def restart_due(self) -> bool:
-        """Whether numbering must begin again as soon as nothing of the partition is in flight."""
+        """Whether the numbers must begin again as soon as nothing of the partition is in flight."""
         return self._restart
 
     def restart(self) -> bool:
-        """Raise the epoch and take the numbers of all unresolved batches back. Nothing may be in flight.
+        """Raise the epoch and take back the numbers of all unresolved batches. Nothing may be in flight.
 
-        Returns False when the epochs are used up, so that a new producer id is needed.
+        :return: False when the epochs are used up, so that the producer needs a new producer id.
         """
         for batch in self.unresolved:
             batch.forget_sequence()
@@ -203,7 +201,7 @@ class PartitionSequences:
 def split_records(batch: ProducerBatch) -> list[BatchBuilder]:
     """Return builders of the two halves of `batch`, in order. It must hold at least two records.
 
-    This is rare, so the records are read back out of the built batch rather than kept apart for the case.
+    A split is rare, so it reads the records from the built batch.
     """
     assert batch.count > 1
     compression = read_header(batch.payload()).compression
@@ -232,7 +230,7 @@ LEADER_MAY_HAVE_MOVED = frozenset(
     }
 )
 RESTARTS_AT_ONCE = 2
-"""So often a batch is sent again at once with a new epoch; from then on after a pause."""
+"""A batch is sent again at once with a new epoch this many times, and then after a pause."""
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 OUT_OF_SEQUENCE = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
@@ -251,16 +249,16 @@ class SinglePartitionProduce(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Send:
-    """One produce request for one broker, and the batches in it."""
+    """A produce request for one broker, and its batches."""
 
     node_id: int
     batches: list[ProducerBatch]
     partitions: list[_Partition]
-    """Where the batches come from, one by one."""
+    """The partition of each batch."""
     records: list[bytes | bytearray | memoryview]
-    """What the batches hold, one by one; a batch that is given up holds it no longer."""
+    """The bytes of each batch; a batch that has failed holds them no longer."""
     expires_at_s: float
-    """When the first of its batches is to be given up."""
+    """When the first of its batches fails."""
     acks: int
     timeout_ms: int
     is_connecting: bool = False
@@ -268,7 +266,6 @@ class Send:
 
     @property
     def request(self) -> ProduceRequest:
-        """What goes over the wire."""
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch, records in zip(self.batches, self.records, strict=True):
             data = PartitionProduceData(index=batch.partition, records=records)
@@ -282,18 +279,18 @@ class Send:
 
 @dataclass(slots=True)
 class Plan:
-    """What to do now, and until when to sleep if nothing happens."""
+    """The requests to send now, and when to plan again if nothing happens."""
 
     sends: list[Send] = field(default_factory=list)
     topics_to_refresh: set[str] = field(default_factory=set)
-    """Topics with batches that wait for a leader, or for another one, to be known."""
+    """Topics with batches that wait for a leader, or for another one."""
     wake_at_s: float = NEVER_S
     held_back: bool = False
-    """Whether a broker has as many requests under way as it may: batches for it wait for an answer."""
+    """Whether batches wait because a broker has the maximum of requests in flight."""
 
 
 class _Partition:
-    """What the sender remembers of one partition."""
+    """The sender's state of one partition."""
 
     __slots__ = ("doubted_leader", "flow", "in_flight", "queue", "retry_at_s", "sequences", "tp")
 
@@ -305,17 +302,17 @@ class _Partition:
         self.in_flight = 0
         self.retry_at_s = 0.0
         self.doubted_leader: int | None = None
-        """The broker of which the last try has shown that it may not lead any more."""
+        """The broker that may not lead any more, according to the last try."""
 
 
 class _Node:
-    """What the sender remembers of one broker."""
+    """The sender's state of one broker."""
 
     __slots__ = ("sends", "sent_at_s")
 
     def __init__(self) -> None:
         self.sends: dict[Send, None] = {}
-        """The requests under way."""
+        """The requests in flight."""
         self.sent_at_s = -NEVER_S
 
     @property
@@ -326,10 +323,10 @@ class _Node:
 class Sender:
     """The producer's state machine for sending.
 
-    :param leader_of: returns the id of the broker that leads a partition, or None if that is not known.
-    :param run: called for each batch that is settled, outside all locks, to run the callbacks of its deliveries.
-    :param batch_size: the bytes at which a batch counts as full.
-    :param linger_s: the longest that a batch waits for more records.
+    :param leader_of: returns the id of the leader of a partition, or None if it is unknown.
+    :param run: runs the callbacks of a settled batch's deliveries, outside all locks.
+    :param batch_size: the bytes of a full batch.
+    :param linger_s: the longest time that a batch waits for more records.
     """
 
     def __init__(
@@ -367,29 +364,29 @@ class Sender:
         self._nodes: dict[int, _Node] = {}
         self._identity: tuple[int, int] | None = None
         self.last_trouble = ""
-        """The last thing that went wrong on the way, for the message of a delivery that times out."""
+        """The last error, for the message of a delivery that times out."""
         self._trouble_at_s = -NEVER_S
 
     # --- identity ---------------------------------------------------------------------------------------
 
     @property
     def needs_identity(self) -> bool:
-        """Whether a producer id must be had from a broker before anything can be sent."""
+        """Whether the producer needs a producer id before it can send."""
         return self._idempotent and self._identity is None
 
     def set_identity(self, producer_id: int, epoch: int) -> None:
-        """Take the producer id that a broker has given out."""
+        """Set the producer id that a broker has assigned."""
         assert producer_id != NO_PRODUCER_ID
         self._identity = (producer_id, epoch)
 
     def note_trouble(self, trouble: str, now_s: float) -> None:
-        """Keep in mind what went wrong, for the messages of records that are not delivered in time."""
+        """Keep an error for the messages of deliveries that time out."""
         self.last_trouble, self._trouble_at_s = trouble, now_s
 
     # --- what to send -----------------------------------------------------------------------------------
 
     def plan(self, now_s: float) -> Plan:
-        """Take what is ready, give up what is too old, and say what to send and when to come back."""
+        """Take ready batches, fail expired ones, and return the requests to send and when to plan again."""
         plan = Plan()
         for node in self._nodes.values():
             for send in node.sends:
@@ -420,7 +417,7 @@ class Sender:
         return plan
 
     def _look_for_leader(self, partition: _Partition, leader: int | None, now_s: float, plan: Plan) -> None:
-        """Have the leader looked up while a retry waits; once another one is known there is nothing to wait for."""
+        """Look the leader up while a retry waits. A new leader ends the wait."""
         if leader == partition.doubted_leader:
             if partition.retry_at_s > now_s:
                 plan.topics_to_refresh.add(partition.queue.topic)
@@ -436,7 +433,7 @@ class Sender:
         return partition
 
     def _expire(self, partition: _Partition, now_s: float) -> float:
-        """Give up the batches that are too old; return when the next one will be."""
+        """Fail expired batches; return when the next one expires."""
         queue = partition.queue
         while queue.batches:
             batch = queue.batches[0]
@@ -449,10 +446,10 @@ class Sender:
         return NEVER_S
 
     def _expire_under_way(self, send: Send, now_s: float) -> None:
-        """Give up the batches of a request under way that are too old, though not the request.
+        """Fail the expired batches of a request in flight, but not the request.
 
-        They may yet be stored, but are not sent again; so they hold up no restart of the sequence numbers, whose new
-        epoch shuts out what comes late.
+        They may still be stored, but are not sent again. So they do not delay a restart of the sequence numbers, whose
+        new epoch fences late requests.
         """
         what = "waiting for a connection to" if send.is_connecting else "under way to"
         expires_at_s = NEVER_S
@@ -470,9 +467,9 @@ class Sender:
         send.expires_at_s = expires_at_s
 
     def _too_late(self, batch: ProducerBatch, now_s: float, where: str) -> TimedOutError:
-        """Say that a batch is given up, where the time went, and what went wrong meanwhile.
+        """Return the error of an expired batch: where the time went, and what went wrong meanwhile.
 
-        :param where: where it has been since it left the queue.
+        :param where: where the batch has been since it left the queue.
         """
         sent_at_s = now_s if batch.sent_at_s is None else batch.sent_at_s
         queued_s, rest_s = sent_at_s - batch.created_at_s, now_s - sent_at_s
@@ -497,17 +494,17 @@ class Sender:
             if not ready:
                 return
             taken = self._fill(node_id, node, ready, now_s, plan)
-            # The partitions that were served come last the next time, so that a busy one starves nobody.
+            # The served partitions come last the next time, so that a busy one starves no other.
             served = set(taken)
             partitions = [partition for partition in partitions if partition not in served] + [
                 partition for partition in taken if partition.queue.batches
             ]
 
     def _ready(self, node: _Node, partitions: list[_Partition], now_s: float, plan: Plan) -> list[_Partition]:
-        """Return the partitions whose head may leave now.
+        """Return the partitions whose first batch may leave now.
 
-        Where one batch has lingered its time, the open ones for the same broker travel with it: one request
-        with many small batches costs less than many requests.
+        Where one batch has lingered, the open ones for the same broker leave with it: one request with many small
+        batches costs less than many requests.
         """
         ready: list[_Partition] = []
         lingering: list[_Partition] = []
@@ -529,7 +526,7 @@ class Sender:
         return ready + lingering if one_has_lingered else ready
 
     def _idle_at_s(self, node: _Node) -> float:
-        """Return since when, or from when on, a batch need not wait for what is under way."""
+        """Return the time from which on a batch need not wait for requests in flight."""
         if node.in_flight:
             return NEVER_S
         return node.sent_at_s + POST_PAUSE_S if self._acks == 0 else 0.0
@@ -551,7 +548,7 @@ class Sender:
         return sequences.may_send(partition.queue.batches[0])
 
     def _fill(self, node_id: int, node: _Node, ready: list[_Partition], now_s: float, plan: Plan) -> list[_Partition]:
-        """Plan a request with one batch of each ready partition, as far as they fit; return those that are in it."""
+        """Plan a request with one batch of each ready partition, as far as they fit; return the partitions in it."""
         batches: list[ProducerBatch] = []
         size_bytes = 0
         for partition in ready:
@@ -579,27 +576,28 @@ class Sender:
         return taken
 
     def may_send_to(self, node_id: int) -> bool:
-        """Return whether another request to a broker may be under way."""
+        """Return whether a broker may get another request now."""
         return self.in_flight_to(node_id) < self._in_flight_max
 
     def in_flight(self) -> int:
-        """Return how many requests are under way to all brokers."""
+        """Return the number of requests in flight to all brokers."""
         return sum(node.in_flight for node in list(self._nodes.values()))
 
     def in_flight_to(self, node_id: int) -> int:
-        """Return how many requests to a broker are under way."""
+        """Return the number of requests in flight to a broker."""
         node = self._nodes.get(node_id)
         return 0 if node is None else node.in_flight
 
     # --- what came of it --------------------------------------------------------------------------------
 
     def on_sent_unacknowledged(self, send: Send) -> None:
-        """A request without acknowledgement (acks=0) was handed to the connection: that is all one will know."""
+        """The connection has taken a request without acknowledgement (acks=0). Nothing more will be known."""
         for _partition, batch in self._landed(send):
             self._settle(batch)
 
     def on_response(self, send: Send, response: ProduceResponse | SinglePartitionProduce, now_s: float) -> set[str]:
-        """Settle or retry each batch by its answer; return the topics whose leaders should be looked up again."""
+        """Settle or retry each batch according to the response; return the topics whose leaders should be looked up
+        again."""
         answers: dict[tuple[str, int], PartitionProduceResponse | SinglePartitionProduce]
         if isinstance(response, SinglePartitionProduce):
             answers = {(response.topic, response.partition): response}
@@ -620,7 +618,8 @@ class Sender:
         return stale
 
     def on_failure(self, send: Send, error: BarnabasError, now_s: float) -> set[str]:
-        """No answer came: try all again, or give up if `error` will not pass; return topics to look up again."""
+        """A request failed: retry all its batches, or fail them if `error` is not retriable; return the topics to look
+        up again."""
         for partition, batch in self._landed(send):
             if error.retriable:
                 partition.doubted_leader = send.node_id
@@ -634,7 +633,7 @@ class Sender:
         del self._nodes[send.node_id].sends[send]
         landed = []
         for partition, batch in zip(send.partitions, send.batches, strict=True):
-            if not batch.done:  # else given up meanwhile: it came too late, or the producer was closed
+            if not batch.done:  # else it failed meanwhile: it expired, or the producer was closed
                 partition.in_flight -= 1
                 landed.append((partition, batch))
         return landed
@@ -675,7 +674,8 @@ class Sender:
         partition.sequences.out_of_order(batch)
         if partition.sequences.restart_due:
             log.info("%s-%d: %s; starting again with a new epoch", batch.topic, batch.partition, error.code.name)
-        # Where an earlier batch may still fill the gap, that takes time; to ask at once would be to ask all the time.
+        # Where an earlier batch may still fill the gap, that takes time; a retry without a pause would repeat all the
+        # time.
         # Nor does a broker need a new epoch again and again.
         at_once = partition.sequences.restart_due and batch.attempts <= RESTARTS_AT_ONCE
         self._retry(partition, batch, now_s, error, backoff=not at_once)
@@ -714,13 +714,13 @@ class Sender:
         self._run(self._accumulator.complete(batch, base_offset, log_append_time_ms, error))
 
     def fail_topic(self, topic: str, error: BarnabasError) -> None:
-        """Give up everything that waits for a topic that cannot be had."""
+        """Fail all batches of a topic that is not available."""
         for queue in self._accumulator.waiting():
             if queue.topic == topic:
                 self._fail_queue(queue, error)
 
     def fail_all(self, error: BarnabasError) -> None:
-        """Give up everything that waits; what is in flight is settled by its answers."""
+        """Fail all waiting batches; responses settle those in flight."""
         for queue in self._accumulator.waiting():
             self._fail_queue(queue, error)
 
