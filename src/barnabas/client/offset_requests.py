@@ -36,7 +36,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 
 
 def left_out(what: str) -> ApiError:
-    """Return the error for an answer that leaves something out: silence is no success.
+    """Return the error for a response without an expected part: a missing part is no success.
 
     >>> str(left_out("commit of clicks-0"))
     'UNKNOWN_SERVER_ERROR: commit of clicks-0: an answer without it'
@@ -86,7 +86,7 @@ async def ask_leaders(
     numbers: Mapping[TopicPartition, int],
     ask: Callable[[Cluster, int, Mapping[TopicPartition, int]], Awaitable[ResponseT]],
 ) -> list[ResponseT]:
-    """Ask the leader of each partition, each leader once: `ask(cluster, node_id, its part of numbers)`; one try.
+    """Ask each leader once: `ask(cluster, node_id, its part of numbers)`; one try.
 
     :raises ApiError: a partition does not exist, or has no leader now.
     """
@@ -133,11 +133,11 @@ async def _ask_leader(cluster: Cluster, node_id: int, part: Mapping[TopicPartiti
 async def epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Return where leader epochs end in the leaders' logs; -1: the leader knows neither the epoch nor an earlier one.
 
-    A partition that is answered with an error which will not pass is left out; one try.
+    A partition with an error that is not retriable is missing; one try.
 
-    :raises ApiError: a leader is not known, or has changed.
+    :raises ApiError: a leader is unknown, or has changed.
     :raises DisconnectedError: a leader is gone; the metadata is refreshed before the next try.
-    :raises UnsupportedVersionError: a broker has no such question.
+    :raises UnsupportedVersionError: a broker does not support the request.
     """
     found: dict[TopicPartition, int] = {}
     try:
@@ -174,7 +174,7 @@ async def _ask_epochs(
 async def ends_at_leader(
     cluster: Cluster, node_id: int, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return the log ends that a leader knows; a partition that it answers with an error is left out; one try."""
+    """Return the log end offsets at a leader; a partition with an error is missing; one try."""
     wanted = dict.fromkeys(partitions, LATEST_TIMESTAMP)
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
     _take(await _ask_leader(cluster, node_id, wanted), wanted, found)
@@ -199,13 +199,13 @@ def _take(
 
 
 OFFSET_FETCH_VERSION_MAX = 7
-"""Later versions ask for several groups at once."""
+"""Later versions ask for several groups in one request."""
 
 
 async def committed_offsets(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None, *, timeout_s: float | None = None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets that a group has committed, of `partitions`, or of all; those without one are left out.
+    """Return the committed offsets of a group, of `partitions` or of all; partitions without one are missing.
 
     :raises TimedOutError: the coordinator did not answer in time.
     """
@@ -243,7 +243,7 @@ async def committed_offsets(
                     found[tp] = OffsetAndMetadata(
                         each.committed_offset, each.metadata or "", each.committed_leader_epoch
                     )
-        if missing:  # to take it for one without an offset would be to begin somewhere else
+        if missing:  # as a partition without a committed offset it would begin somewhere else
             raise left_out(f"committed offset of {min(missing)} in group {group!r}")
         return found
 
@@ -261,10 +261,10 @@ async def commit_offsets(
     group_instance_id: str | None = None,
     timeout_s: float | None = None,
 ) -> None:
-    """Commit offsets for a group, with the member's generation, or without one where nobody is a member.
+    """Commit offsets for a group, with the member's generation, or without one for no member.
 
-    :raises ApiError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS: the partitions may have
-        gone to others; OFFSET_METADATA_TOO_LARGE and others.
+    :raises ApiError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS: other members may own the
+        partitions; OFFSET_METADATA_TOO_LARGE and others.
     :raises TimedOutError: the coordinator did not answer in time.
     """
     if not offsets:

@@ -1,8 +1,8 @@
-"""Reads stretches of partitions as raw batches, as fast as the broker sends them: for bulk loads.
+"""Reads ranges of partitions as raw batches, as fast as the broker sends them: for bulk loads.
 
-Who reads many, one after the other, gives all of their readers one `RangeSource`: a thread and a connection for each
-would take longer than the few records of a small one. Nothing is decoded here. The next fetch is always under way while
-the last one is being used, and that is all that is kept in memory: two responses.
+A program that reads many ranges gives all their readers one `RangeSource`: a thread and a connection for each would
+take longer than the few records of a small range. Nothing is decoded. The next fetch is under way while the program
+uses the last response, so memory holds two responses.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from barnabas.protocol.messages.fetch import (
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 FETCH_BYTES_MIN = 128 * 1024
 OFFSET_BYTES_GUESS = 100
-"""What an offset takes, until an answer tells it: near the end of its range a reader asks for no more than it needs."""
+"""Bytes of an offset before the first response. Near the end of its range a reader asks for no more than it needs."""
 MAX_WAIT_MS = 500
 
 
 class RangeSource:
-    """The brokers that stretches are read from: a background thread and its connections. For one reader at a time.
+    """Connections to the brokers, and their background thread, for several readers one after the other.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
     :param settings: see `barnabas.client.config.ClientConfig`.
@@ -60,17 +60,16 @@ class RangeSource:
 class RangeReader:
     """Iterates over the batches that hold the offsets from `start_offset` to before `end_offset`.
 
-    Each item is a memoryview of whole batches; the first may begin before `start_offset`, the last may end
-    after `end_offset`. Every record of the range is in exactly one item. Not thread-safe, but for `close`.
+    Each item is a memoryview of whole batches; the first may begin before `start_offset`, the last may end after
+    `end_offset`. Every record of the range is in exactly one item. Not thread-safe, except for `close`.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names; or a source, which stays open.
-    :param fetch_max_bytes: the size of a response; a larger single batch comes all the same.
-    :param settings: see `barnabas.client.config.ClientConfig`; those of a source it has itself.
+    :param fetch_max_bytes: the size of a response, except for a larger single batch.
+    :param settings: see `barnabas.client.config.ClientConfig`; none with a source, which has its own.
 
-    Iterating raises ApiError, OFFSET_OUT_OF_RANGE where retention was faster, and TimedOutError where nothing of the
-    range has come within `default_api_timeout_ms`: the leader does not answer, or has nothing for now, or its log ends
-    before the range does, which the message says; asked again, the reader tries again. It raises ClosedError when it
-    was closed before the end of the range.
+    Iteration raises ApiError, OFFSET_OUT_OF_RANGE where retention was faster, and TimedOutError without a record of the
+    range within `default_api_timeout_ms`: the leader does not answer, has no records now, or its log ends before the
+    range; the message names the cause. The next call tries again. It raises ClosedError after `close`.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class RangeReader:
         self._fetch_max_bytes = fetch_max_bytes
         self._offset_bytes: float = OFFSET_BYTES_GUESS
         self._short_end: int | None = None
-        """Where the log ended by the last answer, if that was before the end of the range."""
+        """The log end of the last response, if it lies before the end of the range."""
         self._under_way: concurrent.futures.Future[memoryview] | None = None
         self._fetch_ahead()
 
@@ -105,7 +104,7 @@ class RangeReader:
         if self._next_offset >= self._end_offset:
             raise StopIteration
         under_way, self._under_way = self._under_way, None
-        # None after an error: whoever asks again is answered anew, from where the reader stands.
+        # None after an error: the next call fetches again, from the same offset.
         data = self._thread.wait(under_way or self._start())
         next_offset = self._end_of(data)
         self._offset_bytes = len(data) / (next_offset - self._next_offset)
@@ -129,7 +128,7 @@ class RangeReader:
         return next_offset
 
     async def _fetch(self, offset: int) -> memoryview:
-        """Return the batches from `offset` on; waits for records that are not there yet, `default_api_timeout_ms`."""
+        """Return the batches from `offset` on; wait up to `default_api_timeout_ms` for missing records."""
         self._short_end = None
         try:
             return await self._cluster.retrying(
@@ -175,14 +174,14 @@ class RangeReader:
                 return memoryview(found.records)
             if 2_000 * (now_s() - sent_s) >= MAX_WAIT_MS:
                 pacing.note_progress()
-            else:  # a broker that has nothing should take its time to say so
+            else:  # a broker without new records should hold the fetch
                 pacing.note_futile(now_s())
                 await asyncio.sleep(pacing.wait_s(now_s()))
-            # A leader that is held to a rate has nothing for now of what it has.
+            # A throttled leader returns no records for now.
             self._short_end = found.high_watermark if found.high_watermark < self._end_offset else None
 
     def _fetch_bytes(self, offset: int) -> int:
-        """Return how much to ask for: a little more than what is likely to be left, as batches differ."""
+        """Return the bytes to fetch: a little more than the likely rest, as batches differ."""
         likely = (self._end_offset - offset) * self._offset_bytes * 1.25
         return min(self._fetch_max_bytes, max(FETCH_BYTES_MIN, int(likely)))
 
@@ -197,7 +196,7 @@ class RangeReader:
         raise ApiError(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{self._tp}: an empty answer")
 
     def close(self) -> None:
-        """End what is under way, and the connection where it is the reader's own. May be called again."""
+        """Cancel the fetch under way, and close the connection if it is the reader's own. May be called again."""
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             under_way.cancel()

@@ -25,7 +25,7 @@ from barnabas.protocol.messages.describe_log_dirs import (
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster's id, its live brokers by id, and which of them is the controller (None: none is known)."""
+    """The id of the cluster, its live brokers by id, and the id of the controller (None: unknown)."""
 
     id: str
     controller: Node | None
@@ -34,11 +34,11 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A folder in which a broker keeps logs.
+    """A log directory of a broker.
 
-    `sizes` are the bytes of each partition's log; `coming` has how many offsets the copies of logs lack that are being
-    moved there; `total_bytes` and `usable_bytes` those of the volume, None where
-    the broker is too old to tell. `error` is NONE unless the folder is offline.
+    `sizes` has the bytes of each partition's log. `coming` has the number of offsets that the copy of each moving log
+    still lacks. `total_bytes` and `usable_bytes` are those of the volume, None for an old broker. `error` is NONE
+    unless the directory is offline.
     """
 
     broker: int
@@ -56,7 +56,7 @@ class LogDir:
 
 
 async def describe_cluster(cluster: Cluster) -> ClusterDescription:
-    """Return which brokers there are.
+    """Return the live brokers and the controller.
 
     :raises TimedOutError: no broker answered in time.
     """
@@ -77,7 +77,7 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
 
 
 async def log_dirs(cluster: Cluster, broker: int | None = None, *, with_sizes: bool = True) -> list[LogDir]:
-    """Return the folders of one broker or all live ones, with the size of each log in them if that is wanted.
+    """Return the log directories of one broker or all live ones, with the size of each log on request.
 
     :raises TimedOutError: a broker did not answer in time.
     """
@@ -99,7 +99,7 @@ async def log_dirs(cluster: Cluster, broker: int | None = None, *, with_sizes: b
 async def alter_replica_log_dirs(
     cluster: Cluster, broker: int, folders: Mapping[tuple[str, int], str]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Ask a broker to move logs to other folders of its own; return what it says of each.
+    """Move logs of a broker to other directories of it; return the broker's error code of each.
 
     :raises TimedOutError: it did not answer in time.
     """

@@ -78,7 +78,7 @@ class ConfigType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """One place that a setting's value may come from, under the name that it has there."""
+    """A place that the value of a setting may come from, and the setting's name there."""
 
     name: str
     value: str | None
@@ -87,9 +87,9 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSetting:
-    """A setting of a topic, broker or group, with the value in force (None: not told, because it is sensitive).
+    """A setting of a topic, broker or group, with the value in force (None: withheld, because it is sensitive).
 
-    `synonyms` are the places where the value may come from, the strongest first.
+    `synonyms` are the places that the value may come from, the strongest first.
     """
 
     name: str
@@ -103,18 +103,18 @@ class ConfigSetting:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it: not for this topic, and not for its broker."""
+        """Whether the value is the default, set neither for the topic nor for its broker."""
         return self.source is ConfigSource.DEFAULT
 
     @property
     def default(self) -> str | None:
-        """The value that it would have if nobody had set it; None where the broker does not tell."""
+        """The default value; None where the broker does not return it."""
         return next((each.value for each in self.synonyms if each.source is ConfigSource.DEFAULT), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """What has settings: a topic or a group by its name, or a broker by its id; no id stands for all brokers."""
+    """The owner of settings: a topic or a group by its name, or a broker by its id; without an id all brokers."""
 
     kind: int
     name: str
@@ -131,7 +131,7 @@ class ConfigResource:
 
     @classmethod
     def all_brokers(cls) -> ConfigResource:
-        """Return the resource of all brokers: what holds for those of which nothing else is said."""
+        """Return the resource of all brokers: the settings of brokers without a value of their own."""
         return cls(_BROKER, "")
 
     @classmethod
@@ -140,7 +140,7 @@ class ConfigResource:
         return cls(_GROUP, name)
 
     async def home(self, cluster: Cluster) -> int:
-        """Return the id of the broker to ask: a broker knows its own settings only."""
+        """Return the id of the broker to ask: a broker returns the settings of no other broker."""
         if self.kind != _BROKER or not self.name:
             return await controller_id(cluster)
         if int(self.name) not in cluster.view.brokers:
@@ -183,9 +183,9 @@ async def describe_config(cluster: Cluster, resource: ConfigResource) -> dict[st
 async def describe_topic_configs(
     cluster: Cluster, topics: Sequence[str], settings: Sequence[str]
 ) -> dict[str, dict[str, ConfigSetting]]:
-    """Return some settings of many topics, by topic and name; topics that do not exist are left out.
+    """Return some settings of many topics, by topic and name; topics that do not exist are missing.
 
-    Any broker can tell them: where one is away, another is asked.
+    Any broker has them, so an unreachable broker does no harm.
     """
     found: dict[str, dict[str, ConfigSetting]] = {}
     for first in range(0, len(topics), TOPICS_PER_REQUEST):

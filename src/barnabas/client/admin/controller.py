@@ -1,4 +1,4 @@
-"""The broker that changes what is shared, and what it says about what it refuses."""
+"""The controller of the cluster, and the errors of requests that it refuses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from barnabas.errors import ApiError, ErrorCode
 
 
 async def controller_id(cluster: Cluster) -> int:
-    """Return the id of the broker that changes what is shared.
+    """Return the id of the controller.
 
     :raises ApiError: BROKER_NOT_AVAILABLE.
     """
@@ -18,15 +18,15 @@ async def controller_id(cluster: Cluster) -> int:
     if cluster.view.controller_id in cluster.view.brokers:
         return cluster.view.controller_id
     for node_id in cluster.view.brokers:
-        return node_id  # a cluster without a controller: any broker can do it
+        return node_id  # a cluster without a controller: any broker handles the request
     raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster names no broker")
 
 
 def refusal(code: int, subject: str, name: str, message: str | None) -> ApiError:
-    """Return the error for what a broker refused.
+    """Return the error of a refused request.
 
-    :param subject: what it is about, `name` in it.
-    :param message: what the broker says, or nothing; where it has the name, it needs no subject.
+    :param subject: the subject of the error, with `name` in it.
+    :param message: the broker's message, if any; a message with the name needs no subject.
 
     >>> refusal(36, "topic 'clicks'", "clicks", "topic clicks already exists").message
     'topic clicks already exists'

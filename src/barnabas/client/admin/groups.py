@@ -38,10 +38,10 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list. `state` and `type` are empty where the broker is too old to tell them.
+    """A group in a list. An old broker leaves `state` and `type` empty.
 
-    `type` is Kafka's: `classic` for a group whose members share its partitions among themselves, as all groups here do;
-    `consumer`, `share`, `streams` for one whose broker does (KIP-848, KIP-932, KIP-1071).
+    `type` is Kafka's: `classic` for a group whose members assign the partitions, as all groups here; `consumer`,
+    `share`, `streams` for one whose broker does (KIP-848, KIP-932, KIP-1071).
     """
 
     group: str
@@ -52,10 +52,10 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group, as its coordinator sees it.
+    """A member of a group, as its coordinator describes it.
 
-    `topics` (what it subscribed to) and `partitions` (what it was given) are empty where the member speaks another
-    protocol than that of consumers, and while the group rebalances.
+    `topics` (the subscription) and `partitions` (the assignment) are empty for a member of another protocol than that
+    of consumers, and during a rebalance.
     """
 
     member_id: str
@@ -70,9 +70,8 @@ class MemberDescription:
 class GroupDescription:
     """A group and its members.
 
-    `state` is Kafka's: Empty, PreparingRebalance, CompletingRebalance, Stable; Dead where there is no such group.
-    `assignor` is the strategy that the members agreed on, for example `range`; `coordinator` is the broker that
-    said all this.
+    `state` is Kafka's: Empty, PreparingRebalance, CompletingRebalance, Stable; Dead for a missing group. `assignor` is
+    the members' common strategy, for example `range`; `coordinator` is the broker that described the group.
     """
 
     group: str
@@ -82,11 +81,11 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
     coordinator: Node | None = None
     coordination: str = "brokers"
-    """`zookeeper`: the group's consumers coordinate among themselves there, and no broker is its coordinator."""
+    """`zookeeper`: the group's consumers coordinate in ZooKeeper, and no broker is the coordinator."""
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a group: it has members or committed offsets."""
+        """Whether the group exists: it has members or committed offsets."""
         return self.state != DEAD
 
 
@@ -119,7 +118,7 @@ def _listed(response: ListGroupsResponse) -> Iterable[GroupListing]:
 
 
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
-    """Return a group as its coordinator sees it; one that does not exist is Dead.
+    """Return a group as its coordinator describes it; a missing group is Dead.
 
     :raises ApiError: INVALID_GROUP_ID and others.
     :raises TimedOutError: the coordinator did not answer in time.
@@ -132,7 +131,7 @@ async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
         if found is None:
             raise left_out(f"group {group!r}")
         coordinator = await cluster.coordinator(group)
-        if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:  # Kafka 4 says so from version 6 on
+        if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:  # the answer of Kafka 4 from version 6 on
             return GroupDescription(group, DEAD, "", "", (), coordinator)
         if found.error_code:
             raise ApiError(found.error_code, subject=f"group {group!r}")
@@ -157,7 +156,7 @@ def _member(member: DescribedGroupMember, is_consumer: bool) -> MemberDescriptio
     topics: tuple[str, ...] = ()
     partitions: tuple[TopicPartition, ...] = ()
     if is_consumer:
-        # A client may write one of the two in a format of its own; the other one is still shown.
+        # A client may use a format of its own for one of the two; the other one is still shown.
         with suppress(BarnabasError):
             topics = tuple(sorted(decode_subscription(member.member_metadata).topics))
         with suppress(BarnabasError):
@@ -173,7 +172,7 @@ def _member(member: DescribedGroupMember, is_consumer: bool) -> MemberDescriptio
 
 
 async def delete_group(cluster: Cluster, group: str) -> None:
-    """Forget a group without members, and its offsets.
+    """Delete a group without members, and its offsets.
 
     :raises ApiError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND and others.
     """
@@ -188,10 +187,10 @@ async def delete_group(cluster: Cluster, group: str) -> None:
 
 
 async def delete_group_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> None:
-    """Forget a group's committed offsets in topics that no member reads.
+    """Delete a group's committed offsets in topics that no member reads.
 
-    :raises ApiError: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION and others; the
-        offsets of other partitions are forgotten nevertheless.
+    :raises ApiError: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION and others; the offsets
+        of other partitions are deleted nevertheless.
     """
     topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
     for tp in partitions:

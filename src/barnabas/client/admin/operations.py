@@ -1,6 +1,6 @@
-"""What administrators do, as coroutines: the one implementation behind `Admin` and `AsyncAdmin`.
+"""The calls of administrators as coroutines: the one implementation behind `Admin` and `AsyncAdmin`.
 
-Each call imports the messages that it sends: they take time to declare, and most programs send few of them.
+Each call imports its own messages: a declaration takes time, and most programs send few of them.
 """
 
 from __future__ import annotations

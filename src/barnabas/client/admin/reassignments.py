@@ -1,4 +1,4 @@
-"""Partitions that move to other brokers (KIP-455), as coroutines."""
+"""Reassignments of partitions to other brokers (KIP-455), as coroutines."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 class Reassignment:
     """A partition on its way to other brokers.
 
-    :param replicas: who holds it now, those that are new and those that are to go among them.
-    :param adding: those that are new.
-    :param removing: those that are to go once the new ones are in sync.
+    :param replicas: the current replicas, with added ones and those to remove.
+    :param adding: the added replicas.
+    :param removing: the replicas to remove once the added ones are in sync.
     """
 
     replicas: tuple[int, ...]
@@ -37,7 +37,7 @@ class Reassignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Who is to hold it in the end."""
+        """The replicas after the reassignment."""
         return tuple(each for each in self.replicas if each not in self.removing)
 
 
@@ -47,10 +47,10 @@ async def alter_reassignments(
     *,
     timeout_ms: int,
 ) -> None:
-    """Have partitions move, at the controller.
+    """Begin or cancel reassignments, at the controller.
 
-    :param targets: the brokers that are to hold each; None: it stays where it was.
-    :raises ApiError: what the first of them was refused for; others may move.
+    :param targets: the future replicas of each partition; None: cancel its reassignment.
+    :raises ApiError: the first refusal; other partitions may move.
     """
     topics: dict[str, list[ReassignablePartition]] = {}
     for (topic, number), replicas in targets.items():
@@ -73,7 +73,7 @@ async def alter_reassignments(
                     subject = f"{topic.name}-{each.partition_index}"
                     error = refusal(each.error_code, subject, subject, each.error_message)
                     if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        return error  # retriable for who waits for a topic to appear only
+                        return error  # retriable only for a caller that waits for a topic to appear
                     raise error
         return None
 
@@ -85,7 +85,7 @@ async def alter_reassignments(
 async def list_reassignments(
     cluster: Cluster, partitions: Iterable[TopicPartition] | None, *, timeout_ms: int
 ) -> dict[TopicPartition, Reassignment]:
-    """Return those of the partitions, or of all, that are on their way.
+    """Return the reassignments under way of these partitions, or of all.
 
     :raises ApiError: the controller refused.
     """

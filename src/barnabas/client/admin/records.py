@@ -1,4 +1,4 @@
-"""Records deleted before an offset, at the leaders of their partitions (KIP-107)."""
+"""Deletion of records before an offset, at the leaders of their partitions (KIP-107)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from barnabas.protocol.messages.delete_records import (
 async def delete_records(
     cluster: Cluster, offsets: Mapping[TopicPartition, int], *, timeout_ms: int
 ) -> dict[TopicPartition, int]:
-    """Forget the records before an offset in each partition; return where each log begins now.
+    """Delete the records before an offset in each partition; return the log start offsets.
 
-    :param offsets: UP_TO_HIGH_WATERMARK (-1) forgets all that consumers can read.
+    :param offsets: UP_TO_HIGH_WATERMARK (-1) deletes all that consumers can read.
     :raises ApiError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION and others; other partitions may be done.
     """
     done: dict[TopicPartition, int] = {}

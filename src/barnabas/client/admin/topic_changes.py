@@ -1,4 +1,4 @@
-"""Topics created, enlarged and deleted, as coroutines."""
+"""Creation, growth and deletion of topics, as coroutines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from barnabas.protocol.messages.create_topics import (
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 USE_DEFAULT = -1
-"""What stands for the brokers' default (KIP-464)."""
+"""Stands for the brokers' default (KIP-464)."""
 
 DELETE_TOPICS_VERSION_MAX = 5
 """Later versions can name topics by id."""
@@ -77,7 +77,7 @@ async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: i
         for topic in response.responses:
             code = ErrorCode.of(topic.error_code)
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                # Retriable for who waits for a topic to appear, but not for who wants it gone.
+                # Retriable for a caller that waits for a topic to appear, but not for one that deletes it.
                 return ApiError(code, f"topic {topic.name!r} does not exist")
             if code is not ErrorCode.NONE:
                 raise refusal(code, f"topic {topic.name!r}", topic.name or "", topic.error_message)

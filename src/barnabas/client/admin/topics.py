@@ -1,4 +1,4 @@
-"""What an administrator sees of topics."""
+"""Descriptions of topics for administrators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.errors import ApiError, ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition: who leads it (-1: nobody), who keeps it, who is in sync, and whose brokers are away."""
+    """A partition: leader (-1: none), replicas, in-sync replicas, and replicas whose brokers are offline."""
 
     partition: int
     leader: int
@@ -22,9 +22,9 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic, its id in hexadecimal (empty where brokers have none) and its partitions.
+    """A topic, its id in hexadecimal (empty for old brokers) and its partitions.
 
-    Where the brokers cannot describe it now, `error` says why, and there are no partitions.
+    If the brokers cannot describe it now, `error` has the reason, and there are no partitions.
     """
 
     name: str
@@ -34,9 +34,9 @@ class TopicDescription:
 
 
 def require(topics: Iterable[TopicDescription]) -> list[TopicDescription]:
-    """Return topics that all have been described.
+    """Return the topics, if all are described.
 
-    :raises ApiError: one or more have not; it has the error of the first, and names all.
+    :raises ApiError: some are not; it has the error of the first, and names all.
     """
     found = list(topics)
     failed = [topic for topic in found if topic.error]
@@ -50,7 +50,7 @@ def require(topics: Iterable[TopicDescription]) -> list[TopicDescription]:
 
 
 def describe(topic: TopicView) -> TopicDescription:
-    """Return what users see of a topic."""
+    """Return the description of a topic for applications."""
     return TopicDescription(
         name=topic.name,
         id=topic.topic_id.hex() if any(topic.topic_id) else "",

@@ -1,4 +1,4 @@
-"""Carries a membership's requests to the group's coordinator: joins, heartbeats, leaving. Runs on the event loop."""
+"""Exchanges the requests of a `ClassicMembership` with the group's coordinator: joins, heartbeats, leaving, commits."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 log = logging.getLogger(__name__)
 
 PURPOSE = "group"
-"""A join waits at the coordinator for the other members, and a connection's requests are answered in turn: neither
-commits nor the word that this member leaves must wait behind it, so they go over another one."""
+"""The purpose of the connection for joins and heartbeats. A join waits at the coordinator for other members, so commits
+and the leave request use another connection."""
 
 JOINS_AT_ONCE = 5
-"""So many answers in a row that want another join cost no pause."""
+"""After this many consecutive responses that require another join, the member pauses before the next."""
 JOIN_GRACE_S = 5.0
-"""The coordinator answers a join within the rebalance timeout, and then some for the way."""
+"""The coordinator answers a join within the rebalance timeout; this is added for the way."""
 
 LEAVE_TIMEOUT_S = 3.0
 
@@ -40,10 +40,10 @@ GROUP_HAS_MOVED_ON = frozenset(
 
 
 class ClassicGroupSession:
-    """One consumer's dealings with its coordinator.
+    """The session of one consumer with its coordinator.
 
-    The membership is changed under the guard only: calls of the application ask it to join again, and a word of theirs
-    must not fall between what a request says and that it is under way.
+    The membership changes only under the guard: calls of the application may request a join, and must not do so between
+    the making of a request and the note that it is under way.
     """
 
     def __init__(self, state: ConsumerState, cluster: Cluster, membership: ClassicMembership) -> None:
@@ -54,14 +54,14 @@ class ClassicGroupSession:
         self._membership = membership
 
     async def join(self) -> list[TopicPartition] | None:
-        """Join the group's next generation and return the partitions that fall to this member.
+        """Join the group's next generation and return this member's partitions.
 
-        Tries until it succeeds; waits as long as the other members need.
+        Tries until it succeeds; waits for the other members.
 
-        :return: None where the group has gone on without this member while it still had partitions: it has lost
-            them, and must know that before it joins again.
-        :raises ApiError: the group does not want this member.
-        :raises FencedError: another member has taken its instance id.
+        :return: None where the group has gone on without this member: it has lost its partitions, and calls the
+            listener before it joins again.
+        :raises ApiError: the group refuses this member.
+        :raises FencedError: another member has the same instance id.
         """
         tries = 0
         answers = 0
@@ -78,7 +78,7 @@ class ClassicGroupSession:
                 else:
                     if partitions is not None or (self._membership.lost and self._state.owned_partitions()):
                         return partitions
-                    # A member joins again for its id and after a rebalance, not without end and at once.
+                    # A member joins again for its id and after a rebalance, but not endlessly without a pause.
                     answers += 1
                     if answers > JOINS_AT_ONCE:
                         await asyncio.sleep(self._cluster.backoff.delay_s(answers - JOINS_AT_ONCE - 1))
@@ -102,9 +102,9 @@ class ClassicGroupSession:
             return membership.on_sync(response)
 
     async def _partition_counts(self) -> dict[str, int]:
-        """Return the partition counts of what the members want; topics that do not exist are left out."""
+        """Return the numbers of partitions of the members' topics; topics that do not exist are missing."""
         topics = self._membership.topics_of_members()
-        self._cluster.use_topics(topics)  # each member has those created that it subscribes to, where it may
+        self._cluster.use_topics(topics)  # each member creates the topics that it subscribes to, where it may
         view = await self._cluster.refresh()
         counts = {topic: view.partition_count(topic) for topic in topics}
         return {topic: count for topic, count in counts.items() if count is not None}
@@ -115,7 +115,7 @@ class ClassicGroupSession:
             self._cluster.forget_coordinator(self._membership.group)
 
     async def keep(self) -> None:
-        """Tell the coordinator now and then that this member lives, for ever."""
+        """Send heartbeats; never returns."""
         while True:
             await asyncio.sleep(self._config.heartbeat_interval_ms / 1000)
             if not self._membership.is_member:
@@ -152,7 +152,7 @@ class ClassicGroupSession:
                     self._state.report(error)
 
     async def leave(self, reason: str) -> None:
-        """Leave the group, so that the others need not wait for the session to end. Failure does no harm."""
+        """Leave the group, so that the others need not wait for the session timeout. A failure does no harm."""
         with self._guard.lock:
             request = self._membership.leave_request()
             self._membership.on_left(reason)
@@ -169,15 +169,15 @@ class ClassicGroupSession:
             log.debug("group %s: leaving: %s", self._membership.group, error)
 
     async def close(self) -> None:
-        """Nothing is its own: the connections are the cluster's."""
+        """Close nothing: the connections belong to the cluster."""
 
     # --- offsets ----------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None) -> None:
-        """Commit offsets as a member of the group, or, where partitions were assigned by hand, as nobody.
+        """Commit offsets as a member of the group; for partitions that were assigned by hand, without a membership.
 
-        :raises ApiError: the group has moved on, and others.
-        :raises FencedError: another consumer has taken this one's instance id.
+        :raises ApiError: the group has rebalanced, and others.
+        :raises FencedError: another consumer has the same instance id.
         """
         membership = self._membership
         if not self._state.subscription.by_topics:
@@ -187,7 +187,7 @@ class ClassicGroupSession:
             raise membership.fenced.error()
         generation = membership.generation
         if generation == NO_GENERATION:
-            # Without a generation the coordinator would take the commit as an administrator's.
+            # Without a generation the coordinator would accept the commit as an administrator's.
             raise moved_on(ErrorCode.UNKNOWN_MEMBER_ID, membership.group)
         try:
             await commit_offsets(
@@ -211,12 +211,12 @@ class ClassicGroupSession:
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what the group has committed; partitions for which it has not are left out."""
+        """Return the committed offsets of the group; partitions without one are missing."""
         return await committed_offsets(self._cluster, self._membership.group, partitions, timeout_s=timeout_s)
 
 
 def moved_on(code: ErrorCode, group: str) -> ApiError:
-    """Return what a commit raises whose partitions may be others' by now."""
+    """Return the error of a commit whose partitions other members may own by now."""
     return ApiError(
         code,
         f"group {group!r} has moved on, the partitions may be others' now; the next poll joins again "

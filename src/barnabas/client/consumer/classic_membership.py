@@ -1,10 +1,10 @@
-"""One consumer's membership in a group, as a state machine without I/O: Kafka's classic group protocol.
+"""The membership of a consumer in a group: Kafka's classic group protocol as a state machine without I/O.
 
-A member joins, the coordinator names one member the leader, the leader assigns the partitions, each member gets
-its part with its sync; heartbeats say that it lives, and bring word that the group must do all this again.
+A member joins. The coordinator makes one member the leader, which assigns the partitions. Each member gets its part
+with its sync. Responses to heartbeats announce the next rebalance.
 
-An eager member has given up its partitions before it joins. A cooperative one (KIP-429) says which ones it has,
-keeps them while it joins, and joins once more when it has given up those that it shall not have any longer.
+An eager member has given up its partitions before it joins. A cooperative one (KIP-429) names its partitions, keeps
+them while it joins, and joins once more after it has given up those that it lost.
 
 Requests come out as messages, responses go in as messages; `ClassicGroupSession` exchanges them with the coordinator.
 """
@@ -44,14 +44,14 @@ from barnabas.protocol.messages.sync_group import (
 log = logging.getLogger(__name__)
 
 LEAVE_GROUP_VERSION_MAX = 2
-"""Later versions let several members leave at once."""
+"""Later versions let several members leave in one request."""
 
 OUT_OF_GROUP = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION})
-"""The member has to join anew. OffsetCommit 9 and later says GROUP_ID_NOT_FOUND of a group that is gone (KIP-848)."""
+"""The member has to join again. OffsetCommit 9 and later answers GROUP_ID_NOT_FOUND for a missing group (KIP-848)."""
 
 
 class JoinOutcome(enum.Enum):
-    """What an answer to a join means for the next step."""
+    """The next step after a response to a join."""
 
     AS_LEADER = enum.auto()
     AS_FOLLOWER = enum.auto()
@@ -59,7 +59,7 @@ class JoinOutcome(enum.Enum):
 
 
 class ClassicMembership:
-    """The member's side of a group. Not thread-safe: the consumer guards it."""
+    """The member's side of a classic group. Not thread-safe: the consumer guards it."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class ClassicMembership:
         self.joining = False
         self.is_leader = False
         self.lost = False
-        """The group went on without this member: the partitions that it still has are others' already."""
+        """The group went on without this member: other members own its partitions already."""
         self.fenced: Failure | None = None
-        """Another consumer has this one's instance id. That is the end: joining again would fence the other."""
+        """Another consumer has the same instance id. This is final: a join would fence the other one."""
         self.reason = "first join"
         self.is_cooperative = all(ASSIGNORS[strategy].is_cooperative for strategy in strategies)
-        """As in Kafka: whoever may have to share in an eager way always gives up everything first."""
+        """As in Kafka: a member with an eager strategy always gives up all partitions first."""
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._strategies = tuple(strategies)
@@ -91,14 +91,14 @@ class ClassicMembership:
         self._members: dict[str, ConsumerProtocolSubscription] = {}
         self._assigned = NOTHING
         self._again = ""
-        """Why the group must share anew when the join that is under way has ended."""
+        """The reason for another join after the current one."""
 
     # --- joining ----------------------------------------------------------------------------------------
 
     def join_request(self, topics: Collection[str], owned: Collection[TopicPartition] = ()) -> JoinGroupRequest:
-        """Return the request to become a member of the next generation.
+        """Return the request to join the next generation.
 
-        :param owned: the partitions that this member has; none, if it is an eager one.
+        :param owned: the partitions of this member; none for an eager one.
         """
         self.joining = True
         self._again = ""
@@ -122,10 +122,10 @@ class ClassicMembership:
         return encode_subscription(assignor.subscribe(topics, has, self._assigned), assignor.subscription_version)
 
     def on_join(self, response: JoinGroupResponse) -> JoinOutcome:
-        """Take the answer to a join.
+        """Apply the response to a join.
 
-        :raises ApiError: the group does not want this member, or the coordinator is elsewhere (retriable).
-        :raises FencedError: another member has taken its instance id.
+        :raises ApiError: the group refuses this member, or has another coordinator (retriable).
+        :raises FencedError: another member has the same instance id.
         """
         code = ErrorCode.of(response.error_code)
         if code is ErrorCode.MEMBER_ID_REQUIRED:
@@ -139,20 +139,17 @@ class ClassicMembership:
         self.is_leader = response.leader == response.member_id
         self._strategy = response.protocol_name or self._strategies[0]
         if not self.is_leader or response.skip_assignment:
-            # A static leader that was started again: what it assigned before holds on (KIP-814).
+            # A restarted static leader: its earlier assignment is still valid (KIP-814).
             return JoinOutcome.AS_FOLLOWER
         self._members = {member.member_id: _subscription_of(member) for member in response.members}
         return JoinOutcome.AS_LEADER
 
     def topics_of_members(self) -> set[str]:
-        """Return the topics that the leader has to share out."""
+        """Return the topics that the leader has to assign."""
         return {topic for subscription in self._members.values() for topic in subscription.topics}
 
     def sync_request(self, partition_counts: Mapping[str, int] | None) -> SyncGroupRequest:
-        """Return the request for this member's partitions; as the leader's, it carries everybody's.
-
-        :param partition_counts: of the topics that members want; None from a follower.
-        """
+        """Return the request for this member's partitions; that of the leader has the assignment of all members."""
         assignments = []
         if partition_counts is not None:
             assignor = ASSIGNORS[self._strategy]
@@ -174,7 +171,7 @@ class ClassicMembership:
         )
 
     def on_sync(self, response: SyncGroupResponse) -> list[TopicPartition] | None:
-        """Take the answer to a sync: this member's partitions, or None if it has to join again.
+        """Apply the response to a sync; return this member's partitions, or None if it has to join again.
 
         :raises ApiError: as `on_join`.
         :raises FencedError: as `on_join`.
@@ -191,7 +188,7 @@ class ClassicMembership:
         return partitions
 
     def _check(self, code: ErrorCode) -> None:
-        """Prepare to join again after an error that allows it, or raise."""
+        """Prepare another join after an error that allows it, or raise."""
         if code in OUT_OF_GROUP:
             self._forget(code)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
@@ -218,7 +215,7 @@ class ClassicMembership:
         return error
 
     def rejoin(self, reason: str) -> None:
-        """Join again with the next poll, or when the join that is under way has ended."""
+        """Join again with the next poll, or after the current join."""
         if self.joining:
             self._again = reason
         else:
@@ -233,7 +230,7 @@ class ClassicMembership:
 
     @property
     def until_s(self) -> float:
-        """For ever: the coordinator says itself when it has given a member's partitions to others."""
+        """Infinite: the coordinator fails heartbeats once it has given the partitions to other members."""
         return math.inf
 
     def on_silence(self) -> None:
@@ -245,7 +242,6 @@ class ClassicMembership:
         return self.generation != NO_GENERATION and not self.joining
 
     def heartbeat_request(self) -> HeartbeatRequest:
-        """Return the sign of life."""
         return HeartbeatRequest(
             group_id=self.group,
             generation_id=self.generation,
@@ -254,7 +250,7 @@ class ClassicMembership:
         )
 
     def on_heartbeat(self, error_code: int, generation: int) -> None:
-        """Take the answer to a heartbeat that was sent in `generation`; an older one means nothing any more.
+        """Apply the response to a heartbeat of `generation`; an older generation has no meaning any more.
 
         :raises ApiError: as `on_join`.
         :raises FencedError: as `on_join`.
@@ -264,9 +260,9 @@ class ClassicMembership:
             self._check(code)
 
     def on_commit_refused(self, code: ErrorCode, generation: int) -> bool:
-        """Join again, if a commit that was sent in `generation` was refused because the group has moved on.
+        """Join again, if the group has refused a commit of `generation`.
 
-        :return: whether this member is out of the group; else the group is about to share anew, or just has.
+        :return: whether this member is out of the group; else the group rebalances.
         :raises FencedError: as `on_join`.
         """
         if code is ErrorCode.FENCED_INSTANCE_ID:
@@ -280,23 +276,23 @@ class ClassicMembership:
         return self.lost
 
     def on_given_up(self) -> None:
-        """Of the partitions that were lost the application has none any more."""
+        """The application has given up its lost partitions."""
         self.lost = False
 
     # --- leaving ----------------------------------------------------------------------------------------
 
     def leave_request(self) -> LeaveGroupRequest | None:
-        """Return the request to leave, or None for who is no member, or a static one that may come back."""
+        """Return the request to leave; None for no member, or a static one, which may come back."""
         if not self.member_id or self.instance_id is not None:
             return None
         return LeaveGroupRequest(group_id=self.group, member_id=self.member_id)
 
     def on_join_failed(self) -> None:
-        """The attempt to join ended with an error that was raised; the next poll tries anew."""
+        """The join has ended with an error; the next poll tries again."""
         self.joining = False
 
     def on_left(self, reason: str) -> None:
-        """The member is none any more; it starts anew with the next poll."""
+        """The member has left the group, and begins again with the next poll."""
         self.member_id = ""
         self.generation = NO_GENERATION
         self.lost = True
@@ -305,8 +301,8 @@ class ClassicMembership:
 
 
 def _subscription_of(member: JoinGroupResponseMember) -> ConsumerProtocolSubscription:
-    """Return what a member joined with. A member that joined with other bytes gets no partitions; the rest of the group
-    goes on."""
+    """Return the subscription of a member. A member with malformed bytes gets no partitions; the rest of the group goes
+    on."""
     try:
         return decode_subscription(member.metadata)
     except MalformedMessageError as error:

@@ -63,7 +63,8 @@ if TYPE_CHECKING:
 def consumer_config(bootstrap: Any, group: str | None, settings: Mapping[str, Any]) -> ConsumerConfig:
     """Return the settings of a consumer.
 
-    :raises ConfigurationError: see `make_config`; and topics where the addresses belong, as other clients take them.
+    :raises ConfigurationError: see `make_config`; also for topics in place of the addresses, as other clients take
+        them.
     """
     if "bootstrap_servers" in settings and bootstrap is not None and not isinstance(bootstrap, Mapping):
         raise ConfigurationError(
@@ -76,9 +77,9 @@ def consumer_config(bootstrap: Any, group: str | None, settings: Mapping[str, An
 
 
 def topic_names(topics: object) -> frozenset[str]:
-    """Return names given as one string or several.
+    """Return topic names, given as one string or several.
 
-    :raises TypeError: something else.
+    :raises TypeError: the argument is something else.
 
     >>> sorted(topic_names(["b", "a"])), sorted(topic_names("ab"))
     (['a', 'b'], ['ab'])
@@ -94,9 +95,9 @@ def topic_names(topics: object) -> frozenset[str]:
 
 
 def checked_partition(tp: object) -> TopicPartition:
-    """Return a partition given as a pair.
+    """Return a partition, given as a pair.
 
-    :raises TypeError: something else.
+    :raises TypeError: the argument is something else.
 
     >>> checked_partition(("clicks", 3))
     TopicPartition(topic='clicks', partition=3)
@@ -107,7 +108,7 @@ def checked_partition(tp: object) -> TopicPartition:
 
 
 def single_partition(tps: object) -> TopicPartition | None:
-    """Return the partition where one was given as a pair; None where several were given.
+    """Return the partition if the argument is one pair; None if it is several.
 
     >>> single_partition(("clicks", 3)), single_partition([("clicks", 3)])
     (TopicPartition(topic='clicks', partition=3), None)
@@ -117,9 +118,9 @@ def single_partition(tps: object) -> TopicPartition | None:
 
 
 def checked_partitions(tps: object) -> list[TopicPartition]:
-    """Return partitions given as pairs.
+    """Return partitions, given as pairs.
 
-    :raises TypeError: something else.
+    :raises TypeError: the argument is something else.
     """
     if not isinstance(tps, Iterable) or isinstance(tps, (str, bytes)):
         raise TypeError(f"partitions must be a list of pairs, for example [('clicks', 0)], not {tps!r}")
@@ -129,7 +130,7 @@ def checked_partitions(tps: object) -> list[TopicPartition]:
 def checked_offset(given: object) -> int:
     """Return an offset.
 
-    :raises TypeError: it is no whole number.
+    :raises TypeError: it is not a whole number.
     :raises ConfigurationError: it is negative.
     """
     try:
@@ -142,9 +143,9 @@ def checked_offset(given: object) -> int:
 
 
 def offsets_to_commit(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return offsets given by partition, with metadata or without.
+    """Return offsets by partition, given with or without metadata.
 
-    :raises TypeError: something else.
+    :raises TypeError: the argument is something else.
     """
     if not isinstance(offsets, Mapping):
         raise TypeError(f"offsets must be a dict of partitions and offsets, {{('clicks', 0): 5}}, not {offsets!r}")
@@ -160,7 +161,7 @@ def _offset_and_metadata(given: object) -> OffsetAndMetadata:
 log = logging.getLogger(__name__)
 
 COMMIT_ON_THE_WAY_OUT_S = 5.0
-"""How long a rebalance, a close or the end of the program waits for the last auto-commit."""
+"""Time limit of the last auto-commit before a rebalance, at `close`, and at the end of the program."""
 
 Procedure = Generator[BackgroundTask | ListenerCall, None, None]
 
@@ -168,23 +169,24 @@ Procedure = Generator[BackgroundTask | ListenerCall, None, None]
 class Rebalancing:
     """Keeps a consumer's assignment up to date. Safe to use from the threads of several streams.
 
-    Invariant: nobody hands out records while the application is being told, or its last commit is under way: they
-    would be read, and not committed, by who must give them up. While a join is under way, what is left is read on.
+    Invariant: no call returns records while a listener runs or the last commit before a rebalance is under way. These
+    records would be read, and not committed, by a member that must give up their partitions. While a join is under way,
+    the remaining partitions are read on.
     """
 
     def __init__(self, state: ConsumerState) -> None:
         self.listening: frozenset[AssignmentChange] = frozenset()
-        """Of what the application wants to be told."""
+        """The changes that the application's listeners want."""
         self._state = state
         self._guard = state.guard
         self._procedure: Procedure | None = None
         self._awaited: BackgroundTask | ListenerCall | None = None
         self._interrupted_call: ListenerCall | None = None
-        """What is awaited, if who was to tell it was interrupted before the listener had its say."""
+        """The awaited listener call, if the poll was interrupted before the listener ran."""
 
     @property
     def due(self) -> bool:
-        """Whether the next poll has something to do here."""
+        """Whether the next poll has to begin or continue a procedure."""
         if not self._state.subscription.by_topics:
             return False
         if self._awaited is not None:
@@ -197,15 +199,15 @@ class Rebalancing:
     # --- going on ---------------------------------------------------------------------------------------
 
     def rebalance_if_due(self, deadline_s: float, *, nested: bool) -> CallSteps[bool]:
-        """Join the group (again) if need be, or take over new partitions.
+        """Join the group (again) if necessary, or take new partitions.
 
-        :param nested: whether this is called by a listener, for which everything here waits.
-        :return: whether records may be handed out now; False at the deadline.
+        :param nested: whether a listener calls this, while everything here waits for the listener.
+        :return: whether the poll may return records now; False at the deadline.
         """
         while self._state.subscription.by_topics:
             wake_count = self._guard.wake_count
             with self._guard.lock:
-                self._state.check_usable()  # whoever was closed meanwhile must not join again
+                self._state.check_usable()  # a consumer that was closed meanwhile must not join again
                 call = self._advance(self._begin)
                 if call is None and (self._awaited is None or nested or self._reads_on()):
                     break
@@ -218,7 +220,7 @@ class Rebalancing:
         return True
 
     def _call_listener_or_wait(self, call: ListenerCall | None, wait: Wait) -> CallSteps[None]:
-        """Have `call` told; if there is nothing to tell, wait."""
+        """Yield the listener call; without one, wait."""
         if call is None:
             yield wait
             return
@@ -241,7 +243,7 @@ class Rebalancing:
         return self._rebalance(membership) if membership.rejoin_needed else None
 
     def _advance(self, begin: Callable[[], Procedure | None]) -> ListenerCall | None:
-        """Under the guard: go as far as it goes without waiting; returns what the application must be told now."""
+        """Under the guard: continue the procedure until it waits; return the listener call that it waits for."""
         if self._interrupted_call is not None:
             call, self._interrupted_call = self._interrupted_call, None
             return call
@@ -265,7 +267,7 @@ class Rebalancing:
     # --- taking -----------------------------------------------------------------------------------------
 
     def _take_all(self) -> Procedure:
-        """Without a group, all partitions of the topics are this consumer's."""
+        """Take all partitions of the topics: a consumer without a group."""
         state = self._state
         state.view_changed = False
         before = set(state.subscription.partitions)
@@ -287,13 +289,13 @@ class Rebalancing:
                 self._state.abandon(join)
         if join.error is not None:
             raise join.error
-        if join.partitions is not None:  # else they are lost, which the next round sees to
+        if join.partitions is not None:  # else the member has lost its partitions, which the next round handles
             yield from self._take(membership, join.partitions)
 
     def _prepare(self, membership: GroupMembership) -> Procedure:
-        """Give up what a member must not have while it joins.
+        """Give up the partitions that a member must not have while it joins.
 
-        :raises FencedError: it must not join at all.
+        :raises FencedError: the member must not join at all.
         """
         subscription = self._state.subscription
         if membership.lost:
@@ -307,11 +309,11 @@ class Rebalancing:
             raise membership.fenced.error()
 
     def _take(self, membership: GroupMembership, partitions: list[TopicPartition]) -> Procedure:
-        """Take over what the leader has assigned, and give up what it has not."""
+        """Take the assigned partitions, and give up the others."""
         before = set(self._state.subscription.partitions)
         revoked = before.difference(partitions)
         if revoked:
-            # Others get them when this member joins again.
+            # Other members get them when this member joins again.
             membership.rejoin("partitions were given up that others shall have")
             yield from self._commit_done()
         try:
@@ -327,14 +329,14 @@ class Rebalancing:
     # --- giving up --------------------------------------------------------------------------------------
 
     def _give_up_all(self) -> Procedure:
-        """Commit what is dealt with and tell the application, before others take over."""
+        """Commit processed records and call the listener, before other members take over."""
         given_up = list(self._state.subscription.partitions)
         if given_up:
             yield from self._commit_done()
             yield from self._give_up(given_up)
 
     def _lose(self, membership: GroupMembership) -> Procedure:
-        """Tell the application that others read its partitions already; what it has read of them is not committed."""
+        """Call the listener for lost partitions, which other members read already. Their records are not committed."""
         lost = list(self._state.subscription.partitions)
         if lost:
             log.warning("group %s: lost %s: %s", membership.group, ", ".join(map(str, lost)), membership.reason)
@@ -342,7 +344,7 @@ class Rebalancing:
         membership.on_given_up()
 
     def _give_up(self, partitions: Iterable[TopicPartition], change: AssignmentChange = "revoked") -> Procedure:
-        """Tell the application, and then hand out nothing of these partitions any more."""
+        """Call the listener, and then return no more records of these partitions."""
         given_up = sorted(partitions)
         if given_up:
             yield from self._call_listener(change, given_up)
@@ -371,9 +373,9 @@ class Rebalancing:
     # --- leaving ----------------------------------------------------------------------------------------
 
     def leave(self, reason: str, *, nested: bool) -> CallSteps[None]:
-        """Give up what topics were subscribed to, and the membership; the application is told.
+        """Give up the subscription and the membership; the listener is called.
 
-        :raises ConfigurationError: a listener has asked for it, while everything waits for the listener.
+        :raises ConfigurationError: a listener has called it, while everything waits for the listener.
         """
         membership = self._state.membership
         if membership is None or not self._state.subscription.by_topics:
@@ -401,9 +403,9 @@ class Rebalancing:
         yield leave
 
     def finish(self, reason: str) -> Generator[BackgroundTask, None, None]:
-        """Commit and leave because the consumer is closed; listeners are not told.
+        """Commit and leave, because the consumer is closed. Calls no listener.
 
-        Advanced under the guard, by who closes: it yields what is to be done before it goes on.
+        Advanced under the guard; yields the tasks that must end before the next step.
         """
         membership = self._state.membership
         if membership is None:
@@ -415,7 +417,7 @@ class Rebalancing:
         yield leave
 
     def abandon(self) -> None:
-        """Under the guard: break off what is under way."""
+        """Under the guard: cancel the current procedure."""
         procedure, self._procedure, self._awaited, self._interrupted_call = self._procedure, None, None, None
         if procedure is not None:
             procedure.close()
@@ -455,12 +457,12 @@ class ConsumerCore:
             check_crc=config.check_crcs,
         )
         self._columns: ArrowReader | None = None
-        # Only with a lease on the partitions: it costs each record a look at the clock.
+        # Only with a lease on the partitions: the check of the clock costs time for each record.
         self._may_go_on = None if config.coordination is None else self.state.assignment_is_valid
 
     @property
     def cursor(self) -> Cursor:
-        """The reader of a consumer that was not divided into message streams."""
+        """The reader of a consumer without message streams."""
         return self.state.cursors[0]
 
     # --- what to read -----------------------------------------------------------------------------------
@@ -468,7 +470,7 @@ class ConsumerCore:
     def subscribe(
         self, topics: str | Iterable[str], pattern: str | re.Pattern[str] | None, listening: Iterable[AssignmentChange]
     ) -> None:
-        """Read these topics from now on; tell of changes that are `listening`."""
+        """Subscribe to these topics; call listeners for the changes in `listening`."""
         self.state.check_usable()
         names = topic_names(topics)
         with self._guard.lock:
@@ -491,12 +493,12 @@ class ConsumerCore:
         self._guard.wake_background()
 
     def assignment(self) -> set[TopicPartition]:
-        """Return the partitions that are read now."""
+        """Return the assigned partitions."""
         with self._guard.lock:
             return set(self._subscription.partitions)
 
     def unsubscribe(self, *, nested: bool) -> CallSteps[None]:
-        """Read nothing any more; leave the group."""
+        """Stop reading, and leave the group."""
         self.state.check_usable()
         yield from self._rebalancing.leave("unsubscribed", nested=nested)
         with self._guard.lock:
@@ -505,7 +507,7 @@ class ConsumerCore:
             self.state.drop_unassigned(before)
 
     def divide(self, counts: Mapping[str, int]) -> list[tuple[str, int, Cursor]]:
-        """Divide what is read into streams: returns topic, number and reader of each."""
+        """Divide the subscription into streams: return topic, number and reader of each."""
         self.state.check_usable()
         plan = StreamPlan(counts)
         streams = [
@@ -519,19 +521,19 @@ class ConsumerCore:
         return streams
 
     def check_readable(self) -> None:
-        """Check that records can be asked for without naming a stream.
+        """Check that the application may read without a stream.
 
-        :raises ConfigurationError: there is nothing to read, or there are message streams.
+        :raises ConfigurationError: nothing is subscribed or assigned, or there are message streams.
         """
         if self.state.streams is not None:
             raise ConfigurationError("this consumer was divided into message streams; iterate over those")
-        if self.state.stopped is None:  # else that is what reading says
+        if self.state.stopped is None:  # otherwise reading raises the error
             self._subscription.check_something_to_read()
 
     # --- reading ----------------------------------------------------------------------------------------
 
     def next_slice(self, cursor: Cursor, *, nested: bool = False) -> CallSteps[Iterator[Record[Any, Any]]]:
-        """Wait for records, and return an iterator over a stretch of them."""
+        """Wait for records, and return an iterator over some of them."""
         with self._guard.lock:
             cursor.finish()
         return (yield from self._all_or_nothing(cursor, self._next_slice(cursor, nested)))
@@ -547,7 +549,7 @@ class ConsumerCore:
             return cursor.take_iterator(self.config.max_poll_records, self._may_go_on)
 
     def poll(self, records_max: int, timeout_s: float, *, nested: bool = False) -> CallSteps[list[Record[Any, Any]]]:
-        """Wait for records, and return what is at hand."""
+        """Wait for records, and return the buffered ones."""
         deadline_s = self.state.now_s() + timeout_s
         cursor = self.cursor
         with self._guard.lock:
@@ -564,7 +566,7 @@ class ConsumerCore:
     def poll_columns(
         self, records_max: int, timeout_s: float, *, nested: bool = False
     ) -> CallSteps[pyarrow.RecordBatch]:
-        """Wait for records, and return what is at hand as columns.
+        """Wait for records, and return the buffered ones as columns.
 
         :raises ConfigurationError: pyarrow is not installed.
         """
@@ -587,7 +589,7 @@ class ConsumerCore:
 
     @contextmanager
     def taken_back_on_failure(self) -> Iterator[None]:
-        """Where what is done with records that were just handed out fails, they do not count as handed out."""
+        """If the block raises, the records of the last poll do not count as returned."""
         try:
             yield
         except BaseException:
@@ -595,10 +597,10 @@ class ConsumerCore:
             raise
 
     def _all_or_nothing(self, cursor: Cursor, steps: CallSteps[T]) -> CallSteps[T]:
-        """Take a call that hands out records to its end. Where it is interrupted, nothing counts as handed out."""
+        """Run a call that returns records. If it is interrupted, no record counts as returned."""
         try:
             return (yield from steps)
-        except (GeneratorExit, BarnabasError):  # it was waiting, or has found out what to say: nothing is half done
+        except (GeneratorExit, BarnabasError):  # it was waiting, or has raised on purpose: nothing is half done
             raise
         except BaseException:
             self._columns = None
@@ -606,7 +608,7 @@ class ConsumerCore:
             raise
 
     def _ask(self, deadline_s: float, get: Callable[[], bool], nested: bool) -> CallSteps[bool]:
-        """Wait until `get` succeeds; returns False at the deadline. The application counts as alive meanwhile."""
+        """Wait until `get` succeeds; return False at the deadline. The application counts as polling meanwhile."""
         state = self.state
         with self._guard.lock:
             state.waiting += 1
@@ -632,7 +634,7 @@ class ConsumerCore:
     # --- positions --------------------------------------------------------------------------------------
 
     def position(self, tp: tuple[str, int], timeout_s: float | None) -> CallSteps[int]:
-        """Return the offset of the next record of a partition, looking it up if need be."""
+        """Return the offset of the next record of a partition; look it up if necessary."""
         tp = checked_partition(tp)
         timeout_s = self.config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
         deadline_s = self.state.now_s() + timeout_s
@@ -650,12 +652,12 @@ class ConsumerCore:
             yield self.state.wait(deadline_s, wake_count)
 
     def seek(self, tp: tuple[str, int], offset: int) -> None:
-        """Go on reading a partition at `offset`."""
+        """Continue a partition at `offset`."""
         number = checked_offset(offset)
         self._move(lambda state: state.move_to(number), [tp])
 
     def seek_by_policy(self, tps: Iterable[tuple[str, int]], policy: str) -> None:
-        """Go to the first or the last offset of partitions, of all assigned ones if none is named."""
+        """Continue at the first or last offset of partitions, or of all assigned ones if none is given."""
         self._move(lambda state: state.forget_position(policy), tps)
 
     def _move(self, move: Callable[[AssignedPartition], None], tps: Iterable[tuple[str, int]]) -> None:
@@ -673,7 +675,7 @@ class ConsumerCore:
         self._guard.wake_background()
 
     def set_paused(self, tps: Iterable[tuple[str, int]], paused: bool) -> None:
-        """Hand out nothing of these partitions, or go on with them."""
+        """Pause or resume these partitions."""
         self.state.check_usable()
         with self._guard.lock:
             for state in [self._subscription.state(checked_partition(tp)) for tp in tps]:
@@ -684,7 +686,7 @@ class ConsumerCore:
     # --- offsets ----------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, Committable] | None, timeout_s: float | None) -> CallSteps[None]:
-        """Commit offsets for the group; None commits everything that was handed out."""
+        """Commit offsets for the group; None: of all returned records."""
         self.state.check_usable()
         self._need_group()
         given = None if offsets is None else offsets_to_commit(offsets)
@@ -694,7 +696,7 @@ class ConsumerCore:
         yield from self.state.until_done(commit)
 
     def _commit_in_hand(self, timeout_s: float | None) -> Commit:
-        """Return, under the guard, the commit of all that was handed out."""
+        """Return, under the guard, the commit of all returned records."""
         positions: dict[AssignedPartition, int] = {}
         for state in self._subscription.partitions.values():
             if (offset := self.state.cursor_of(state).position(state)) is not None:
@@ -710,7 +712,7 @@ class ConsumerCore:
     def committed(
         self, tps: tuple[str, int] | Iterable[tuple[str, int]], timeout_s: float | None
     ) -> CallSteps[OffsetAndMetadata | dict[TopicPartition, OffsetAndMetadata | None] | None]:
-        """Return the offset that the group has committed for a partition, or those of several partitions."""
+        """Return the committed offset of a partition, or those of several partitions."""
         self._need_group()
         single = single_partition(tps)
         look_up = CommittedLookup(checked_partitions(tps) if single is None else [single], timeout_s)
@@ -733,7 +735,7 @@ class ConsumerCore:
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> CallSteps[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        """Return for each partition the first offset with a timestamp of at least the one given, or None."""
+        """Return for each partition the first offset whose timestamp is at least the given one, or None."""
         wanted = {checked_partition(tp): at_ms for tp, at_ms in timestamps_ms.items()}
         return (yield from self._query(lambda cluster: list_offsets(cluster, wanted))) if wanted else {}
 
@@ -745,7 +747,7 @@ class ConsumerCore:
         return {view.name for view in views if not view.is_internal}
 
     def partitions_for_topic(self, topic: str) -> CallSteps[set[int] | None]:
-        """Return the numbers of a topic's partitions; None: there is no such topic."""
+        """Return the numbers of a topic's partitions; None: the topic does not exist."""
         (name,) = topic_names([topic])
         (view,) = yield from self._query(
             lambda cluster: cluster.retrying(lambda: cluster.describe([name]), what=f"topic {name!r} is not known")
@@ -753,7 +755,7 @@ class ConsumerCore:
         return {each.partition for each in view.partitions} or None
 
     def metrics(self) -> dict[str, Any]:
-        """Return what was counted."""
+        """Return the current metrics by name."""
         with self._guard.lock:
             lags = self.state.lags()
             return {
@@ -779,10 +781,10 @@ class ConsumerCore:
     # --- finishing --------------------------------------------------------------------------------------
 
     def close(self, *, all_done: bool, deadline_s: float = FOREVER_S) -> CallSteps[None]:
-        """Commit what is dealt with, and leave the group; every other call is answered with an error from now on.
+        """Commit processed records and leave the group. Every later call raises an error.
 
-        :param all_done: what is in hand counts as dealt with.
-        :raises TimedOutError: the commit or the leaving was not done at the deadline.
+        :param all_done: whether the record in hand counts as processed.
+        :raises TimedOutError: the commit or the leaving did not end before the deadline.
         """
         if self.state.stopped is not None:
             return
@@ -794,16 +796,16 @@ class ConsumerCore:
                 raise TimedOutError(f"the consumer was closed before it could {undone}; the time for that was over")
 
     def closing_tasks(self) -> Iterator[BackgroundTask]:
-        """Return what is left to do for a consumer that was stopped; see `next_closing_task`."""
+        """Return the last tasks of a stopped consumer; see `next_closing_task`."""
         return self._rebalancing.finish("the consumer was closed")
 
     def next_closing_task(self, tasks: Iterator[BackgroundTask]) -> BackgroundTask | None:
-        """Put down the next of the last works, when the one before has ended, and return it; None: that was all."""
+        """Submit the next closing task, when the one before has ended, and return it; None: that was all."""
         with self._guard.lock:
             return next(tasks, None)
 
     def stop(self, *, all_done: bool) -> None:
-        """Do of `close` what needs no broker."""
+        """Do the part of `close` that needs no broker."""
         with self._guard.lock:
             self.closed = True
             self.state.stop_with(ClosedError("this consumer is closed; make a new one"))

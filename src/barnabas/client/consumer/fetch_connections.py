@@ -43,25 +43,26 @@ from barnabas.protocol.patterns import AnswerReader, message_packer
 from barnabas.protocol.varint import read_uvarint
 
 SESSIONS_SINCE = 7
-"""The version of Fetch that brought sessions."""
+"""The version of Fetch that introduced sessions."""
 
 
 class FetchSession:
-    """The fetches of one connection to a broker: each request is made after the answer to the one before."""
+    """The fetch session of one connection: each request follows the response to the one before."""
 
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = INITIAL_EPOCH
         self._known: dict[tuple[str, int], FetchPartition] = {}
-        """What the broker remembers if the last request has reached it."""
+        """The partitions that the broker remembers, if the last request has reached it."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the broker remembers what was asked for, so that it looks after the order, too."""
+        """Whether the broker remembers the partitions, and so decides on their order, too."""
         return self._epoch != INITIAL_EPOCH
 
     def incremental_request(self, request: FetchRequest) -> FetchRequest:
-        """Return what to send for `request`, which names all that is wanted: without what the broker remembers."""
+        """Return the request to send for `request`, which names all partitions: without those that the broker
+        remembers."""
         wanted = {(topic.topic, part.partition): part for topic in request.topics for part in topic.partitions}
         known, self._known = self._known, wanted
         if not self.is_open:
@@ -72,9 +73,9 @@ class FetchSession:
         return said
 
     def continue_with(self, topic: str, part: FetchPartition) -> tuple[int, int] | None:
-        """Take note of a request that says one partition anew, and is as the one before in all else.
+        """Note a request that changes one partition, and repeats the one before in all else.
 
-        :returns: its session id and epoch; None if there is no session, so that all has to be said.
+        :return: its session id and epoch; None without a session, where a request names all partitions.
         """
         if not self.is_open:
             return None
@@ -93,21 +94,21 @@ class FetchSession:
         )
 
     def on_response(self, response: FetchResponse | SinglePartitionFetch) -> None:
-        """Go on after an answer that is no error."""
+        """Continue after a response without an error."""
         if response.session_id == NO_SESSION:
-            self._id, self._epoch = NO_SESSION, INITIAL_EPOCH  # the broker has no room for one
+            self._id, self._epoch = NO_SESSION, INITIAL_EPOCH  # the broker has no room for a session
         else:
             self._id = response.session_id
             self._epoch = next_session_epoch(self._epoch)
 
     def closing_request(self) -> FetchRequest | None:
-        """Return what to send so that the broker need not remember this session any longer; None if there is none."""
+        """Return the request that ends the session at the broker; None if there is no session."""
         if self._id == NO_SESSION:
             return None
         return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=self._id, session_epoch=FINAL_EPOCH, topics=[])
 
     def reset(self) -> None:
-        """Say everything again: nobody knows whether the last request has reached the broker."""
+        """Name all partitions again: the last request may not have reached the broker."""
         self._epoch = INITIAL_EPOCH
 
 
@@ -144,18 +145,18 @@ def _forgotten(
 
 
 PATTERNS_MAX = 64
-"""Patterns that are made for one connection: one takes as long as some ten requests."""
+"""The most templates of one connection: making one takes as long as ten requests."""
 
 _NAME_AT = 4 + 4 + 2 + 4 + 4
 _NAME_AT_FLEXIBLE = 4 + 1 + 4 + 2 + 4 + 1
-"""Where a topic's name begins, with its length, in an answer about one: behind the correlation id, the header's tags
-in flexible versions, the throttle time, the error, the session and how many topics there are."""
+"""Where the topic's name begins, with its length, in a response with one topic: after the correlation id, the header's
+tags in flexible versions, the throttle time, the error, the session and the number of topics."""
 
 _INT16 = struct.Struct(">h")
 
 
 class FetchTemplates:
-    """The patterns of one connection.
+    """The templates of one connection.
 
     :param version: of all its fetches.
     """
@@ -165,17 +166,17 @@ class FetchTemplates:
         self._flexible = message_of(FetchResponse).flexible(version)
         self._packers: dict[str, Callable[..., bytes]] = {}
         self._readers: dict[bytes, _TopicReader] = {}
-        """By the topic's name as it is encoded."""
+        """By the encoded name of the topic."""
         self._last: _TopicReader | None = None
-        """Of the answer that was read last; most consumers read one topic."""
+        """The reader of the last response; most consumers read one topic."""
 
     def request(
         self, whole: FetchRequest, session_id: int, session_epoch: int, topic: str, part: FetchPartition
     ) -> EncodedRequest | None:
-        """Return the next request of a session, which says one partition anew.
+        """Return the next request of a session, which changes one partition.
 
-        :param whole: what it asks for in all; of it the minimum of bytes and the rack are always the same.
-        :returns: None if there are too many patterns already.
+        :param whole: the complete request; its minimum of bytes and its rack are always the same.
+        :return: None if there are too many templates already.
         """
         pack = self._packers.get(topic)
         if pack is None:
@@ -194,7 +195,7 @@ class FetchTemplates:
         return EncodedRequest(FetchRequest, body, self.read, whole.max_bytes)
 
     def learn(self, response: FetchResponse) -> None:
-        """Make a pattern of an answer that was decoded, if it is a usual one of a topic that has none yet."""
+        """Make a template of a decoded response, if it is a usual one of a topic without a template."""
         if response.error_code or response.throttle_time_ms or len(response.responses) != 1:
             return
         (topic,) = response.responses
@@ -202,13 +203,13 @@ class FetchTemplates:
         if name in self._readers or len(self._readers) == PATTERNS_MAX or len(topic.partitions) != 1:
             return
         (part,) = topic.partitions
-        # Aborted transactions are others each time, and may be many.
+        # Aborted transactions differ in each response, and may be many.
         if part.error_code or part.preferred_read_replica >= 0 or part.aborted_transactions or not part.records:
             return
         self._last = self._readers[name] = _TopicReader(topic.topic, _reader(response, self.version))
 
     def read(self, frame: Buffer) -> SinglePartitionFetch | None:
-        """Return the answer in a frame; None if it has to be decoded."""
+        """Return the response in a frame; None: the general codec has to decode it."""
         last = self._last
         if last is None:
             return None
@@ -220,20 +221,20 @@ class FetchTemplates:
         return answer
 
     def _name(self, frame: Buffer) -> bytes:
-        """Return the topic's name in an answer about one topic; of any other frame, some bytes or none."""
+        """Return the topic's name in a response with one topic; of any other frame, some bytes or none."""
         try:
             if self._flexible:
                 size, begin = read_uvarint(frame, _NAME_AT_FLEXIBLE)
                 return bytes(frame[begin : begin + size - 1])
             (size,) = _INT16.unpack_from(frame, _NAME_AT)
-        except (IndexError, struct.error, MalformedMessageError):  # it is shorter, or an error
+        except (IndexError, struct.error, MalformedMessageError):  # a shorter frame, or an error
             return b""
         begin = _NAME_AT + _INT16.size
         return bytes(frame[begin : begin + size])
 
 
 class _TopicReader:
-    """Reads the answers about one topic."""
+    """Reads the responses of one topic."""
 
     __slots__ = ("_reader", "_topic")
 
@@ -242,7 +243,7 @@ class _TopicReader:
         self._reader = reader
 
     def read(self, frame: Buffer) -> SinglePartitionFetch | None:
-        """Return the answer in a frame; None if it is of another pattern."""
+        """Return the response in a frame; None if it does not match the template."""
         found = self._reader.read(frame)
         if found is None:
             return None
@@ -305,8 +306,8 @@ class FetchConnections:
     """All fetches of a consumer.
 
     :param spawn: runs a coroutine in the background.
-    :param on_fault: is told of an error that nobody foresaw.
-    :param answered: called after each answer, under the guard: partitions may have lost their positions.
+    :param on_fault: called with an unforeseen error.
+    :param answered: called after each response, under the guard: partitions may have lost their positions.
     """
 
     def __init__(
@@ -330,7 +331,7 @@ class FetchConnections:
         self._connections: dict[int, list[_FetchConnection]] = {}
 
     def wake(self, node_id: int) -> None:
-        """See to it that somebody looks whether there is something to ask a broker for."""
+        """Let a connection to a broker fetch, if there is something to fetch."""
         connections = self._connections.setdefault(node_id, [])
         for connection in connections:
             if not connection.busy:
@@ -341,7 +342,7 @@ class FetchConnections:
             connections[-1].advance()
 
     def wake_others(self, than_node_id: int) -> None:
-        """See to those brokers that had to wait for room, and to those that are read from since a moment ago."""
+        """Wake the connections to brokers that waited for room, or have just become the source of a partition."""
         with self.guard.lock:
             node_ids = dict.fromkeys((*self.fetcher.deferred_nodes, *self.fetcher.sources(self.cluster.view)))
         for node_id in node_ids:
@@ -350,11 +351,11 @@ class FetchConnections:
 
     @property
     def has_trouble(self) -> bool:
-        """Whether a broker is left alone for a while, since it could not be reached or no longer leads."""
+        """Whether a connection pauses after an error."""
         return any(each.pauses for connections in self._connections.values() for each in connections)
 
     def close(self) -> None:
-        """Send nothing more; let the brokers forget the sessions."""
+        """Send no more fetches; let the brokers forget the sessions."""
         self.closed = True
         for connections in self._connections.values():
             for connection in connections:
@@ -362,19 +363,19 @@ class FetchConnections:
 
 
 class _FetchConnection:
-    """One fetch after the other to one broker, over a connection of its own."""
+    """One fetch after the other from one broker, over a connection of its own."""
 
     def __init__(self, all_fetches: FetchConnections, node_id: int, name: str) -> None:
         self.busy = False
-        """Whether a fetch, or a pause after trouble, is under way."""
+        """Whether a fetch, or a pause after an error, is under way."""
         self._all = all_fetches
         self._node_id = node_id
         self._name = name
         self._session = FetchSession()
         self._view = all_fetches.cluster.view
-        """Where the partitions were when the last fetch was planned."""
+        """The view of the cluster when the last fetch was planned."""
         self._templates: FetchTemplates | None = None
-        """None before the first request that has a pattern."""
+        """None before the first request by a template."""
         self._failures = 0
         self._session_was_lost = False
         self._pacing = Pacing(all_fetches.cluster.backoff.max_ms / 1000)
@@ -394,14 +395,14 @@ class _FetchConnection:
 
     @property
     def pauses(self) -> bool:
-        """Whether it waits before the next try."""
+        """Whether the connection pauses before the next fetch."""
         return self._pause is not None
 
     def close(self) -> None:
         if self._pause is not None:
             self._pause.cancel()
         request = self._session.closing_request()
-        # On this connection it would stand behind the fetch that waits there.
+        # Over the common connection: on this one it would wait behind the fetch.
         channel = self._all.cluster.open_channel(self._node_id)
         if request is None or channel is None:
             return
@@ -413,7 +414,7 @@ class _FetchConnection:
             channel.flush()
 
     def _plan(self, answered: Fetch | None = None) -> Fetch | None:
-        """Under the guard: return what to ask for next, which may be the same again that was just answered."""
+        """Under the guard: return the next fetch, which may be the one that was just answered."""
         fetcher = self._all.fetcher
         self._view = self._all.cluster.view
         if answered is not None and self._session.is_open and fetcher.repeat(answered, self._view):
@@ -421,7 +422,7 @@ class _FetchConnection:
         return fetcher.next_fetch(self._node_id, self._view)
 
     def _submit_next(self, fetch: Fetch | None) -> Channel | None:
-        """Go on with `fetch`, or with nothing; return the connection that is to be flushed, if any."""
+        """Send `fetch`, if it is not None; return the connection to flush, if any."""
         self.busy = fetch is not None
         if fetch is None or self._all.closed:
             return None
@@ -451,7 +452,7 @@ class _FetchConnection:
             self._failed(fetch, error)
 
     def _request(self, fetch: Fetch, version: int) -> FetchRequest | EncodedRequest:
-        """Return what to send for a fetch."""
+        """Return the request of a fetch."""
         if version < SESSIONS_SINCE:
             return fetch.request
         if fetch.changed is not None and len(fetch.changed) == 1:
@@ -484,7 +485,7 @@ class _FetchConnection:
                 stale = fetches.fetcher.on_response(fetch, response)
                 self._session.on_response(response)
                 wait_s = self._pace(sent_s, has_records=fetches.fetcher.kept_count > kept_count)
-                # Others may wait for the room that is free now, or lead what was asked for here.
+                # Other connections may wait for the freed room, or their brokers may lead a partition of this fetch.
                 others = bool(fetches.fetcher.deferred_nodes) or self._view is not fetches.cluster.view
                 next_fetch = None if stale or others or wait_s else self._plan(fetch)
                 fetches.answered()
@@ -511,12 +512,13 @@ class _FetchConnection:
         channel = self._submit_next(next_fetch)
         if channel is not None:
             channel.flush()
-        # Not before: to wake a thread takes a system call, which the fetch would wait for, and the thread would run
-        # while the fetch leaves, and keep the interpreter's lock from this one. By now this one is about to sleep.
+        # Not earlier: to wake a thread takes a system call, for which the fetch would wait. The woken thread would also
+        # keep the
+        # interpreter lock while the fetch leaves. By now this thread is about to sleep.
         self._wake_application()
 
     def _pace(self, sent_s: float, *, has_records: bool) -> float:
-        """Return how long to wait before the next fetch: a broker that has nothing should take its time to say so."""
+        """Return the pause before the next fetch: a broker without new records should hold the fetch."""
         state = self._all.state
         now_s = state.now_s()
         if has_records or 2_000 * (now_s - sent_s) >= state.config.fetch_max_wait_ms:
@@ -540,7 +542,7 @@ class _FetchConnection:
         is_lost = isinstance(error, ApiError) and error.code in SESSION_LOST
         if is_lost and not self._session_was_lost and not self._pacing.is_slow:
             self._session_was_lost = True
-            fetches.wake_others(self._node_id)  # one of them may lead by now what was asked for here
+            fetches.wake_others(self._node_id)  # another broker may lead a partition of this fetch by now
             self.advance()
             return
         if not error.retriable:
@@ -565,4 +567,4 @@ def _version(channel: Channel) -> int:
 
 
 def _ignore(_response: FetchResponse, _error: BarnabasError | None) -> None:
-    """A farewell is answered to nobody."""
+    """Ignore the response to the end of a session."""

@@ -61,7 +61,7 @@ class TopicDeserializer(Protocol[T_co]):
     """Makes objects in a way that may depend on the topic."""
 
     def deserialize(self, data: bytes, topic: str, is_key: bool = False) -> T_co:
-        """Return what the bytes of a key or a value hold."""
+        """Return the object of the bytes of a key or a value."""
         ...
 
 
@@ -69,7 +69,7 @@ Deserializer = Callable[[bytes], T_co] | TopicDeserializer[T_co]
 
 
 class DeserializedRecord(NamedTuple):
-    """A `Record` whose key and value are what the deserializers have made of them."""
+    """A `Record` whose key and value are results of the deserializers."""
 
     topic: str
     partition: int
@@ -87,7 +87,7 @@ class DeserializedRecord(NamedTuple):
 
 
 class Deserializers:
-    """Applies functions to keys and values that are there: None, as the value of a tombstone, stays None.
+    """Applies functions to keys and values. None, as the value of a tombstone, stays None.
 
     >>> Deserializers(None, "utf-8")
     Traceback (most recent call last):
@@ -105,7 +105,7 @@ class Deserializers:
         return self._key is not None or self._value is not None
 
     def apply(self, records: list[Record]) -> tuple[list[Any], DeserializationError | None]:
-        """Return the records up to the first that is refused, and why that one was."""
+        """Return the records before the first that a deserializer refuses, and the error of that one."""
         made: list[Any] = []
         for record in records:
             name = "key_deserializer"
@@ -152,7 +152,7 @@ def _of_topic(given: Deserializer[Any] | None, *, is_key: bool) -> Callable[[byt
 def decode_chunk(
     chunk: Chunk, min_offset: int, *, check_crc: bool
 ) -> tuple[list[Record], Chunk, CorruptBatchError | None]:
-    """Return the records from `min_offset` on, the part of the chunk that is whole, and the damage that ends it."""
+    """Return the records from `min_offset` on, the undamaged part of the chunk, and the error of the damaged batch."""
     tp = chunk.state.tp
     try:
         records = read_records(chunk.data, tp.topic, tp.partition, min_offset=min_offset, check_crc=check_crc)
@@ -166,7 +166,7 @@ def decode_columns(
 ) -> tuple[int, Chunk | None, CorruptBatchError | None]:
     """Add at most `records_max` records from `min_offset` on to `reader`.
 
-    :return: the offset after them, what is left of the chunk from there on, and the damage that ended them.
+    :return: the offset after them, the rest of the chunk, and the error of a damaged batch.
     """
     tp = chunk.state.tp
     try:
@@ -181,7 +181,7 @@ def decode_columns(
 
 
 def offset_after_batch(chunk: Chunk, offset: int) -> int | None:
-    """Return the offset after the batch that holds `offset`, by the header of that batch; None: no header says it."""
+    """Return the offset after the batch that holds `offset`, by the header of the batch; None: no header has it."""
     try:
         for _, header in iter_headers(chunk.data, partial_ok=True):
             if header.next_offset > offset:
@@ -217,15 +217,14 @@ def _whole_part(chunk: Chunk, min_offset: int, check_crc: bool) -> tuple[list[Re
 
 
 def accept_all(_tp: TopicPartition) -> bool:
-    """Read any partition."""
     return True
 
 
 class Cursor:
-    """Hands out the records of one chunk after the other. Not thread-safe: the consumer guards it.
+    """Returns the records of one chunk after the other. Not thread-safe: the consumer guards it.
 
-    Invariant: of the current chunk, what lies before the position of its partition was handed out, or lies in `out`
-    and is being handed out by `iterator`. Where it was decoded, that is what lies before `records[index]`.
+    Invariant: the records of the current chunk before the position of its partition were returned, or are in `out`,
+    which `iterator` returns one by one. In a decoded chunk these are the records before `records[index]`.
     """
 
     def __init__(self, accepts: Callable[[TopicPartition], bool] = accept_all) -> None:
@@ -234,32 +233,32 @@ class Cursor:
         self._version = 0
         self._chunk: Chunk | None = None
         self._records: list[Record] | None = None
-        """Of the current chunk from some position on; None: what is left of it is not decoded."""
+        """The records of the current chunk from some position on; None: the rest of the chunk is not decoded."""
         self._index = 0
         self._out: list[Record] = []
         self._left: Iterator[Record] = iter(())
-        """Over `out`."""
+        """An iterator over `_out`."""
         self._iterator: Iterator[Record] = iter(())
-        """The same, as it is handed out."""
+        """The iterator that the application has."""
         self._handed: dict[AssignedPartition, int] = {}
-        """Partitions with records handed out and not known to be dealt with, and the version then."""
+        """Partitions with returned records that may be unprocessed, and the version then."""
 
     @property
     def has_records(self) -> bool:
-        """Whether decoded records are left that may be handed out."""
+        """Whether there are decoded records to return."""
         return self._records is not None and self._index < len(self._records) and self._current() is not None
 
     @property
     def has_rest(self) -> bool:
-        """Whether some of the current chunk is left that may be handed out, decoded or not."""
+        """Whether a part of the current chunk is left to return, decoded or not."""
         return self._is_left() and self._current() is not None
 
     def reads(self, state: AssignedPartition) -> bool:
-        """Whether `state` is the partition that records are handed out of now."""
+        """Return whether the current chunk is of partition `state`."""
         return state is self._state
 
     def _current(self) -> AssignedPartition | None:
-        """Return the partition being read, unless the application has moved elsewhere in it meanwhile."""
+        """Return the current partition, unless the application has moved elsewhere in it meanwhile."""
         state = self._state
         if state is None or state.version != self._version or state.paused:
             return None
@@ -269,15 +268,15 @@ class Cursor:
         return self._chunk is not None and (self._records is None or self._index < len(self._records))
 
     def load(self, chunk: Chunk, records: list[Record]) -> None:
-        """Go on with the decoded records of `chunk`."""
+        """Continue with the decoded records of `chunk`."""
         self._turn_to(chunk)
         self._chunk, self._records = chunk, records
         if not records:
-            # Nothing but markers or a compacted stretch: there is nothing to hand out and nothing to wait for.
+            # Nothing but control batches or compacted ones: there is no record to return and none to wait for.
             self._advance(chunk.state, chunk.next_offset)
 
     def take_rest(self) -> Chunk | None:
-        """Return the current chunk, whose partition's position is where it has to be decoded from, if some is left."""
+        """Return the rest of the current chunk, if there is any; it begins at the position of its partition."""
         self.put_back()
         if self._chunk is None or not self.has_rest:
             return None
@@ -285,13 +284,13 @@ class Cursor:
         return chunk
 
     def handed_out(self, chunk: Chunk, next_offset: int, rest: Chunk | None = None) -> None:
-        """Count all of `chunk` before `next_offset` as handed out; `rest` is what is left of it, not decoded."""
+        """Count all of `chunk` before `next_offset` as returned; `rest` is its undecoded rest."""
         self._turn_to(chunk)
         self._chunk = rest
         self._advance(chunk.state, next_offset)
 
     def _turn_to(self, chunk: Chunk) -> None:
-        """Turn away from the current chunk. What is left of it, in a paused partition, is fetched again."""
+        """Leave the current chunk. Its rest, in a paused partition, will be fetched again."""
         self.put_back()
         old = self._state
         if self._is_left() and old is not None and old.version == self._version:
@@ -315,7 +314,7 @@ class Cursor:
         self._advance(state, self._chunk.next_offset if everything else self._records[self._index].offset)
 
     def take_list(self, records_max: int) -> list[Record]:
-        """Return the next records and count them as handed out."""
+        """Return the next records and count them as returned."""
         state = self._current()
         if state is None or self._records is None:
             return []
@@ -324,9 +323,9 @@ class Cursor:
         return self._records[start : self._index]
 
     def take_iterator(self, records_max: int, may_go_on: Callable[[], bool] | None = None) -> Iterator[Record]:
-        """Return an iterator over the next records; each is in hand when it has been returned.
+        """Return an iterator over the next records; the last record that it returned is in hand.
 
-        :param may_go_on: asked before each record; the iterator ends where it says no. None: nobody is asked.
+        :param may_go_on: called before each record; the iterator ends where it returns False. None: no check.
         """
         self._out = self.take_list(records_max)
         self._left = iter(self._out)
@@ -335,30 +334,30 @@ class Cursor:
 
     @property
     def iterator(self) -> Iterator[Record[Any, Any]]:
-        """The iterator that was taken last."""
+        """The last iterator."""
         return self._iterator
 
     @property
     def left(self) -> int:
-        """How many records the iterator has still to hand out."""
+        """The number of records that the iterator has still to return."""
         return length_hint(self._left) if self._out else 0
 
     def position(self, state: AssignedPartition) -> int | None:
-        """Return the offset after the last record that the application has, of `state`."""
+        """Return the position of a partition."""
         if state is self._state and state.version == self._version and self._out:
             handed = len(self._out) - self.left
             return self._out[handed].offset if handed < len(self._out) else state.position
         return state.position
 
     def done(self, state: AssignedPartition) -> int | None:
-        """Return the offset below which the application has dealt with everything, of `state`."""
+        """Return the offset below which all records of a partition are processed."""
         if state is self._state and state.version == self._version and self._out:
             handed = len(self._out) - self.left
             return self._out[max(handed - 1, 0)].offset
         return state.done
 
     def finish(self) -> None:
-        """The application asks for more: what it was handed, it has dealt with."""
+        """Mark all returned records as processed: the application asks for more."""
         self.put_back()
         for state, version in self._handed.items():
             if state.version == version:
@@ -368,7 +367,7 @@ class Cursor:
             self._chunk = self._records = None
 
     def put_back(self) -> None:
-        """Take back what an iteration that was broken off has not handed out."""
+        """Take back the records that a broken-off iteration has not returned."""
         if not self._out:
             return
         left = self.left
@@ -376,22 +375,22 @@ class Cursor:
         if left and state is not None and state.version == self._version:
             self._index -= left
             self._advance_to_index(state)
-        # An emptied list ends its iterator: whoever still holds it asks for more, and gets what comes next then.
+        # An emptied list ends its iterator: its holder asks for more, and gets the next records then.
         self._out.clear()
         self._out = []
         self._iterator = self._left = iter(())
 
     def drop(self, gone: Callable[[AssignedPartition], bool]) -> None:
-        """Hand out nothing more of the partitions that are `gone`: given up, or read elsewhere from now on."""
+        """Return no more records of the partitions that are `gone`: given up, or read elsewhere from now on."""
         if self._state is not None and gone(self._state):
-            # An emptied list ends its iterator, so a running iteration comes back for more at once.
+            # An emptied list ends its iterator, so a running iteration asks for more at once.
             self._out.clear()
             self._chunk = self._records = self._state = None
         self._handed = {state: version for state, version in self._handed.items() if not gone(state)}
 
 
 def _while_true(condition: Callable[[], bool], records: Iterator[Record]) -> Iterator[Record]:
-    """Asked before a record is taken: one that was taken and not handed out would be a gap."""
+    """Checks before each record is taken: a record that was taken and not returned would be a gap."""
     while condition() and (record := next(records, None)) is not None:
         yield record
 
@@ -437,7 +436,7 @@ class FetchedColumnBatch(FetchedBatch):
 
 
 class FetchedRecords:
-    """What the application can have without waiting. Takes the guard, but does not hold it while it decodes."""
+    """Returns buffered records. Takes the guard, but does not hold it while it decodes."""
 
     def __init__(
         self,
@@ -459,10 +458,10 @@ class FetchedRecords:
         self._check_crc = check_crc
 
     def load(self, cursor: Cursor) -> bool:
-        """Make sure that `cursor` has records, if some are at hand; returns whether it has.
+        """Load buffered records into `cursor`, if it has none; return whether it has any.
 
-        :raises CorruptBatchError: damage is what comes next.
-        :raises DeserializationError: a record that a deserializer refuses is.
+        :raises CorruptBatchError: the next batch is damaged.
+        :raises DeserializationError: a deserializer refuses the next record.
         """
         while True:
             with self._guard.lock:
@@ -494,7 +493,7 @@ class FetchedRecords:
     def _deserialize(
         self, chunk: Chunk, decoded: list[Record], whole: Chunk, damage: CorruptBatchError | None
     ) -> tuple[list[Record], Chunk, BarnabasError | None]:
-        """Return the records to hand out, the part of the chunk that they come from, and the error after them."""
+        """Return the records to return, the part of the chunk that they come from, and the error after them."""
         if self._deserializers:
             records, refused = self._deserializers.apply(decoded)
             if refused is not None:
@@ -504,7 +503,7 @@ class FetchedRecords:
         return records, whole, None if damage is None else _damaged(chunk, whole.next_offset, damage)
 
     def take_list(self, cursor: Cursor, records_max: int) -> list[Record]:
-        """Return at most `records_max` records, some of which `cursor` has."""
+        """Return at most `records_max` records; `cursor` has some."""
         records: list[Record] = []
         while len(records) < records_max:
             with self._guard.lock:
@@ -513,13 +512,13 @@ class FetchedRecords:
                 if len(records) >= records_max or not self.load(cursor):
                     break
             except (CorruptBatchError, DeserializationError):
-                break  # the next poll meets it again, with nothing else to return
+                break  # the next poll meets the error again, with no record before it
         return records
 
     def fill(self, cursor: Cursor, columns: ArrowReader, records_max: int) -> bool:
-        """Add what is at hand to `columns`, up to `records_max` records; returns whether it has some.
+        """Add buffered records to `columns`, up to `records_max`; return whether it has any.
 
-        :raises CorruptBatchError: damage is what comes next.
+        :raises CorruptBatchError: the next batch is damaged.
         """
         before = len(columns)
         while len(columns) < records_max:
@@ -533,7 +532,7 @@ class FetchedRecords:
                 chunk, columns, position, records_max - len(columns), check_crc=self._check_crc
             )
             with self._guard.lock:
-                # After a seek meanwhile these records count as handed out before it.
+                # After a seek meanwhile, these records count as returned before the seek.
                 is_held = self._fetcher.holds(chunk)
                 if is_held:
                     if self._interceptors.see_batches:
@@ -546,12 +545,12 @@ class FetchedRecords:
             if damage is not None and not len(columns):
                 raise _damaged(chunk, next_offset, damage)
             if damage is not None or rest is not None:
-                break  # damage the next poll meets again, with nothing else to return; or the columns are full
+                break  # the next poll meets the damage again, with no record before it; or the columns are full
         self._metrics.records.add(len(columns) - before)
         return len(columns) > 0
 
     def _take_chunk(self, cursor: Cursor) -> tuple[Chunk, int] | None:
-        """Return, under the guard, what to decode next, and the offset to begin at."""
+        """Return, under the guard, the next chunk to decode, and the offset to begin at."""
         chunk = cursor.take_rest()
         if chunk is None:
             chunk = self._fetcher.take(cursor.accepts)
@@ -566,8 +565,8 @@ class FetchedRecords:
         return chunk, position
 
     def begin_again(self, cursor: Cursor) -> None:
-        """Forget all that `cursor` has taken since it was last finished: who asked for it was interrupted, and has got
-        nothing. It is fetched again, so that a signal, or a lack of memory, neither makes a gap nor a copy."""
+        """Take back all records that `cursor` has taken since `finish`, after an interruption of the call that asked
+        for them. They are fetched again, so that a signal or a lack of memory makes neither a gap nor a duplicate."""
         with self._guard.lock:
             cursor.drop(lambda _state: True)
             for state in self._subscription.partitions.values():
@@ -578,7 +577,7 @@ class FetchedRecords:
             self._guard.wake_background()
 
     def _fetch_again_from(self, chunk: Chunk, offset: int) -> None:
-        """What came after damage is not to be handed out before it: fetch that again. Under the guard."""
+        """Fetch again from a damaged batch on: no record behind it may be returned first. Under the guard."""
         self._fetcher.refetch_from(chunk.state, offset)
         self._guard.wake_background()
 

@@ -44,7 +44,7 @@ from barnabas.records import BATCH_HEADER_SIZE
 
 NOWHERE = "none"
 OUT_OF_RANGE = -1
-"""The doubt about a position that the leader refused."""
+"""The cause of a validation where the leader has refused the offset."""
 RESET_TIMESTAMPS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 
 
@@ -71,38 +71,39 @@ class AssignedPartition:
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
         self.fetch_offset: int | None = None
-        """None while the position is not known."""
+        """None while the position is unknown."""
         self.position: int | None = None
         self.done: int | None = None
         self.committed: int | None = None
-        """What was committed last."""
+        """The last committed offset."""
         self.committed_version = -1
-        """`version` when the application committed what it had in hand; -1: it did not."""
+        """`version` when the application committed the record in hand; -1: it did not."""
         self.reset: str | None = None
-        """`earliest` or `latest`: go there, whatever was committed. `none`: only a seek can help."""
+        """`earliest` or `latest`: begin there, whatever is committed. `none`: only a seek can help."""
         self.leader_epoch = NO_LEADER_EPOCH
-        """Of the last batch that was fetched; -1 after a seek, when nothing is known of what lies before."""
+        """The leader epoch of the last fetched batch; -1 after a seek, which says nothing of the records before."""
         self.validation_cause: int | None = None
         """Why the log may have lost records before `fetch_offset`: a batch with this later leader epoch follows, or
-        OUT_OF_RANGE. Nothing is fetched before the leader has said where `leader_epoch` ends (KIP-320)."""
+        OUT_OF_RANGE. No fetch asks for the partition before the leader has answered where `leader_epoch` ends
+        (KIP-320)."""
         self.paused = False
         self.version = 0
-        """Counts seeks; what was fetched before one is not handed out after it."""
+        """Counts seeks: records that were fetched before a seek are not returned after it."""
         self.buffered_bytes = 0
         self.last_turn = 0
-        """When a fetch last brought something, as the number of all that was brought until then."""
+        """The number of chunks that the consumer had fetched when this partition last got one."""
         self.high_watermark: int | None = None
-        """The end of the partition, as the last answer said."""
+        """The high watermark of the last response."""
 
     def move_to(self, offset: int) -> None:
-        """Go on at `offset`, which the application chose or was found for it."""
+        """Continue at `offset`."""
         self.fetch_offset = self.position = self.done = offset
         self.leader_epoch, self.validation_cause = NO_LEADER_EPOCH, None
         self.reset = None
         self.version += 1
 
     def refetch(self) -> None:
-        """Fetch again what was fetched and not handed out."""
+        """Fetch again what was fetched and not returned."""
         self.fetch_offset = self.position
         self.version += 1
 
@@ -115,7 +116,7 @@ class AssignedPartition:
 
 
 class Subscription:
-    """What was asked for and what was assigned. Not thread-safe: the consumer guards it."""
+    """The subscription and the assignment. Not thread-safe: the consumer guards it."""
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
@@ -125,11 +126,11 @@ class Subscription:
 
     @property
     def by_topics(self) -> bool:
-        """Whether topics were asked for, so that partitions are assigned by a group, or are all of them."""
+        """Whether the application has subscribed to topics, so that a group assigns partitions, or all are assigned."""
         return bool(self.topics) or self.pattern is not None
 
     def subscribe(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None) -> None:
-        """Ask for topics by name, or by a regular expression that their whole name matches.
+        """Subscribe to topics by name, or by a regular expression for whole names.
 
         :raises ConfigurationError: partitions were assigned by hand, or nothing or both are given.
         """
@@ -147,7 +148,7 @@ class Subscription:
             raise ConfigurationError(f"pattern {pattern!r} is not a regular expression: {error}") from None
 
     def match(self, names: Iterable[str]) -> bool:
-        """Take the topics that match the pattern out of all `names`; return whether that changed anything."""
+        """Subscribe to those `names` that match the pattern; return whether that changed the subscription."""
         assert self.pattern is not None
         matching = frozenset(name for name in names if self.pattern.fullmatch(name))
         changed = matching != self.topics
@@ -155,9 +156,9 @@ class Subscription:
         return changed
 
     def assign_by_hand(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions; positions of those that were there already stay.
+        """Read exactly these partitions; partitions that were assigned before keep their positions.
 
-        :raises ConfigurationError: topics were subscribed to.
+        :raises ConfigurationError: the application has subscribed to topics.
         """
         if self.by_topics:
             raise ConfigurationError("topics were subscribed to; call unsubscribe() before assign()")
@@ -165,31 +166,31 @@ class Subscription:
         self.replace(partitions)
 
     def replace(self, partitions: Iterable[TopicPartition]) -> None:
-        """Make `partitions` the assignment; positions of those that were there already stay."""
+        """Set the assignment; partitions that were assigned before keep their positions."""
         self.partitions = {tp: self.partitions.get(tp) or AssignedPartition(tp) for tp in partitions}
 
     def clear_partitions(self) -> list[TopicPartition]:
-        """Give all partitions up; return which they were."""
+        """Remove all partitions from the assignment; return them."""
         given_up = list(self.partitions)
         self.partitions = {}
         return given_up
 
     def unsubscribe(self) -> None:
-        """Want nothing, have nothing."""
+        """Remove the subscription and the assignment."""
         self.topics = frozenset()
         self.pattern = None
         self.manual = False
         self.partitions = {}
 
     def check_something_to_read(self) -> None:
-        """:raises ConfigurationError: nothing was asked for, so that waiting for records would never end."""
+        """:raises ConfigurationError: there is no subscription nor assignment, so a poll would wait for ever."""
         if not self.by_topics and not self.manual:
             raise ConfigurationError("nothing to read: call subscribe('a-topic') or assign([('a-topic', 0)]) before")
 
     def state(self, tp: TopicPartition) -> AssignedPartition:
         """Return the state of an assigned partition.
 
-        :raises ConfigurationError: it is not assigned to this consumer.
+        :raises ConfigurationError: the partition is not assigned to this consumer.
         """
         state = self.partitions.get(tp)
         if state is None:
@@ -198,23 +199,23 @@ class Subscription:
         return state
 
     def without_position(self) -> list[AssignedPartition]:
-        """Return the partitions whose position must be looked up."""
+        """Return the partitions without a known position."""
         return [state for state in self.partitions.values() if state.fetch_offset is None and state.reset != NOWHERE]
 
     @property
     def wants_positions(self) -> bool:
-        """Whether a position must be looked up, or be confirmed by a leader."""
+        """Whether a position must be looked up, or validated by a leader."""
         return any(
             state.validation_cause is not None or (state.fetch_offset is None and state.reset != NOWHERE)
             for state in self.partitions.values()
         )
 
     def nowhere(self) -> list[TopicPartition]:
-        """Return the partitions that have no place to start from, unless the application seeks."""
+        """Return the partitions without an offset to begin at, unless the application seeks."""
         return [state.tp for state in self.partitions.values() if state.reset == NOWHERE]
 
     def owns(self, state: AssignedPartition) -> bool:
-        """Whether `state` is still that of an assigned partition."""
+        """Return whether `state` is the current state of an assigned partition."""
         return self.partitions.get(state.tp) is state
 
 
@@ -225,11 +226,15 @@ class _Named(NamedTuple):
 
 
 class PreferredReplicas:
-    """Not thread-safe: the consumer guards it.
+    """The replicas to read from instead of leaders (KIP-392).
 
-    :param rack: where the consumer stands; empty: all is read from leaders.
+    A leader with a request of a consumer with `client_rack` names a replica near the consumer. The consumer reads from
+    it for as long as metadata is valid (as Java's consumer does), but gives it up after an error, without a response,
+    or when the leader changes. Then it asks the leader again. Not thread-safe: the consumer guards it.
+
+    :param rack: the rack of the consumer; empty: all partitions are read from leaders.
     :param now_s: monotonic seconds.
-    :param lease_s: so long a replica is read from before the leader is asked again.
+    :param lease_s: how long to read from a replica before the leader is asked again.
     """
 
     def __init__(self, rack: str, now_s: Callable[[], float], lease_s: float) -> None:
@@ -239,7 +244,7 @@ class PreferredReplicas:
         self._named: dict[AssignedPartition, _Named] = {}
 
     def source(self, state: AssignedPartition, view: ClusterView) -> int | None:
-        """Return the broker to read a partition from; None: nobody leads it, as far as is known."""
+        """Return the broker to read a partition from; None: it has no known leader."""
         leader = view.leader(state.tp)
         if not self._named:
             return leader
@@ -252,11 +257,11 @@ class PreferredReplicas:
         return leader
 
     def name(self, state: AssignedPartition, node_id: int, leader: int) -> None:
-        """Read a partition from `node_id` from now on: its leader says so."""
+        """Read a partition from `node_id`, as its leader has answered."""
         self._named[state] = _Named(node_id, leader, self._now_s() + self._lease_s)
 
     def give_up(self, state: AssignedPartition, node_id: int) -> int | None:
-        """Ask the leader again, if it is `node_id` that a partition is read from in its place; return the leader."""
+        """Read from the leader again, if the partition is read from replica `node_id`; return the leader."""
         named = self._named.get(state)
         if named is None or named.node_id != node_id:
             return None
@@ -264,12 +269,12 @@ class PreferredReplicas:
         return named.leader
 
     def give_up_if_due(self, state: AssignedPartition, node_id: int) -> int | None:
-        """Do as `give_up` does, if the replica has been read from for long enough."""
+        """Like `give_up`, if the lease of the replica is over."""
         named = self._named.get(state)
         return self.give_up(state, node_id) if named is not None and self._now_s() >= named.until_s else None
 
     def forget(self, is_gone: Callable[[AssignedPartition], bool]) -> None:
-        """Forget partitions that are not read any more."""
+        """Forget partitions that are no longer assigned."""
         if self._named:
             self._named = {state: named for state, named in self._named.items() if not is_gone(state)}
 
@@ -277,25 +282,25 @@ class PreferredReplicas:
 Buffer = bytes | bytearray | memoryview
 
 FETCH_BYTES = 6 * 1024 * 1024
-"""What is asked of all partitions together: larger fetches cost no less per byte, but more memory."""
+"""Bytes of all partitions in a fetch: larger fetches cost no less for a byte, but more memory."""
 
 SHARE_BYTES_MIN = 256 * 1024
-"""What is asked of a partition at least: smaller chunks cost more per record."""
+"""The least bytes of a partition in a fetch: smaller chunks cost more for a record."""
 
 SHARE_BYTES_MAX = 2 * 1024 * 1024
-"""What is asked of a partition at most: a chunk is used while the next one comes."""
+"""The most bytes of a partition in a fetch: the application uses a chunk while the next one arrives."""
 
 SMALL_SHARE = 8
-"""Less than this part of an answer is copied out of it."""
+"""A smaller part of a response than this is copied out of it."""
 
 FETCHES_MAX = 3
-"""Fetches to one broker at a time: while some wait there for new records, others bring what is there already."""
+"""Fetches to one broker at a time: while some wait there for new records, others bring existing ones."""
 
 ERRORS_MAX = 100
-"""Errors that wait for the application's next polls."""
+"""The most errors that wait for the next polls."""
 
 LAST_WAIT_MS = 20
-"""How long the last of them may wait."""
+"""How long the last of the fetches may wait."""
 
 _BUFFERED_BYTES = attrgetter("buffered_bytes")
 _LAST_TURN = attrgetter("last_turn")
@@ -334,7 +339,7 @@ class SinglePartitionFetch(NamedTuple):
 
 @dataclass(slots=True)
 class Chunk:
-    """Whole batches of one partition, as a fetch brought them, still encoded."""
+    """Whole batches of one partition, as fetched, still encoded."""
 
     state: AssignedPartition
     version: int
@@ -345,11 +350,11 @@ class Chunk:
 
 @dataclass(slots=True, eq=False)
 class RequestedPartition:
-    """A partition in a fetch, and where in the request it stands."""
+    """A partition in a fetch, and its place in the request."""
 
     state: AssignedPartition
     version: int
-    """That of the state when it was asked for."""
+    """The version of the state at the time of the request."""
     part: FetchPartition
     parts: list[FetchPartition]
     place: int
@@ -357,27 +362,27 @@ class RequestedPartition:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """A request, and what each partition's state was when it was made. One that goes on is the next one, too."""
+    """A request, and the state of each of its partitions at that time. A repeated fetch is the same object."""
 
     node_id: int
     request: FetchRequest
-    """Names all that is asked for."""
+    """Names all partitions."""
     asked: dict[TopicPartition, RequestedPartition] = field(default_factory=dict)
     reserved_bytes: int = 0
     is_under_way: bool = True
-    """False between an answer and the next request."""
+    """False between a response and the next request."""
     changed: list[RequestedPartition] | None = None
-    """What is asked for in another way than in the request before, which this one follows; None: it follows none."""
+    """The partitions that differ from the request before; None: there was none."""
     of_all: tuple[ClusterView, dict[TopicPartition, AssignedPartition], int] | None = None
-    """Where it asks for all that the broker has: of which view, which partitions, and how much of each."""
+    """Set if it asks for all partitions of the broker: the view, the partitions, and the bytes of each."""
 
 
 class Fetcher:
-    """Plans fetches and keeps what they bring. Not thread-safe: the consumer guards it.
+    """Plans fetches and buffers the fetched records. Not thread-safe: the consumer guards it.
 
     :param reset_policy: `earliest`, `latest`, or `none`, which makes an offset out of range an error.
-    :param partition_max_bytes: how much to ask of a partition at a time; None: less of each where there are many.
-    :param near: tells which partitions are not read from their leaders; None: all are.
+    :param partition_max_bytes: bytes of a partition in a fetch; None: less of each where there are many.
+    :param preferred_replicas: the partitions that are not read from their leaders; None: all are.
     """
 
     def __init__(
@@ -403,31 +408,31 @@ class Fetcher:
         self._chunks: deque[Chunk] = deque()
         self._buffered_bytes = 0
         self._turns = 0
-        """Chunks that were fetched."""
+        """Fetched chunks so far."""
         self._reserved_bytes: Counter[int] = Counter()
-        """What the answers under way may bring, by broker."""
+        """The bytes that fetches under way may bring, by broker."""
         self._broker_bytes = buffer_bytes_max
-        """The part of the buffer that is for what one broker sends."""
+        """The part of the buffer for the responses of one broker."""
         self._last_fetch: dict[AssignedPartition, Fetch] = {}
-        """The fetch that has asked for a partition last."""
+        """The last fetch of each partition."""
         self._parts: dict[AssignedPartition, FetchPartition] = {}
-        """What was asked of each partition last: of most that a consumer waits for, the same is asked again."""
+        """The last request of each partition: a waiting consumer repeats most of them."""
         self._fetch_counts: Counter[int] = Counter()
         """Fetches under way, by broker."""
         self.deferred_nodes: dict[int, None] = {}
-        """Brokers that could not be asked because there was no room, the first of them first; and those from which
-        something is read since a moment ago."""
+        """Brokers to fetch from as soon as there is room, in order; and those that have just become the source of a
+        partition."""
         self.wants_fetch = False
-        """Whether the application has used up so much that there may be something to ask for; for who looks after it
-        to unset."""
+        """Whether the application has used so much that a fetch may be due. The background resets it."""
         self.lost_positions = False
-        """Whether an answer has said that there is nothing at an offset; for who looks after it to unset."""
+        """Whether a response has found an offset out of range. The background resets it."""
         self.errors: deque[BarnabasError] = deque()
-        """What the application must be told, in its next polls, beside the troubles of single partitions."""
+        """Errors for the next polls, apart from those of single partitions."""
         self._troubles: dict[AssignedPartition, tuple[int, BarnabasError]] = {}
-        """What stopped a partition, and the version then; it is not fetched before the error was taken."""
+        """The error of a partition, and the version then. No fetch asks for the partition before the application got
+        the error."""
         self._ends: dict[AssignedPartition, int] = {}
-        """Versions of partitions with nothing to fetch after what is buffered: that offset is out of range."""
+        """The versions of partitions whose next offset is out of range, behind buffered records."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -437,9 +442,9 @@ class Fetcher:
     # --- requests ---------------------------------------------------------------------------------------
 
     def next_fetch(self, node_id: int, view: ClusterView) -> Fetch | None:
-        """Return what to ask broker `node_id` for now, or None if there is nothing, no need or no room.
+        """Return the next fetch from broker `node_id`, or None if nothing is to be fetched, or there is no room.
 
-        There are less than `FETCHES_MAX` under way to it.
+        The caller has less than `FETCHES_MAX` fetches under way to the broker.
         """
         share = self._share()
         room = self._room(node_id, share)
@@ -448,7 +453,7 @@ class Fetcher:
         here = self._read_from(node_id, view)
         states = [state for state in here if self._is_wanted(state, share)]
         # The emptiest first, and of those the one that has waited longest: brokers fill a response in the order of the
-        # request (within a session, in one of their own, in which what has just brought something comes last).
+        # request. In a session they use their own order, in which a partition with new records comes last.
         states.sort(key=_LAST_TURN)
         states.sort(key=_BUFFERED_BYTES)
         if not states or (states[0].buffered_bytes and not self._half_is_used_up()):
@@ -473,9 +478,9 @@ class Fetcher:
         return fetch
 
     def _begin(self, fetch: Fetch, room: int, share: int) -> None:
-        """Send a fetch that there is room for."""
+        """Account for a fetch that there is room for."""
         node_id = fetch.node_id
-        # Half of its part at most, so that there is some for what may be used up before the answer comes.
+        # At most half of its part, to leave some for what the application may use up before the response.
         half = max(share, self._broker_bytes // 2)
         fetch.reserved_bytes = max_bytes = min(self._max_bytes, room, share * len(fetch.asked), half)
         fetch.is_under_way = True
@@ -486,13 +491,13 @@ class Fetcher:
         fetch.request.max_wait_ms = min(self._max_wait_ms, LAST_WAIT_MS) if is_last else self._max_wait_ms
 
     def repeat(self, fetch: Fetch, view: ClusterView) -> bool:
-        """Make of a fetch, just after its answer, what `next_fetch` would return, if that differs in offsets only.
+        """Make a fetch, after its response, equal to the result of `next_fetch`, if the two differ in offsets only.
 
-        So it does nearly always where a consumer waits for new records: some partitions have brought something, all
-        else is as it was. It is for fetch sessions alone: the order stays as it was, too, and outside of a session
-        those that stand last would get nothing while the others fill the answers.
+        This is nearly always so for a consumer that waits for new records. It is for fetch sessions alone: the order of
+        partitions stays the same, and without a session the last ones would get nothing while the others fill the
+        responses.
 
-        :returns: False if it differs in more, or there is nothing to be asked.
+        :return: False if the two differ in more, or nothing is to be fetched.
         """
         if fetch.of_all is None or self._troubles or self._ends or self._preferred_replicas.rack:
             return False
@@ -518,7 +523,7 @@ class Fetcher:
         return True
 
     def _room(self, node_id: int, share: int) -> int:
-        """How much a broker may send now; none may take the room of all the others."""
+        """Return the bytes that a broker may send now. No broker may take the room of all others."""
         room = self._buffer_bytes_max - self._buffered_bytes - sum(self._reserved_bytes.values())
         if self.deferred_nodes:
             self.deferred_nodes.pop(node_id, None)
@@ -532,7 +537,7 @@ class Fetcher:
         return [state for state in self._subscription.partitions.values() if source(state, view) == node_id]
 
     def _is_wanted(self, state: AssignedPartition, share: int) -> bool:
-        """Whether to ask for more of a partition now."""
+        """Return whether to fetch more of a partition now."""
         return (
             state.fetch_offset is not None
             and not state.paused
@@ -544,16 +549,16 @@ class Fetcher:
         )
 
     def _is_under_way(self, state: AssignedPartition) -> bool:
-        """Whether a fetch asks for what is next of a partition."""
+        """Return whether a fetch under way asks for the next offset of a partition."""
         fetch = self._last_fetch.get(state)
         return fetch is not None and fetch.is_under_way and fetch.asked[state.tp].version == state.version
 
     def _ended(self, state: AssignedPartition) -> bool:
-        """Whether records at hand must be used up before the broker is asked, again, for an offset out of range."""
+        """Return whether buffered records must be used up before another fetch of an offset out of range."""
         return self._ends.get(state) == state.version and state.position != state.fetch_offset
 
     def _share(self) -> int:
-        """How much to ask of one partition."""
+        """Return the bytes of one partition in a fetch."""
         share = self._partition_max_bytes
         if share is None:
             share = FETCH_BYTES // max(len(self._subscription.partitions), 1)
@@ -572,17 +577,17 @@ class Fetcher:
         return sources
 
     def source(self, tp: TopicPartition, view: ClusterView) -> int | None:
-        """Return the broker that an assigned partition is read from, its leader or a replica near by."""
+        """Return the broker that an assigned partition is read from: its leader or a preferred replica."""
         return self._preferred_replicas.source(self._subscription.partitions[tp], view)
 
     def lacks_leaders(self, view: ClusterView) -> bool:
-        """Tell whether an assigned partition is led by nobody, as far as is known."""
+        """Return whether an assigned partition has no known leader."""
         return any(view.leader(tp) is None for tp in self._subscription.partitions)
 
     # --- answers ----------------------------------------------------------------------------------------
 
     def on_failure(self, fetch: Fetch) -> None:
-        """No answer came, or it was an error; the same will be asked again, of the leader."""
+        """A fetch failed. The next one asks the leader for the same."""
         self._ended_with(fetch)
         for asked in fetch.asked.values():
             self._preferred_replicas.give_up(asked.state, fetch.node_id)
@@ -594,9 +599,9 @@ class Fetcher:
         fetch.changed = []
 
     def on_response(self, fetch: Fetch, response: FetchResponse | SinglePartitionFetch) -> bool:
-        """Keep what came; return whether to look up leaders again, and to pause, since something went wrong.
+        """Buffer the records of a response; return whether to refresh the leaders and to pause, because of an error.
 
-        :raises ApiError: the answer is an error as a whole; call `on_failure` then.
+        :raises ApiError: the response is an error as a whole; call `on_failure` then.
         """
         if response.error_code:
             raise ApiError(response.error_code, subject="fetch")
@@ -613,11 +618,11 @@ class Fetcher:
 
     @property
     def kept_count(self) -> int:
-        """How many answers brought records that were kept."""
+        """The number of responses with buffered records."""
         return self._turns
 
     def _look_for_leases(self, fetch: Fetch) -> None:
-        """Let leaders be asked again which replica is near, where that was a while ago."""
+        """Ask leaders for a preferred replica again where a lease is over."""
         for asked in fetch.asked.values():
             leader = self._preferred_replicas.give_up_if_due(asked.state, fetch.node_id)
             if leader is not None:
@@ -634,8 +639,8 @@ class Fetcher:
             or state.fetch_offset != asked.part.fetch_offset
             or self._subscription.partitions.get(tp) is not state
         ):
-            return False  # not what comes next: there was a seek, or another broker was faster
-        if not part.error_code and not self._preferred_replicas.rack:  # nearly always; the rest looks closer
+            return False  # not the next offset: there was a seek, or another broker was faster
+        if not part.error_code and not self._preferred_replicas.rack:  # nearly always
             return self._keep(fetch, asked, part)
         return self._look_closer(fetch, asked, part)
 
@@ -644,7 +649,7 @@ class Fetcher:
         if code is not ErrorCode.NONE:
             leader = self._preferred_replicas.give_up(state, node_id)
             if leader is not None:
-                # Whatever is wrong with a replica: what the leader says of it counts.
+                # Whatever is wrong with a replica: the leader's response decides.
                 self.deferred_nodes[leader] = None
                 return code is not ErrorCode.OFFSET_OUT_OF_RANGE
         elif (
@@ -666,13 +671,13 @@ class Fetcher:
         return True
 
     def _stop(self, state: AssignedPartition, error: BarnabasError) -> None:
-        """Fetch no more of a partition until the application has taken `error`."""
+        """Fetch no more of a partition until the application has got `error`."""
         self._troubles[state] = state.version, error
 
     def _on_out_of_range(self, state: AssignedPartition, offset: int) -> None:
         if state.position is not None and state.position < offset:
             self._ends[state] = state.version
-            return  # buffered records come first; the broker is asked again when they are used up
+            return  # buffered records come first; the next fetch follows when they are used up
         if state.leader_epoch >= 0:
             self._await_validation(state, OUT_OF_RANGE)
             return
@@ -680,12 +685,12 @@ class Fetcher:
         self.lost_positions = True
 
     def _await_validation(self, state: AssignedPartition, validation_cause: int) -> None:
-        """Fetch no more of a partition until its leader has confirmed the position."""
+        """Fetch no more of a partition until its leader has validated the position."""
         state.validation_cause = validation_cause
         self.lost_positions = True
 
     def _keep(self, fetch: Fetch, asked: RequestedPartition, part: PartitionData | SinglePartitionFetch) -> bool:
-        """Put records into the buffer; return whether they are damaged."""
+        """Buffer the records of a partition; return whether they are damaged."""
         state, offset, records = asked.state, asked.part.fetch_offset, part.records
         state.high_watermark = part.high_watermark
         if records is None or not len(records):
@@ -702,12 +707,12 @@ class Fetcher:
         if last_epoch != state.leader_epoch:
             first_epoch: int = _LEADER_EPOCH.unpack_from(records)[0]
             if first_epoch > state.leader_epoch >= 0:
-                # A new leader wrote what follows, and may have truncated the log before that.
+                # A new leader wrote the batch, and may have truncated the log before it.
                 self._await_validation(state, first_epoch)
                 return False
             state.leader_epoch = last_epoch
         if isinstance(records, memoryview) and len(records) * SMALL_SHARE < len(records.obj):  # type: ignore[arg-type]
-            records = bytes(records)  # else a little would keep a whole answer in memory, which is not accounted for
+            records = bytes(records)  # a small part would keep a whole response in memory, which is not accounted for
         self._turns += 1
         state.last_turn = self._turns
         state.fetch_offset = next_offset
@@ -721,13 +726,13 @@ class Fetcher:
     # --- the application's side -------------------------------------------------------------------------
 
     def add_error(self, error: BarnabasError) -> None:
-        """Note what the application must be told; once, however often it is met before the application asks."""
+        """Add an error for the application; an equal one that waits already is enough."""
         known = any(type(each) is type(error) and str(each) == str(error) for each in self.errors)
         if not known and len(self.errors) < ERRORS_MAX:
             self.errors.append(error)
 
     def take_error(self) -> BarnabasError | None:
-        """Remove and return the next error to tell; a partition that it stopped is fetched again from now on."""
+        """Remove and return the next error. A partition that it stopped is fetched again."""
         if self.errors:
             return self.errors.popleft()
         if not self._troubles:  # nearly always
@@ -758,26 +763,26 @@ class Fetcher:
         return None
 
     def _wants_fetch_after(self, state: AssignedPartition) -> bool:
-        """Whether a fetch may ask for more, now that something of `state` was taken."""
+        """Return whether a fetch may be due after a chunk of `state` was taken."""
         if self.deferred_nodes:
             return True
         if self._is_under_way(state):
-            return False  # what it waits for comes by itself
+            return False  # the response arrives by itself
         return not state.buffered_bytes or (state.buffered_bytes <= self._share() and self._half_is_used_up())
 
     def has_chunk(self, accepts: Callable[[TopicPartition], bool]) -> bool:
-        """Return whether `take` would find something."""
+        """Return whether `take` would find a chunk."""
         return any(self.holds(chunk) and not chunk.state.paused and accepts(chunk.state.tp) for chunk in self._chunks)
 
     def refetch_from(self, state: AssignedPartition, offset: int) -> None:
-        """Forget what was fetched of one partition, and what is under way for it; fetch again from `offset`."""
+        """Drop what was fetched of one partition, and its fetch under way; fetch again from `offset`."""
         state.fetch_offset = offset
         state.version += 1
         self.drop_stale()
 
     def holds(self, chunk: Chunk) -> bool:
-        """Whether a chunk is still to be handed out: no seek since, and its partition is not given up."""
-        state = chunk.state  # as `_holds`, without its call: this is asked several times for each answer
+        """Return whether a chunk may be returned: there was no seek, and its partition is still assigned."""
+        state = chunk.state  # like `_holds`, without the call: this runs several times for each response
         return state.version == chunk.version and self._subscription.partitions.get(state.tp) is state
 
     def _release(self, chunk: Chunk) -> None:
@@ -785,7 +790,7 @@ class Fetcher:
         chunk.state.buffered_bytes -= len(chunk.data)
 
     def drop_stale(self) -> None:
-        """Free what was fetched for positions or partitions that are given up."""
+        """Drop chunks of former positions and of partitions that are no longer assigned."""
         stale = [chunk for chunk in self._chunks if not self.holds(chunk)]
         for chunk in stale:
             self._release(chunk)
@@ -801,7 +806,7 @@ class Fetcher:
         self._preferred_replicas.forget(lambda state: not self._subscription.owns(state))
 
     def _holds(self, state: AssignedPartition, version: int) -> bool:
-        """Whether what was learnt at `version` still matters."""
+        """Return whether something learnt at `version` is still valid."""
         return state.version == version and self._subscription.owns(state)
 
 
@@ -813,7 +818,7 @@ def _part(state: AssignedPartition, max_bytes: int) -> FetchPartition:
 def end_of_batches(records: Buffer) -> tuple[int | None, int]:
     """Return the offset after the last whole batch, None if there is none, and the leader epoch of that batch.
 
-    On the way there only lengths are read.
+    It reads only the lengths of the batches before.
 
     :raises CorruptBatchError: a length that no batch can have.
     """

@@ -15,27 +15,27 @@ from barnabas.model import OffsetAndMetadata, TopicPartition
 
 
 class GroupMembership(Protocol):
-    """How a consumer stands with its group. Not thread-safe: the consumer guards it."""
+    """The state of a consumer in its group. Not thread-safe: the consumer guards it."""
 
     group: str
     joining: bool
     """Whether an attempt to get partitions is under way."""
     rejoin_needed: bool
-    """Whether the next poll has to begin one."""
+    """Whether the next poll has to begin an attempt."""
     reason: str
-    """Why."""
+    """The reason of `rejoin_needed`."""
     lost: bool
-    """The partitions that this consumer still has may be others' already."""
+    """Other members may own the consumer's partitions already."""
     fenced: Failure | None
-    """Another consumer has taken this one's place, for good."""
+    """Another consumer has taken the place of this one, for good."""
     is_leader: bool
-    """Whether this consumer shares out for the others, and so has to look after the topics."""
+    """Whether this consumer assigns partitions to the others, and so has to watch their topics."""
     is_cooperative: bool
-    """Whether partitions are kept while others are joined for; else all are given up before."""
+    """Whether the consumer keeps partitions while it joins; else it gives up all before."""
 
     @property
     def until_s(self) -> float:
-        """Until when, by the monotonic clock, its partitions cannot be others' without its knowing; inf: for ever."""
+        """The monotonic time until which no other consumer can own the partitions unnoticed; may be infinite."""
         ...
 
     def on_silence(self) -> None:
@@ -43,47 +43,47 @@ class GroupMembership(Protocol):
         ...
 
     def rejoin(self, reason: str) -> None:
-        """Get partitions anew with the next poll, or when the attempt that is under way has ended."""
+        """Get partitions again with the next poll, or after the current attempt."""
         ...
 
     def on_given_up(self) -> None:
-        """Of the partitions that were lost the application has none any more."""
+        """The application has given up its lost partitions."""
         ...
 
 
 class GroupSession(Protocol):
-    """One consumer's dealings with whoever coordinates its group. Runs on the event loop."""
+    """The exchange of a consumer with the coordinator of its group. Runs on the event loop."""
 
     async def join(self) -> list[TopicPartition] | None:
-        """Return the partitions that fall to this consumer. Tries until it succeeds.
+        """Return the partitions of this consumer. Tries until it succeeds.
 
-        :return: None where it has lost what it still has, and must know that before it joins again.
-        :raises BarnabasError: trying again would not help.
+        :return: None where the consumer has lost its partitions, and calls the listener before it joins again.
+        :raises BarnabasError: an error that is not retriable.
         """
         ...
 
     async def keep(self) -> None:
-        """Keep what this consumer has, or find out that it is lost; for ever."""
+        """Keep the membership, or notice its loss; never returns."""
         ...
 
     async def leave(self, reason: str) -> None:
-        """Leave what the others may have at once. Failure does no harm."""
+        """Leave the group at once. A failure does no harm."""
         ...
 
     async def close(self) -> None:
-        """End what this has of its own beside the connections to the brokers."""
+        """Close everything but the connections to the brokers."""
         ...
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None) -> None:
-        """Commit offsets for the group, with what proves that the partitions are this consumer's; where they were
-        assigned by hand, as nobody.
+        """Commit offsets for the group, as the owner of the partitions; for partitions that were assigned by hand,
+        without a membership.
 
-        :raises BarnabasError: they were not committed, or nobody knows.
+        :raises BarnabasError: the commit failed, or its outcome is unknown.
         """
         ...
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what the group has committed; partitions for which it has not are left out."""
+        """Return the committed offsets of the group; partitions without one are missing."""
         ...

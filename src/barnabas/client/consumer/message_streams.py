@@ -1,4 +1,4 @@
-"""The paper's interface (section 3): message streams, iterators that block when there is nothing and never end."""
+"""The paper's interface (section 3): message streams, which are iterators that block without records and never end."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from barnabas.records import Record
 
 
 class Slices(Protocol):
-    """What a stream's records come from: `records` is another iterator after an error has ended it."""
+    """The source of a stream's records; after an error has ended `records`, it is another iterator."""
 
     records: Iterator[Record[Any, Any]]
 
 
 class MessageStream(Iterator[Record[K_co, V_co]]):
-    """One of the streams that a consumer's part of a topic is divided into, for a thread of its own.
+    """One of the streams of a topic, for a thread of its own.
 
-    Iterating blocks when nothing is there, and ends only when the consumer is closed. The records of a
-    partition are all in one stream, in order.
+    Iteration blocks without records, and ends only when the consumer is closed. The records of a partition are all in
+    one stream, in order.
     """
 
     def __init__(self, topic: str, number: int, slices: Slices) -> None:
@@ -40,9 +40,9 @@ class MessageStream(Iterator[Record[K_co, V_co]]):
 
 
 class StreamPlan:
-    """Which partition goes to which stream: to the one that has fewest, for as long as the consumer has it.
+    """Assigns partitions to streams: to the stream with the fewest, for as long as the consumer has the partition.
 
-    A partition never moves from one stream to another while it is read, so that its records stay in order.
+    A partition never moves to another stream while it is read, so that its records stay in order.
     """
 
     def __init__(self, counts: Mapping[str, int]) -> None:
@@ -53,7 +53,7 @@ class StreamPlan:
         self._stream_of: dict[TopicPartition, int] = {}
 
     def deal(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take over a new assignment.
+        """Apply a new assignment.
 
         >>> plan = StreamPlan({"clicks": 2})
         >>> plan.deal(TopicPartition("clicks", partition) for partition in range(3))
@@ -71,5 +71,5 @@ class StreamPlan:
                 taken[tp.topic, number] += 1
 
     def accepts(self, topic: str, number: int) -> Callable[[TopicPartition], bool]:
-        """Return a function that says whether a partition goes to stream `number` of `topic` now."""
+        """Return a function that returns whether a partition is in stream `number` of `topic` now."""
         return lambda tp: tp.topic == topic and self._stream_of.get(tp) == number

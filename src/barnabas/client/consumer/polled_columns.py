@@ -22,7 +22,7 @@ FIELDS, ERRORS = "value_fields", "value_error"
 
 
 def check_schema(value_schema: object) -> None:
-    """Raise where values cannot be decoded with this, before any record is taken for it.
+    """Check the type of `value_schema` before a poll takes records.
 
     :raises TypeError: it is no AvroDeserializer.
     """
@@ -33,7 +33,7 @@ def check_schema(value_schema: object) -> None:
 
 
 def with_fields(batch: pyarrow.RecordBatch, value_schema: AvroDeserializer) -> pyarrow.RecordBatch:
-    """Return records with two more columns: a struct of the values' fields, and why that is null for a bad record.
+    """Return records with two more columns: a struct of the values' fields, and the error of a bad value.
 
     :raises TimedOutError: no registry answers.
     """
@@ -43,7 +43,7 @@ def with_fields(batch: pyarrow.RecordBatch, value_schema: AvroDeserializer) -> p
 
     decoded = decode_avro(batch.column("value"), value_schema.registry, value_schema.schema)
     fields = decoded.batch
-    # Where no record has a schema there are no columns, and a batch without columns has no rows.
+    # Without a schema there are no columns, and a batch without columns has no rows.
     structs = fields.to_struct_array() if fields.num_columns else pa.nulls(batch.num_rows, pa.struct([]))
     return batch.append_column(FIELDS, structs).append_column(ERRORS, decoded.reasons)
 
@@ -64,13 +64,13 @@ def import_for_frames(package: str) -> Any:
 
 
 def to_polars(columns: pyarrow.RecordBatch) -> polars.DataFrame:
-    """Return a `polars.DataFrame` of the same columns, which takes them over without a copy where it can."""
+    """Return the columns as a `polars.DataFrame`, without a copy where possible."""
     frame: polars.DataFrame = import_for_frames("polars").from_arrow(columns)
     return frame
 
 
 def to_pandas(columns: pyarrow.RecordBatch) -> pandas.DataFrame:
-    """Return a `pandas.DataFrame` of the same columns; keys, values and headers become Python objects."""
+    """Return the columns as a `pandas.DataFrame`; keys, values and headers become Python objects."""
     import_for_frames("pandas")
     frame: pandas.DataFrame = columns.to_pandas()
     return frame

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class ConsumerState:
-    """Subscription, buffer, membership, readers, work to be done, and what the application must be told."""
+    """Subscription, buffer, membership, readers, background tasks, and errors for the application."""
 
     def __init__(
         self, config: ConsumerConfig, guard: Guard, clock: Clock, interceptors: ConsumerInterceptors | None = None
@@ -48,7 +48,7 @@ class ConsumerState:
         self.guard = guard
         self.clock = clock
         self.now_s = clock.monotonic
-        """Monotonic time."""
+        """Monotonic seconds."""
         self.subscription = Subscription()
         self.fetcher = Fetcher(
             self.subscription,
@@ -79,15 +79,15 @@ class ConsumerState:
         self.streams: StreamPlan | None = None
         self.view = ClusterView()
         self.view_changed = False
-        """Whether partitions of subscribed topics may have come or gone since somebody looked."""
+        """Whether the partitions of subscribed topics may have changed since the last rebalance."""
         self.stopped: Failure | None = None
-        """Why no call is answered any more."""
+        """The error of every call, after the end of the consumer."""
         self.waiting = 0
-        """How many readers ask for records just now."""
+        """The number of calls that wait for records."""
         self._fault: Failure | None = None
-        """What nobody foresaw, and has stopped the background."""
+        """The unforeseen error that has stopped the background."""
         self._unreachable: tuple[float, Failure] | None = None
-        """Since when no broker can be reached, and why."""
+        """The time since which no broker is reachable, and the reason."""
         self._pending: deque[BackgroundTask] = deque()
         self._no_more_work = False
         self._refused: set[str] = set()
@@ -98,21 +98,21 @@ class ConsumerState:
     # --- waiting ----------------------------------------------------------------------------------------
 
     def wait(self, until_s: float, wake_count: int) -> Wait:
-        """Return a wait that ends in time to say that no broker can be reached."""
+        """Return a wait that ends in time to raise that no broker is reachable."""
         if self._unreachable is not None:
             until_s = min(until_s, self._patience_end_s(self._unreachable[0]))
         return Wait(until_s, wake_count)
 
     def until_done(self, task: BackgroundTask) -> CallSteps[None]:
-        """Wait for work that was put down; raises what went wrong. It is abandoned if the caller is interrupted."""
+        """Wait for a task, and raise its error. An interruption of the caller abandons the task."""
         yield from self.await_end(task)
         if task.error is not None:
             raise task.error
 
     def await_end(self, task: BackgroundTask, deadline_s: float = FOREVER_S) -> CallSteps[bool]:
-        """Wait for work that was put down, however it ends; return False if it has not ended at the deadline.
+        """Wait for the end of a task; return False at the deadline.
 
-        The work is abandoned then, and if the caller is interrupted.
+        The deadline, or an interruption of the caller, abandons the task.
         """
         try:
             while True:
@@ -130,23 +130,23 @@ class ConsumerState:
     # --- what the application must be told --------------------------------------------------------------
 
     def check_usable(self) -> None:
-        """:raises ClosedError: the consumer was closed, or copied by a fork."""
+        """:raises ClosedError: the consumer is closed, or the copy of a forked child."""
         if self.stopped is not None:
             raise self.stopped.error()
 
     def stop_with(self, error: ClosedError) -> None:
-        """Answer every call with `error` from now on."""
+        """Let every later call raise `error`."""
         self.stopped = Failure.of(error)
 
     def raise_pending_error(self) -> None:
-        """Raise, under the guard, what the application has to know before it waits any longer."""
+        """Raise, under the guard, the next error for the application."""
         if self._fault is not None:
             raise self._fault.error()
         error = self.fetcher.take_error()
         if error is not None:
             self.guard.wake_background()
             raise error
-        # By any other policy a partition without a position is found one.
+        # Every other policy finds an offset for a partition without one.
         if self.config.auto_offset_reset == NOWHERE and (nowhere := self.subscription.nowhere()):
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -159,25 +159,25 @@ class ConsumerState:
                 raise failure.error()
 
     def report(self, error: BarnabasError) -> None:
-        """Tell the application of `error` with its next poll."""
+        """Let the next poll raise `error`."""
         with self.guard.lock:
             self.fetcher.add_error(error)
             self.guard.wake_application()
 
     def fail(self, error: ClosedError) -> None:
-        """The background has come to grief: tell that to everybody who waits for it, now and later."""
+        """The background has stopped: let every call that waits for it raise `error`, now and later."""
         with self.guard.lock:
             self._fault = Failure.of(error)
             self._end_queue(self._fault)
             self.guard.wake_application()
 
     def changed(self) -> None:
-        """Something has changed that somebody may wait for."""
+        """Wake the waiting calls after a change."""
         with self.guard.lock:
             self.guard.wake_application()
 
     def on_listener_called(self, call: ListenerCall, error: BaseException | None = None) -> None:
-        """The application's listener was called; `error` is what it raised."""
+        """The listener has returned; `error` is the exception that it raised."""
         with self.guard.lock:
             call.done, call.error = True, error
             self.guard.wake_application()
@@ -185,19 +185,19 @@ class ConsumerState:
     # --- work for the background ------------------------------------------------------------------------
 
     def add_task(self, task: BackgroundTask) -> None:
-        """Put down what the background shall do; under the guard."""
+        """Submit a task to the background; under the guard."""
         self._pending.append(task)
         if self._no_more_work:
             self.end_tasks()
         self.guard.wake_background()
 
     def next_task(self) -> BackgroundTask | None:
-        """Remove and return what is to be done next."""
+        """Remove and return the next task."""
         with self.guard.lock:
             return self._pending.popleft() if self._pending else None
 
     def finish(self, task: BackgroundTask, error: BaseException | None = None) -> None:
-        """Work has ended."""
+        """Set the end of a task."""
         with self.guard.lock:
             task.done, task.error = True, error
             if error is None and isinstance(task, Commit):
@@ -207,36 +207,36 @@ class ConsumerState:
             self.guard.wake_application()
 
     def end_tasks(self) -> None:
-        """The background is at its end: nothing is done any more."""
+        """The background has ended: fail all later tasks."""
         self._no_more_work = True
         self._end_queue(Failure.of(ClosedError("this consumer was closed")))
 
     def _end_queue(self, failure: Failure) -> None:
-        """Let nothing of what was put down be begun any more."""
+        """Fail all tasks that the background has not begun."""
         while (task := self.next_task()) is not None:
             self.finish(task, failure.error())
 
     def abandon(self, task: BackgroundTask) -> None:
-        """Let work be, whether it was begun or not."""
+        """Abandon a task, whether the background has begun it or not."""
         task.abandoned = True
         self.guard.wake_background()
 
     def commit_of_processed(self, timeout_s: float | None = None) -> Commit | None:
-        """Return, under the guard, what auto-commit should commit: what is dealt with and was not committed."""
+        """Return, under the guard, the auto-commit of processed records, or None if all are committed."""
         done = {}
         for state in self.subscription.partitions.values():
             offset = self.cursor_of(state).done(state)
             if offset is None or offset == state.committed:
                 continue
             if state.committed_version == state.version and state.committed is not None and offset < state.committed:
-                continue  # the application has said that the record in hand is dealt with, too
+                continue  # the application has committed the record in hand, too
             done[state] = offset
         if not done:
             return None
         return Commit({state.tp: OffsetAndMetadata(offset) for state, offset in done.items()}, timeout_s, done)
 
     def due_auto_commit(self) -> Commit | None:
-        """Return what to commit now that the interval is over, if anything."""
+        """Return the auto-commit at the end of its interval, if there is one."""
         membership = self.membership
         assert membership is not None
         with self.guard.lock:
@@ -247,11 +247,11 @@ class ConsumerState:
     # --- whether the application lives ------------------------------------------------------------------
 
     def note_poll(self) -> None:
-        """The application has asked for something."""
+        """The application has polled."""
         self._last_poll_s = self.now_s()
 
     def polls_in_time(self) -> bool:
-        """Whether the application has asked for records within `max_poll_interval_ms`."""
+        """Return whether the application has polled within `max_poll_interval_ms`."""
         progress = tuple(cursor.left for cursor in self.cursors)
         if self.waiting or progress != self._last_progress:
             self._last_progress = progress
@@ -261,7 +261,7 @@ class ConsumerState:
     # --- readers ----------------------------------------------------------------------------------------
 
     def assignment_is_valid(self) -> bool:
-        """Whether, by the clock, the partitions cannot be others' yet."""
+        """Return whether, by the clock, no other consumer can own the partitions yet."""
         if self.membership is None or not self.subscription.by_topics:
             return True
         return self.now_s() < self.membership.until_s
@@ -274,7 +274,7 @@ class ConsumerState:
         return self.cursors[0]
 
     def lags(self) -> dict[TopicPartition, int]:
-        """Return, under the guard, how many offsets of each partition are still to be handed out, where known."""
+        """Return, under the guard, the number of offsets before the end of each partition, where that is known."""
         lags = {}
         for state in self.subscription.partitions.values():
             position = self.cursor_of(state).position(state)
@@ -283,7 +283,7 @@ class ConsumerState:
         return lags
 
     def positions(self) -> dict[TopicPartition, int | None]:
-        """Return the offset after the last record that the application has, of each partition."""
+        """Return the position of each partition."""
         with self.guard.lock:
             return self._reached(self.subscription.partitions.values())
 
@@ -291,12 +291,12 @@ class ConsumerState:
         return {state.tp: self.cursor_of(state).position(state) for state in states}
 
     def announce_reposition(self, states: Iterable[AssignedPartition]) -> None:
-        """Under the guard: let interceptors know how far partitions were read, before their positions change."""
+        """Under the guard: report the positions of partitions to the interceptors before the positions change."""
         if self.interceptors.see_repositions:
             self.interceptors.on_reposition(self._reached(states))
 
     def replace_partitions(self, partitions: list[TopicPartition]) -> None:
-        """Under the guard: read these, and hand out nothing of others any more."""
+        """Under the guard: read these partitions, and return no more records of others."""
         before = self.subscription.partitions
         self.subscription.replace(partitions)
         if self.streams is not None:
@@ -304,7 +304,7 @@ class ConsumerState:
         self.drop_unassigned(before)
 
     def drop_unassigned(self, before: Mapping[TopicPartition, AssignedPartition]) -> None:
-        """Under the guard: hand out nothing of partitions that are not this consumer's any more.
+        """Under the guard: return no more records of partitions that are no longer assigned.
 
         :param before: the partitions until now.
         """
@@ -316,7 +316,7 @@ class ConsumerState:
     # --- metadata ---------------------------------------------------------------------------------------
 
     def on_metadata(self, view: ClusterView) -> bool:
-        """Take a new view of the cluster; returns whether topics are missing that should be looked for again."""
+        """Apply a new view of the cluster; return whether subscribed topics are missing."""
         with self.guard.lock:
             self.view = view
             self._unreachable = None
@@ -335,7 +335,7 @@ class ConsumerState:
         return None in counts.values()
 
     def _report_refused(self, view: ClusterView) -> None:
-        """Tell the application, once, of topics that it can never have."""
+        """Add an error for topics that the consumer cannot read, once."""
         for name in sorted(self.subscription.topics - self._refused):
             topic = view.topics.get(name)
             if topic is not None and topic.error in TOPIC_REFUSED:
@@ -343,23 +343,23 @@ class ConsumerState:
                 self.fetcher.add_error(ApiError(topic.error, f"topic {name!r} cannot be subscribed to"))
 
     def on_unreachable(self, since_s: float, error: BarnabasError) -> None:
-        """No broker can be reached; until there is metadata again."""
+        """No broker is reachable, until the next view of the cluster."""
         with self.guard.lock:
             self._unreachable = since_s, Failure.of(error)
             self.guard.wake_application()
 
     def on_joining(self) -> None:
-        """The partitions are about to be shared for what the topics are from now on."""
+        """The group is about to assign the partitions of the current topics."""
         self._assigned_counts = {}
 
     def on_joined(self, view: ClusterView) -> None:
-        """The partitions were shared for what the topics are in `view`."""
+        """The group has assigned the partitions of the topics in `view`."""
         self._assigned_counts = {topic: view.partition_count(topic) for topic in self.subscription.topics}
 
     # --- positions --------------------------------------------------------------------------------------
 
     def missing_positions(self) -> dict[AssignedPartition, int]:
-        """Return the partitions whose position must be looked up, and their versions."""
+        """Return the partitions without a position, and their versions."""
         with self.guard.lock:
             return {state: state.version for state in self.subscription.without_position()}
 
@@ -370,9 +370,9 @@ class ConsumerState:
         *,
         committed: bool = False,
     ) -> None:
-        """Go on at the offsets that were found, unless the application has moved elsewhere meanwhile.
+        """Continue at the found offsets, unless the application has moved elsewhere meanwhile.
 
-        :param committed: whether they are those that the group has committed.
+        :param committed: whether these are committed offsets of the group.
         """
 
         def move(state: AssignedPartition) -> None:
@@ -383,11 +383,11 @@ class ConsumerState:
         self._settle(missing, offsets, move)
 
     def mark_without_offset(self, missing: Mapping[AssignedPartition, int], states: list[AssignedPartition]) -> None:
-        """There is no offset to start from, and the policy is to say so."""
+        """Mark partitions without an offset to begin at, where `auto_offset_reset` is `none`."""
         self._settle(missing, dict.fromkeys(states, 0), lambda state: state.forget_position(NOWHERE))
 
     def unvalidated_positions(self) -> dict[AssignedPartition, tuple[int, int]]:
-        """Return the partitions whose position a leader must confirm, their versions, and the epochs to ask for."""
+        """Return the partitions whose position the leader must validate, their versions, and the epochs to ask for."""
         with self.guard.lock:
             states = self.subscription.partitions.values()
             return {
@@ -395,9 +395,9 @@ class ConsumerState:
             }
 
     def on_position_validated(self, state: AssignedPartition, version: int, end_offset: int | None) -> None:
-        """Go on after a leader has said where the epoch of the last batch ends.
+        """Continue after a leader has answered where the epoch of the last batch ends.
 
-        :param end_offset: None: the leader does not say; -1: it does not know the epoch, nor an earlier one.
+        :param end_offset: None: the leader does not know; -1: it knows neither the epoch nor an earlier one.
         """
         with self.guard.lock:
             validation_cause, fetch_offset = state.validation_cause, state.fetch_offset
@@ -418,7 +418,7 @@ class ConsumerState:
             self.guard.wake_application()
 
     def _go_back(self, state: AssignedPartition, end_offset: int) -> None:
-        """Leave what a new leader does not have: hand out nothing more of it, and go on where the logs part."""
+        """Drop the records that a new leader does not have, and continue where the logs diverge."""
         cursor = self.cursor_of(state)
         position, done = cursor.position(state), cursor.done(state)
         policy = self.config.auto_offset_reset
@@ -441,7 +441,7 @@ class ConsumerState:
         state.move_to(end_offset)
 
     def _forget(self, state: AssignedPartition, policy: str) -> None:
-        """Forget what was fetched of a partition, and its position."""
+        """Forget the fetched records of a partition, and its position."""
         self.announce_reposition([state])
         for cursor in self.cursors:
             cursor.drop(lambda each: each is state)
@@ -461,7 +461,7 @@ class ConsumerState:
             self.guard.wake_application()
 
     def owned_partitions(self) -> list[TopicPartition]:
-        """Return what this member keeps while it joins."""
+        """Return the partitions that the member keeps while it joins."""
         assert self.membership is not None
         with self.guard.lock:
             return list(self.subscription.partitions) if self.membership.is_cooperative else []

@@ -56,13 +56,13 @@ Listener = Callable[[list[TopicPartition]], object]
 Listeners = Mapping[AssignmentChange, Listener]
 
 TURN_S = 0.002
-"""How long an asynchronous consumer may hand out what is at hand before others on its loop have their turn."""
+"""How long an asynchronous consumer may return buffered records before other tasks of its loop run."""
 
 
 def listeners_of(
     on_assign: Listener | None, on_revoke: Listener | None, on_lost: Listener | None
 ) -> dict[AssignmentChange, Listener]:
-    """Return those that there are."""
+    """Return the given listeners by change."""
     given: dict[AssignmentChange, Listener | None] = {"assigned": on_assign, "revoked": on_revoke, "lost": on_lost}
     return {change: listener for change, listener in given.items() if listener is not None}
 
@@ -91,11 +91,11 @@ class Waker:
 class ThreadGuard:
     """Between the application's threads and the background thread.
 
-    Who waits has a lock of its own, that whoever has news releases. A `threading.Condition` does the same, but takes
-    the guard's lock again before it returns, and does more of it in Python.
+    A waiting thread has a lock of its own, which `wake_application` releases. A `threading.Condition` would take the
+    guard's lock again before it returns, and run more Python code.
 
     :ivar lock: guards the core.
-    :ivar bell: the background's, on its own thread.
+    :ivar waker: wakes the background on its thread.
     """
 
     def __init__(self, thread: LoopThread) -> None:
@@ -104,10 +104,10 @@ class ThreadGuard:
         self.waker = Waker()
         self._thread = thread
         self._waiting: set[threading.Lock] = set()
-        """Taken ones, that nobody but those who wait and `wake_application` know; under the guard."""
+        """Acquired locks of waiting threads; under the guard."""
 
     def after_fork(self) -> None:
-        """Make a new lock in a forked child: one of the parent's threads, which are not here, may have held it."""
+        """Replace the lock in a forked child: a thread of the parent may hold it."""
         self.lock = threading.RLock()
         self._waiting = set()
 
@@ -122,7 +122,7 @@ class ThreadGuard:
         self._thread.call_soon(self.waker.wake)
 
     def wait_for_wake(self, wait: Wait) -> None:
-        """Block until there is news or the time is over."""
+        """Block until a wake-up or the deadline."""
         told = threading.Lock()
         told.acquire()
         with self.lock:
@@ -133,18 +133,18 @@ class ThreadGuard:
         try:
             is_told = told.acquire(timeout=_timeout_s(wait.until_s))
         finally:
-            if not is_told:  # but the time is over, or a signal has interrupted it
+            if not is_told:  # the time is over, or a signal has interrupted the wait
                 with self.lock:
                     self._waiting.discard(told)
 
 
 def _timeout_s(until_s: float) -> float:
-    """Return how long a lock may take until this moment; -1 is for ever."""
+    """Return the timeout of `Lock.acquire` for a deadline; -1: no limit."""
     return -1 if until_s == FOREVER_S else min(max(until_s - SYSTEM_CLOCK.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
 
 class BlockingDriver:
-    """Takes calls to their end on the thread that calls."""
+    """Runs calls on the calling thread."""
 
     def __init__(self, state: ConsumerState, guard: ThreadGuard) -> None:
         self.listeners: Listeners = {}
@@ -158,7 +158,7 @@ class BlockingDriver:
         return getattr(self._in_listener, "now", False)
 
     def run(self, steps: CallSteps[T]) -> T:
-        """Return the result of a call."""
+        """Run a call and return its result."""
         try:
             while True:
                 step = next(steps)
@@ -170,7 +170,7 @@ class BlockingDriver:
             result: T = end.value
             return result
         finally:
-            steps.close()  # else a call that was interrupted counts as waiting as long as its traceback is kept
+            steps.close()  # otherwise an interrupted call counts as waiting for as long as its traceback exists
 
     def _call_listener(self, call: ListenerCall) -> None:
         error: BaseException | None = None
@@ -186,7 +186,7 @@ class BlockingDriver:
 
 
 class LoopGuard:
-    """Guards nothing, for all that share it run on one event loop and suspend nowhere in between; but wakes.
+    """Guards nothing: all users run on one event loop, and do not suspend while they use the core. It only wakes.
 
     :param clock: the core's.
     """
@@ -219,7 +219,7 @@ class LoopGuard:
         self.waker.wake()
 
     async def wait_for_wake(self, wait: Wait) -> None:
-        """Wait until there is news or the time is over."""
+        """Wait for a wake-up or the deadline."""
         if self.wake_count != wait.wake_count:
             return
         loop = asyncio.get_running_loop()
@@ -242,7 +242,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 class AsyncDriver:
-    """Takes calls to their end in the task that calls."""
+    """Runs calls in the calling task."""
 
     def __init__(self, state: ConsumerState, guard: LoopGuard) -> None:
         self.listeners: Listeners = {}
@@ -257,7 +257,7 @@ class AsyncDriver:
         return asyncio.current_task() in self._in_listener
 
     async def run(self, steps: CallSteps[T]) -> T:
-        """Return the result of a call."""
+        """Run a call and return its result."""
         try:
             while True:
                 step = next(steps)
@@ -270,19 +270,19 @@ class AsyncDriver:
             result: T = end.value
             return result
         finally:
-            steps.close()  # a call that was cancelled does not wait any more
+            steps.close()  # a cancelled call does not wait any more
 
     async def _call_listener(self, call: ListenerCall) -> None:
         listener = self.listeners.get(call.change)
         if listener is None:
             self._state.on_listener_called(call)
             return
-        # In a task of its own: an application that gives up waiting must not leave the assignment half changed.
+        # In a task of its own: a cancelled poll must not leave the assignment half changed.
         call.goes_on = True
         task = asyncio.create_task(self._call(listener, call))
         self._in_listener.add(task)
         task.add_done_callback(self._in_listener.discard)
-        # Not by `shield`: where closing the consumer ends the listener, who polls was not cancelled.
+        # Not `shield()`: `close()` cancels the listener, not the polling task.
         await asyncio.wait({task})
 
     async def _call(self, listener: Listener, call: ListenerCall) -> None:
@@ -300,14 +300,14 @@ class AsyncDriver:
             self._state.on_listener_called(call, error)
 
     async def give_way(self) -> None:
-        """Let others on the event loop have their turn, if they have not had one for long."""
-        # Not the loop's own time: uvloop's stands still until its next turn.
+        """Let other tasks of the event loop run, if this one has run for long."""
+        # Not the loop's own time: that of uvloop stands still within a turn.
         if self._state.now_s() - self._turn_s >= TURN_S:
             await asyncio.sleep(0)
             self._turn_s = self._state.now_s()
 
     async def stop(self) -> None:
-        """Cancel listeners that are still at it."""
+        """Cancel running listeners."""
         others = self._in_listener - {asyncio.current_task()}
         for task in others:
             task.cancel()
@@ -317,13 +317,13 @@ class AsyncDriver:
 log = logging.getLogger(__name__)
 
 MISSING_TOPIC_PAUSE_S = 0.5
-"""How often topics that do not exist yet are looked for."""
+"""The pause between two looks for missing topics."""
 
 
 class Background:
-    """Does the work of one consumer.
+    """Does the background work of one consumer.
 
-    :param bell: rung when there may be work; see `Guard.wake_background`.
+    :param waker: wakes the background when there may be work; see `Guard.wake_background`.
     """
 
     def __init__(self, state: ConsumerState, cluster: Cluster, waker: Waker) -> None:
@@ -334,10 +334,10 @@ class Background:
         self._waker = waker
         self._watched: object = None
         self._next_look: asyncio.TimerHandle | None = None
-        """When topics that do not exist yet are looked for again."""
+        """The next look for missing topics."""
         self._positions_wanted = asyncio.Event()
         self._looks_for_leaders = 0
-        """How often in a row metadata had partitions without a leader."""
+        """The number of consecutive views with a partition without a leader."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[BackgroundTask, asyncio.Task[None]] = {}
         self._session = group_session_of(state, cluster)
@@ -359,7 +359,7 @@ class Background:
             positions=self._state.positions,
         )
         await self._interceptors.start(context)
-        if self._is_closed:  # meanwhile
+        if self._is_closed:  # closed meanwhile
             return
         self._cluster.updated.append(self._on_metadata)
         self._cluster.lost.append(self._state.on_unreachable)
@@ -372,7 +372,7 @@ class Background:
         self._waker.listen(self._on_wake)
 
     async def finish(self, core: ConsumerCore) -> None:
-        """Commit what is dealt with, leave the group, and close: for a consumer that nobody closed."""
+        """Commit processed records, leave the group, and close: for a consumer that no one closed."""
         try:
             if self._state.stopped is None:
                 core.stop(all_done=False)
@@ -417,7 +417,7 @@ class Background:
             self._on_fault(error)
 
     def _on_fault(self, error: BaseException) -> None:
-        """Tell the application of what nobody foresaw, with every call, instead of letting it wait for ever."""
+        """Let every call raise an unforeseen error, instead of waiting for ever."""
         log.error("background work of the consumer stopped", exc_info=error)
         self._state.fail(ClosedError(f"the consumer stopped because of {error!r}; make a new one"))
 
@@ -430,7 +430,7 @@ class Background:
             self._on_fault(unforeseen)
 
     def look(self) -> None:
-        """Look for work: topics to watch, partitions to fetch, positions to find, what calls have put down."""
+        """Look for work: topics to watch, tasks of calls, partitions to fetch, positions to find."""
         self._watch_topics()
         while (task := self._state.next_task()) is not None:
             run = self._running[task] = asyncio.create_task(self._do(task))
@@ -449,12 +449,12 @@ class Background:
             if state.subscription.wants_positions:
                 self._positions_wanted.set()
         if lacks_leaders and self._next_look is None and not self._cluster.will_refresh:
-            self._cluster.request_refresh()  # these partitions have come since the last metadata did
+            self._cluster.request_refresh()  # these partitions were assigned after the last metadata
         for node_id in sources:
             self._fetches.wake(node_id)
 
     def _answered(self) -> None:
-        """Under the guard: a fetch was answered, and may have said that there is nothing at its offset."""
+        """Under the guard: a response may have found an offset out of range."""
         fetcher = self._state.fetcher
         if fetcher.lost_positions:
             fetcher.lost_positions = False
@@ -511,7 +511,7 @@ class Background:
     # --- metadata ---------------------------------------------------------------------------------------
 
     def _watch_topics(self) -> None:
-        """Take up a new subscription. Reading creates no topics, unless a setting says so."""
+        """Follow a new subscription. It creates topics only with `allow_auto_create_topics`."""
         with self._guard.lock:
             subscription = self._state.subscription
             pattern, topics = subscription.pattern, subscription.topics
@@ -529,11 +529,11 @@ class Background:
         with self._guard.lock:
             lacks_leaders = self._state.fetcher.lacks_leaders(view)
         self._looks_for_leaders = self._looks_for_leaders + 1 if lacks_leaders else 0
-        # One timer: each answer to it is followed by another, so two would never become one again.
+        # One timer: each response starts another one, so two would never become one again.
         if self._next_look is None and (lacks_topics or lacks_leaders):
             pause_s = MISSING_TOPIC_PAUSE_S
             if lacks_leaders:
-                # Nothing is asked of nobody, so no fetch that fails would ask for metadata.
+                # A partition without a leader is in no fetch, so no failed fetch would ask for metadata.
                 pause_s = self._cluster.backoff.delay_s(self._looks_for_leaders - 1)
             self._next_look = asyncio.get_running_loop().call_later(pause_s, self._look_again)
         if self._fetches.has_trouble:
@@ -547,7 +547,7 @@ class Background:
     # --- positions --------------------------------------------------------------------------------------
 
     async def _find_positions(self) -> None:
-        """Give every assigned partition a position: the committed one, else by the reset policy. For ever."""
+        """Find positions of assigned partitions: the committed offset, else by the reset policy; never returns."""
         failures = 0
         while True:
             await self._positions_wanted.wait()
@@ -567,14 +567,14 @@ class Background:
             self._fetch()
 
     async def _confirm(self) -> None:
-        """Ask leaders where the epochs of doubted positions end, and go back where a log was truncated (KIP-320)."""
+        """Ask leaders where epochs of unvalidated positions end; go back where a log was truncated (KIP-320)."""
         doubted = self._state.unvalidated_positions()
         if not doubted:
             return
         try:
             ends = await epoch_ends(self._cluster, {state.tp: epoch for state, (_, epoch) in doubted.items()})
         except UnsupportedVersionError:
-            ends = {}  # this broker cannot be asked
+            ends = {}  # this broker does not support the request
         for state, (version, _) in doubted.items():
             self._state.on_position_validated(state, version, ends.get(state.tp))
 
@@ -599,7 +599,7 @@ class Background:
 
 
 def group_session_of(state: ConsumerState, cluster: Cluster) -> GroupSession | None:
-    """Return how a consumer's group is coordinated; None for a consumer without a group."""
+    """Return the session of a consumer with its group; None without a group."""
     membership = state.membership
     if membership is None:
         return None

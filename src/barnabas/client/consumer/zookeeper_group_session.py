@@ -36,7 +36,8 @@ T = TypeVar("T")
 
 
 class SerialThread:
-    """Runs what it is given in that order, until `stop`. The thread begins with the first call."""
+    """Runs functions that block, one after the other, on a daemon thread, until `stop`. The first call starts the
+    thread."""
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
@@ -44,7 +45,7 @@ class SerialThread:
         self._begun = False
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Have something called after all that was submitted before; what is cancelled before it began is left out."""
+        """Run a function after all that were submitted before; skip it if its future is cancelled by then."""
         if not self._begun:
             self._begun = True
             self._thread.start()
@@ -53,7 +54,7 @@ class SerialThread:
         return future
 
     def stop(self) -> None:
-        """End the thread when it has done what it was given; does not wait for that."""
+        """End the thread after the submitted calls; does not wait."""
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -65,29 +66,29 @@ class SerialThread:
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001 - whoever waits for it decides
                 future.set_exception(error)
-            del given, call, future  # nothing is kept alive while the thread waits
+            del given, call, future  # the waiting thread keeps nothing alive
 
 
 log = logging.getLogger(__name__)
 
 
 PAUSE_S_MAX = 1.0
-"""How long to wait for a partition that is another's; its watch usually ends that earlier."""
+"""The longest wait for a partition of another consumer; its watch usually ends the wait earlier."""
 
 SILENCE = 2 / 3
-"""Of a session's timeout: after so much of it without a word from the servers a consumer owns nothing."""
+"""The part of the session timeout after which a consumer without a response owns nothing."""
 
 CONNECTION_TIMEOUT_S = 10.0
-"""How long one attempt to open a session waits for servers, so that it is said before long that there are none."""
+"""Time limit of an attempt to open a session, so that the log says early if no server answers."""
 
 PINGS = 6
-"""How often in a session's timeout a sign of life is asked for, at least."""
+"""The least number of pings in a session timeout."""
 
 
 def zookeeper_tree(connect: str, session_timeout_s: float) -> Tree:
     """Open a session with the ZooKeeper servers at `host:port,host:port/chroot`.
 
-    :raises ConfigurationError: that is no such address.
+    :raises ConfigurationError: the address is invalid.
     :raises TreeUnavailableError: no server granted a session in time.
     """
     from barnabas.coordination.zookeeper.tree import ZooKeeperTree  # noqa: PLC0415  kazoo, where it is asked for
@@ -97,10 +98,10 @@ def zookeeper_tree(connect: str, session_timeout_s: float) -> Tree:
 
 
 class ZooKeeperGroupSession:
-    """One consumer's dealings with the tree. Its methods are those of `GroupSession`.
+    """The session of one consumer; implements `GroupSession`.
 
-    :param open_tree: opens a session; called again when one is lost.
-    :param new_thread: makes a thread of that name; a simulation has others.
+    :param open_tree: opens a session; called again after the loss of one.
+    :param new_thread: makes a thread with a name; a simulation has others.
     """
 
     def __init__(
@@ -117,29 +118,29 @@ class ZooKeeperGroupSession:
         self._assignment = assignment
         self._open_tree = open_tree
         self._tree: Tree | None = None
-        """The present session; set on the tree's thread."""
+        """The current session; set on the tree's thread."""
         self._registry: ConsumerRegistry | None = None
         self._timeout_s = state.config.session_timeout_ms / 1000
-        """Of a session, as it is asked for; servers have limits of their own."""
+        """The requested session timeout; servers have limits of their own."""
         self._patience_s = state.config.default_api_timeout_ms / 1000
         self._opened_for = 0
-        """Which of the ownership's sessions the present one is."""
+        """The number of the current session in `ZooKeeperAssignment`."""
         self._heard_s = 0.0
-        """When what the servers answered last was asked, by the monotonic clock."""
+        """The monotonic time at which the last answered request was sent."""
         self._thread = new_thread("barnabas-consumer-tree")
         self._ping_thread = new_thread("barnabas-consumer-ping")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
-        """The registries have changed, or what another owned may be free."""
+        """Set when the registries have changed, or a partition of another consumer may be free."""
         self._must_look = asyncio.Event()
 
     # --- the tree's thread ------------------------------------------------------------------------------
 
     async def _in_thread(self, function: Callable[[ConsumerRegistry], T], session: int | None = None) -> T:
-        """Call a function with this consumer's registry on the tree's thread; opens a session if there is none.
+        """Call a function with this consumer's registry on the tree's thread; open a session if there is none.
 
-        :param session: only in this one of the ownership's; what was decided in one must not be done in another.
-        :raises TreeUnavailableError: that one is over.
+        :param session: the session of the decision; a decision of one session must not be carried out in another.
+        :raises TreeUnavailableError: that session is over.
         """
         self._loop = asyncio.get_running_loop()
         return await asyncio.wrap_future(self._thread.submit(lambda: function(self._opened_in(session))))
@@ -153,13 +154,13 @@ class ZooKeeperGroupSession:
     def _opened(self) -> ConsumerRegistry:
         session = self._assignment.session
         if session != self._opened_for:
-            self._drop()  # what it has is not in `held` any more
+            self._drop()  # its owner nodes are not in `held` any more
         if self._registry is None:
             tree = self._open_tree()
             self._opened_for = session
             self._heard(tree, self._state.now_s())
             try:
-                tree.ping(self._timeout_s)  # so that it is no matter how long it took to open the session
+                tree.ping(self._timeout_s)  # so that the time to open the session does not count
             except CoordinationError:
                 tree.close()
                 raise
@@ -171,7 +172,7 @@ class ZooKeeperGroupSession:
         return self._registry
 
     def _heard(self, tree: Tree, asked_s: float) -> None:
-        """The servers have answered what was asked then."""
+        """The servers have answered a request that was sent at `asked_s`."""
         self._heard_s = asked_s
         timeout_s = tree.session_timeout_s
         with self._guard.lock:
@@ -186,7 +187,7 @@ class ZooKeeperGroupSession:
                 log.debug("group %s: closing the session: %s", self._assignment.group, error)
 
     def _soon(self, call: Callable[[], None]) -> None:
-        """From the tree's own threads: have something called on the event loop, unless that has ended."""
+        """From the tree's threads: call a function on the event loop, unless the loop has ended."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(call)
@@ -213,9 +214,9 @@ class ZooKeeperGroupSession:
     # --- taking partitions ------------------------------------------------------------------------------
 
     async def join(self) -> list[TopicPartition] | None:
-        """Take this consumer's share as Algorithm 1 does. Tries until it succeeds.
+        """Take this consumer's partitions by Algorithm 1. Tries until it succeeds.
 
-        :raises DisconnectedError: the tree has answered nothing for `default_api_timeout_ms`.
+        :raises DisconnectedError: the tree has not answered for `default_api_timeout_ms`.
         """
         assignment = self._assignment
         with self._guard.lock:
@@ -250,7 +251,7 @@ class ZooKeeperGroupSession:
                 tries += 1
                 continue
             if partitions is not None:
-                self._cluster.request_refresh(is_stale=True)  # the tree may know of partitions that this does not
+                self._cluster.request_refresh(is_stale=True)  # the tree may have newer partitions than the metadata
                 return partitions
 
     def _unreachable(self, why: CoordinationError | None) -> DisconnectedError:
@@ -261,7 +262,7 @@ class ZooKeeperGroupSession:
         )
 
     async def _do(self, step: AssignmentStep, session: int) -> list[TopicPartition] | None:
-        """Do one step; returns this consumer's partitions after the last."""
+        """Do one step; return this consumer's partitions after the last step."""
         assignment = self._assignment
         if step is AssignmentStep.REGISTER:
             topics, now_ms = assignment.topics, self._state.clock.time_ms()
@@ -281,7 +282,7 @@ class ZooKeeperGroupSession:
         return None
 
     def _if_in(self, session: int, outcome: Callable[[], T]) -> T | None:
-        """Under the guard: take over how a step ended, unless its session is over."""
+        """Under the guard: apply the end of a step, unless its session is over."""
         with self._guard.lock:
             return outcome() if self._assignment.session == session else None
 
@@ -309,7 +310,7 @@ class ZooKeeperGroupSession:
             self._if_in(session, assignment.on_refused)
             return None
         partitions = self._if_in(session, assignment.on_claimed)
-        self._must_look.set()  # something may have changed meanwhile
+        self._must_look.set()  # the registries may have changed meanwhile
         return partitions
 
     async def _pause(self) -> None:
@@ -322,7 +323,7 @@ class ZooKeeperGroupSession:
     # --- keeping them -----------------------------------------------------------------------------------
 
     async def keep(self) -> None:
-        """Follow the registries, and find out when the session is lost, or the application is; for ever."""
+        """Follow the registries, and notice the loss of the session or of the application; never returns."""
         await asyncio.gather(self._follow(), self._live())
 
     async def _follow(self) -> None:
@@ -355,13 +356,13 @@ class ZooKeeperGroupSession:
                 await self._listen(tree, timeout_s * SILENCE)
 
     async def _listen(self, tree: Tree, silence_s_max: float) -> None:
-        """Ask for a sign of life; without one in time, own nothing any more."""
+        """Ping the servers; without a response in time, own nothing any more."""
         asked_s = self._state.now_s()
         left_s = self._heard_s + silence_s_max - asked_s
         if left_s > 0:
             try:
                 await asyncio.wrap_future(self._ping_thread.submit(lambda: tree.ping(left_s)))
-            except (CoordinationError, ClosedError) as error:  # closed: who polled has looked at the clock before this
+            except (CoordinationError, ClosedError) as error:  # closed: the polling call has checked the clock before
                 log.debug("group %s: no sign of life: %s", self._assignment.group, error)
             else:
                 if tree is self._tree:
@@ -370,7 +371,7 @@ class ZooKeeperGroupSession:
             self._on_lost(tree, "no word from the tree")
 
     async def leave(self, reason: str) -> None:
-        """Release everything and leave the group's registry. Failure does no harm: it ends with the session."""
+        """Release all partitions and leave the group. A failure does no harm: the nodes end with the session."""
         with self._guard.lock:
             self._assignment.on_left(reason)
             held, session = self._assignment.held, self._assignment.session
@@ -388,16 +389,16 @@ class ZooKeeperGroupSession:
         self._ping_thread.stop()
         dropped = self._thread.submit(self._drop)
         self._thread.stop()
-        await asyncio.shield(asyncio.wrap_future(dropped))  # the session ends even if nobody waits for it
+        await asyncio.shield(asyncio.wrap_future(dropped))  # the session ends even if no caller waits for it
 
     # --- offsets ----------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None) -> None:
-        """Commit offsets of partitions that this consumer owns, or, where they were assigned by hand, of any.
+        """Commit offsets of partitions that this consumer owns; for partitions that were assigned by hand, of any.
 
-        :raises ApiError: a partition is not this consumer's any more, or its topic does not exist.
+        :raises ApiError: this consumer does not own a partition any more, or its topic does not exist.
         :raises TimedOutError: the tree did not answer in time.
-        :raises DisconnectedError: the session was lost meanwhile; they may have been committed or not.
+        :raises DisconnectedError: the session was lost meanwhile; the outcome is unknown.
         """
         group, by_topics = self._assignment.group, self._state.subscription.by_topics
         session = None
@@ -423,7 +424,7 @@ class ZooKeeperGroupSession:
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what the group has committed; partitions for which it has not are left out.
+        """Return the committed offsets of the group; partitions without one are missing.
 
         :raises TimedOutError: the tree did not answer in time.
         :raises DisconnectedError: the session was lost meanwhile.
@@ -441,13 +442,13 @@ class ZooKeeperGroupSession:
             async with asyncio.timeout(timeout_s):
                 return await self._in_thread(function, session)
         except TreeUnavailableError as error:
-            raise DisconnectedError(str(error)) from error  # which says that trying again may help
+            raise DisconnectedError(str(error)) from error  # retriable for the application
         except TimeoutError:
             raise TimedOutError(f"the tree did not answer in {timeout_s:g} s") from None
 
 
 def _claim_or_watch(registry: ConsumerRegistry, partitions: Iterable[TopicPartition]) -> bool:
-    """Claim; returns whether it was refused. Where a partition is another's, a watch tells of its release."""
+    """Claim partitions; return whether the claim was refused, and watch for the release of the refused partition."""
     refused = registry.claim(partitions)
     if refused is None:
         return False

@@ -27,11 +27,11 @@ from barnabas.records import OnDelivery
 T = TypeVar("T")
 
 TURN_S = 0.002
-"""How long records may be appended before others on the loop have their turn."""
+"""How long the producer may append records before other tasks of the loop run."""
 
 
 class OwnLoop(ApplicationLoop):
-    """The application's loop, seen from where records are sent: which is on that loop, so that nothing may block."""
+    """The application's loop as the engine's `SenderLoop`: the caller runs on it, so nothing may block."""
 
     inside = True
 
@@ -41,12 +41,12 @@ class OwnLoop(ApplicationLoop):
         """Whether the sender is about to take a turn."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Nothing can be waited for here; topics are looked up before records are appended."""
+        """Raise: the loop cannot wait for itself. Topics are looked up before records are appended."""
         coroutine.close()
         raise AssertionError("a topic is known before records are appended to it")
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Call `function` when the tasks that are ready now have had their turn; what comes meanwhile joins in."""
+        """Call `function` after the tasks that are ready now; further calls until then are merged."""
         assert self.loop is not None
         if not self.turn_due:
             self.turn_due = True
@@ -136,7 +136,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         self._lookups: dict[str, asyncio.Task[Failure | None]] = {}
         self._gave_way_s = 0.0
         self._append_in_line = asyncio.Lock()
-        """Held by who waits for room; all others queue behind, so that nobody overtakes."""
+        """Held by the task that waits for memory; all others queue behind it in order."""
         self._closed = False
         self._own_loop.after_fork = self._engine.after_fork
         self._own_loop.on_program_end = bind(
@@ -267,10 +267,10 @@ class AsyncProducer(Generic[K_contra, V_contra]):
                     pass
             whole = await self._when_room(advance)
 
-    # What is awaited comes before the append: a call that is cancelled while it waits has done nothing.
+    # All waiting comes before the append: a call that is cancelled while it waits has appended nothing.
 
     async def _give_way(self) -> None:
-        """Let the sender, and others on the loop, have their turn: a flood of records must not keep them from it."""
+        """Let the sender and other tasks of the loop run: a flood of records must not keep them from it."""
         if self._own_loop.turn_due or self._clock.monotonic() - self._gave_way_s >= TURN_S:
             await asyncio.sleep(0)
             self._gave_way_s = self._clock.monotonic()
@@ -299,14 +299,14 @@ class AsyncProducer(Generic[K_contra, V_contra]):
     partitions_for_topic = partitions_for
 
     def metrics(self) -> dict[str, float]:
-        """Return figures of this producer; see `Producer.metrics`."""
+        """Return the current metrics of this producer; see `Producer.metrics`."""
         return self._engine.metrics()
 
     async def _queues(self, topic: str) -> TopicQueues:
         return self._accumulator.topic(topic) or await self._await_topic(topic)
 
     async def _await_topic(self, topic: str) -> TopicQueues:
-        """Return the queues of a topic that is new to this producer; many tasks that ask for one ask once."""
+        """Return the queues of a topic that is new to this producer; concurrent tasks share one lookup."""
         await self.start()
         self._engine.check_topic(topic)
         lookup = self._lookups.get(topic)
@@ -327,7 +327,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         return queues
 
     async def _look_up(self, topic: str) -> Failure | None:
-        """Return why a topic cannot be had, to be told to all tasks that wait for it."""
+        """Return the error of a failed lookup, for all tasks that wait for it."""
         try:
             await self._engine.look_up(topic)
         except BarnabasError as error:

@@ -48,7 +48,7 @@ class Deliveries(Sequence[Delivery]):
         self._length += count
 
     def shuffled(self, start: int, order: Sequence[int]) -> None:
-        """Say that the records added from `start` on are those of the values `start + order[0]` and so on."""
+        """Set the order of the records from `start` on: they are those of the values `start + order[0]` and so on."""
         self._order.append((start, order))
         self._places = None
 
@@ -78,7 +78,7 @@ class Deliveries(Sequence[Delivery]):
         return Delivery(self._batches[run], self._firsts[run] + place - self._starts[run], timestamp_ms)
 
     def _place_of(self, value: int) -> int:
-        """Return which of the records, in the order in which they were added, is that of a value."""
+        """Return the place of a value's record in the order of `extend`."""
         if not self._order:
             return value
         if self._places is None:
@@ -89,9 +89,9 @@ class Deliveries(Sequence[Delivery]):
         return self._places[value]
 
     def result(self, timeout_s: float | None = None) -> list[RecordMetadata]:
-        """Return the places of all records, waiting for them; `timeout_s` is for each batch.
+        """Wait for all records and return their metadata; `timeout_s` is for each batch.
 
-        :raises BarnabasError: why the first record that was not delivered was not.
+        :raises BarnabasError: the error of the first record that failed.
         """
         return [delivery.result(timeout_s) for delivery in self]
 
@@ -100,16 +100,16 @@ class Deliveries(Sequence[Delivery]):
         return all(batch.done for batch in self._batches)
 
     def exception(self, timeout_s: float | None = None) -> BarnabasError | None:
-        """Return why the first record that was not delivered was not, or None if all were; waits for them.
+        """Wait for all records and return the error of the first that failed, or None.
 
-        This costs something for each batch, not for each record.
+        This costs time for each batch, not for each record.
 
         :raises TimedOutError: an outcome is still open after `timeout_s`, which is for each batch.
         """
         ends = [*self._starts[1:], self._length] if self._starts else []
         for batch, first, start, end in zip(self._batches, self._firsts, self._starts, ends, strict=True):
             error = batch.exception(first, timeout_s)
-            if batch.parts is not None:  # a broker found it too large: its parts had outcomes of their own
+            if batch.parts is not None:  # a broker found it too large: its parts have outcomes of their own
                 errors = (batch.exception(first + place, timeout_s) for place in range(end - start))
                 error = next((each for each in errors if each is not None), None)
             if error is not None:
@@ -119,7 +119,7 @@ class Deliveries(Sequence[Delivery]):
     def check(self, timeout_s: float | None = None) -> None:
         """Wait until all records are delivered, at the cost of `exception`.
 
-        :raises BarnabasError: what `exception` returns.
+        :raises BarnabasError: the error of the first record that failed.
         """
         error = self.exception(timeout_s)
         if error is not None:

@@ -14,10 +14,10 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class TopicSerializer(Protocol[T_contra]):
-    """Makes bytes in a way that depends on the topic, as where a schema is registered for each."""
+    """Makes bytes in a way that may depend on the topic, as with a schema for each topic."""
 
     def serialize(self, value: T_contra, topic: str, is_key: bool = False) -> bytes | None:
-        """Return the bytes of a key or a value that is there."""
+        """Return the bytes of a key or a value."""
         ...
 
 
@@ -25,9 +25,9 @@ Serializer = Callable[[T_contra], bytes | None] | TopicSerializer[T_contra]
 
 
 class Serializers:
-    """Applies functions to keys and values that are there: None, which is no key or a deletion, stays None.
+    """Applies functions to keys and values. None, a missing key or a deletion, stays None.
 
-    What a function raises is raised as it is, with a note that names the topic.
+    An exception of a function is raised unchanged, with a note that names the topic.
 
     >>> Serializers(None, "utf-8")
     Traceback (most recent call last):
@@ -61,7 +61,7 @@ class Serializers:
         return values if self._value is None else [self.value(topic, each) for each in values]
 
     def before(self, send: Callable[..., Delivery]) -> Callable[..., Delivery]:
-        """Return a `send` that takes what the functions take; `send` itself where there is none."""
+        """Return a `send` that takes the application's objects; `send` itself without serializers."""
         if not self:
             return send
 
@@ -121,9 +121,9 @@ class ColumnSerializer(Protocol):
 
 
 def with_values(batch: Any, topic: str, schema: ColumnSerializer, value: str | None) -> tuple[Any, str]:
-    """Return a table with the values as one more column, and the name of that.
+    """Return a table with the values as one more column, and the name of that column.
 
-    :raises ConfigurationError: a column of values is named as well, or pyarrow is not installed.
+    :raises ConfigurationError: the call names a column of values as well, or pyarrow is not installed.
     """
     if value is not None:
         raise ConfigurationError(
