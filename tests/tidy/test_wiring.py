@@ -56,14 +56,9 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
         "net/dialer.py": ("in_place_receiver",),
         "net/stream.py": ("length",),
     },
-    "of a client: its thread or loop is made before the parts that run on it": {
-        "client/admin/async_admin.py": ("loop",),
+    "of a client: the object is made before the part that it calls": {
         "client/audit/log_counting.py": ("listener",),
-        "client/consumer/async_consumer.py": ("after_fork", "loop"),
-        "client/consumer/consumer.py": ("after_fork",),
         "client/consumer/sync_async_drivers.py": ("now",),
-        "client/producer/async_producer.py": ("after_fork", "loop", "on_program_end"),
-        "client/producer/producer.py": ("after_fork",),
         "client/producer/send_loop.py": ("on_progress",),
     },
     "the part that is called exists only once the part that calls does": {

@@ -51,8 +51,7 @@ class ClientLifecycle(ABC):
         not take."""
         self._finish: Finish | None = None
         self._finalizer: weakref.finalize[[ClientLifecycle, str], Any] | None = None
-        self.after_fork: Callable[[ClosedError], None] | None = None
-        """Called in a forked child, with the error that calls of the copy raise."""
+        self._after_fork: Callable[[ClosedError], None] | None = None
 
     def register(self) -> None:
         """Make the end of the program wait for this client: the last step of its construction.
@@ -61,13 +60,22 @@ class ClientLifecycle(ABC):
         """
         _lifecycles.add(self)
 
-    def end_with(self, client: object, finish: Finish, name: str) -> None:
+    def end_with(
+        self,
+        client: object,
+        finish: Finish,
+        name: str,
+        *,
+        after_fork: Callable[[ClosedError], None] | None = None,
+    ) -> None:
         """End with `client`, also if no one closes it.
 
         :param finish: cancelled if Ctrl-C interrupts the end of the program.
         :param name: names the client in the warning, with its article.
+        :param after_fork: called in a forked child, with the error that calls of the copy raise.
         """
         self._finish = finish
+        self._after_fork = after_fork
         self._finalizer = weakref.finalize(client, _on_dropped, self, name)
         self._finalizer.atexit = False
 
@@ -116,25 +124,42 @@ class ClientLifecycle(ABC):
 
     def forked(self) -> None:
         """Notify the owner in a forked child."""
-        if self.after_fork is not None:
-            self.after_fork(forked_error(self._pid))
+        if self._after_fork is not None:
+            self._after_fork(forked_error(self._pid))
 
 
 class ApplicationLoop(ClientLifecycle):
-    """For clients on the event loop of the application.
+    """For clients on the event loop of the application."""
 
-    :param on_program_end: warns of lost records: without its event loop the client can do nothing any more.
-    """
-
-    def __init__(self, on_program_end: Callable[[], None] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.loop: asyncio.AbstractEventLoop | None = None
         """None before the client has started."""
-        self.on_program_end = on_program_end
+        self._on_program_end: Callable[[], None] | None = None
         self.ended = asyncio.Event()
         """Set by the caller of `claim_end` when the client has ended."""
         self._ending: asyncio.Task[None] | None = None  # an event loop holds only weak references to its tasks
         self.register()
+
+    def start(self) -> None:
+        """Take the running event loop."""
+        self.loop = asyncio.get_running_loop()
+
+    def end_with(
+        self,
+        client: object,
+        finish: Finish,
+        name: str,
+        *,
+        after_fork: Callable[[ClosedError], None] | None = None,
+        on_program_end: Callable[[], None] | None = None,
+    ) -> None:
+        """End with `client`, also if no one closes it.
+
+        :param on_program_end: warns of lost records: without its event loop the client can do nothing any more.
+        """
+        self._on_program_end = on_program_end
+        super().end_with(client, finish, name, after_fork=after_fork)
 
     async def wait_until_ended(self, timeout_s: float | None = None) -> None:
         """Wait for another task that closes the client.
@@ -172,8 +197,8 @@ class ApplicationLoop(ClientLifecycle):
 
     def end_with_program(self) -> None:
         self.unregister()
-        if self.on_program_end is not None:
-            self.on_program_end()
+        if self._on_program_end is not None:
+            self._on_program_end()
 
     def join(self, timeout_s: float | None) -> bool:
         return True

@@ -13,7 +13,7 @@ from barnabas.errors import TimedOutError
 def test_waiting_for_another_task_that_closes_the_client_ends_in_time():
     async def test():
         lifecycle = ApplicationLoop()
-        lifecycle.loop = asyncio.get_running_loop()
+        lifecycle.start()
         with pytest.raises(TimedOutError, match="another task was still closing this client after 0 s"):
             await lifecycle.wait_until_ended(0)
         lifecycle.ended.set()

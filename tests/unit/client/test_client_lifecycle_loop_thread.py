@@ -71,9 +71,12 @@ def test_thread_whose_making_is_interrupted_is_not_waited_for_at_the_end_of_the_
     assert client_lifecycle._lifecycles <= before
 
 
-def test_a_forked_child_is_told(thread):
+def test_forked_child_notifies_the_owner(thread):
+    async def finish():
+        pass
+
     told = []
-    thread.after_fork = told.append
+    thread.end_with(thread, finish, "a Client", after_fork=told.append)
     child = os.fork()
     if child == 0:
         code = 1

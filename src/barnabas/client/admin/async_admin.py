@@ -43,7 +43,7 @@ class AsyncAdmin(AdminOperations):
         if self._closed:
             raise ClosedError(CLOSED)
         if self._lifecycle.loop is None:
-            self._lifecycle.loop = asyncio.get_running_loop()
+            self._lifecycle.start()
         return self
 
     async def _run(self, request: Coroutine[Any, Any, T]) -> T:

@@ -120,14 +120,18 @@ class AsyncConsumer(Generic[K_co, V_co]):
         cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
         self._background = Background(self._core.state, cluster, guard.waker)
         self._lifecycle = ApplicationLoop()
-        self._lifecycle.after_fork = self._core.state.stop_with
-        self._lifecycle.end_with(self, partial(self._background.finish, self._core), f"an AsyncConsumer{self._core}")
+        self._lifecycle.end_with(
+            self,
+            partial(self._background.finish, self._core),
+            f"an AsyncConsumer{self._core}",
+            after_fork=self._core.state.stop_with,
+        )
 
     async def start(self) -> Self:
         """Begin; entering `async with`, or the first call that waits, does it as well."""
         if not self._runs:
             self._core.state.check_usable()
-            self._lifecycle.loop = asyncio.get_running_loop()
+            self._lifecycle.start()
             await self._background.start()
         return self
 

@@ -125,12 +125,16 @@ class Consumer(Generic[K_co, V_co]):
         thread = LoopThread("barnabas-consumer")
         guard = ThreadGuard(thread)
         self._core = ConsumerCore(config, guard, SYSTEM_CLOCK, deserializers=deserializers, interceptors=every)
-        thread.after_fork = partial(_after_fork, self._core, guard)
         cluster = Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
         self._background = Background(self._core.state, cluster, guard.waker)
         self._driver = BlockingDriver(self._core.state, guard)
         self._thread = thread
-        thread.end_with(self, partial(self._background.finish, self._core), f"a Consumer{self._core}")
+        thread.end_with(
+            self,
+            partial(self._background.finish, self._core),
+            f"a Consumer{self._core}",
+            after_fork=partial(_after_fork, self._core, guard),
+        )
         thread.call(self._background.start())
 
     # --- what to read -----------------------------------------------------------------------------------

@@ -138,12 +138,16 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         self._append_in_line = asyncio.Lock()
         """Held by the task that waits for memory; all others queue behind it in order."""
         self._closed = False
-        self._own_loop.after_fork = self._engine.after_fork
-        self._own_loop.on_program_end = bind(
-            self._engine.warn_of_losses,
-            "the program ended without `await close()` or an `async with` block of the producer",
+        self._own_loop.end_with(
+            self,
+            self._engine.finish,
+            "an AsyncProducer",
+            after_fork=self._engine.after_fork,
+            on_program_end=bind(
+                self._engine.warn_of_losses,
+                "the program ended without `await close()` or an `async with` block of the producer",
+            ),
         )
-        self._own_loop.end_with(self, self._engine.finish, "an AsyncProducer")
 
     async def start(self) -> Self:
         """Begin; entering `async with`, or the first call that sends, does it as well.
@@ -152,7 +156,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         """
         self._accumulator.check_open()
         if self._own_loop.loop is None:
-            self._own_loop.loop = asyncio.get_running_loop()
+            self._own_loop.start()
             await self._engine.start()
         return self
 

@@ -97,12 +97,11 @@ class Producer(Generic[K_contra, V_contra]):
         self._closed = False
         self._thread = LoopThread("barnabas-producer")
         self._engine = ProducerEngine(config, self._clock, self._thread, serializers, interceptors=every)
-        self._thread.after_fork = self._engine.after_fork
         self._records = self._engine.records
         self._thread.call(self._engine.start())
         appender = self._records.appender()
         self._send = serializers.before(self._records.intercepted(appender.send))
-        self._thread.end_with(appender, self._engine.finish, "a Producer")
+        self._thread.end_with(appender, self._engine.finish, "a Producer", after_fork=self._engine.after_fork)
         if type(self).send is _SEND:
             # What `send` would call, without a Python function in between: for each record that is half of the cost.
             self.send = self._send  # type: ignore[method-assign]
