@@ -167,7 +167,7 @@ class Scene:
                 parts.setdefault(topic.topic, []).append(data)
         responses = [FetchableTopicResponse(topic=topic, partitions=data) for topic, data in parts.items()]
         self.state.fetcher.on_response(fetch, FetchResponse(responses=responses))
-        self.state.changed()
+        self.state.notify_change()
 
     def deliver(self, count=3):
         """Let so many records come of each assigned partition."""
@@ -181,7 +181,7 @@ class Scene:
         membership.member_id, membership.generation = "m", self.generation
         membership.lost = membership.rejoin_needed = False
         work.partitions = [TopicPartition(TOPIC, partition) for partition in partitions]
-        self.state.finish(work)
+        self.state.finish_task(work)
 
     def join_and_read(self, *partitions, count=3):
         """Subscribe, become a member with these partitions, and let records come; return the poll that did so."""

@@ -127,13 +127,13 @@ class Model:
             assert fetch.request.max_bytes == planned.request.max_bytes
             assert fetch.request.max_wait_ms == planned.request.max_wait_ms
             assert said(fetch) == said(planned)
-            assert {(each.state.tp.partition, each.part.fetch_offset) for each in fetch.wake_count} == said(
+            assert {(each.state.tp.partition, each.part.fetch_offset) for each in fetch.changed} == said(
                 fetch
             ) - before
 
     def load(self):
         while not self.cursor.has_records:
-            chunk = self.cursor.take_rest() or self.fetcher.take(self.cursor.accepts)
+            chunk = self.cursor.take_remaining() or self.fetcher.take(self.cursor.accepts)
             if chunk is None:
                 return
             records, whole, damage = decode_chunk(chunk, chunk.state.position, check_crc=True)
@@ -148,22 +148,22 @@ class Model:
         self.expected[partition] += 1
 
     def poll(self, count):
-        self.cursor.finish()
+        self.cursor.mark_processed()
         self.load()
         for record in self.cursor.take_list(count):
             self.see(record.partition, record.offset, record.value)
 
     def poll_columns(self, count):
-        self.cursor.finish()
+        self.cursor.mark_processed()
         rows = Rows()
         while len(rows) < count:
-            chunk = self.cursor.take_rest() or self.fetcher.take(self.cursor.accepts)
+            chunk = self.cursor.take_remaining() or self.fetcher.take(self.cursor.accepts)
             if chunk is None:
                 break
             position = chunk.state.position
             next_offset, rest, damage = decode_columns(chunk, rows, position, count - len(rows), check_crc=True)
             assert damage is None
-            self.cursor.handed_out(chunk, next_offset, rest)
+            self.cursor.mark_returned(chunk, next_offset, rest)
         for row in rows:
             self.see(*row)
 
@@ -171,7 +171,7 @@ class Model:
         for _ in range(count):
             record = next(self.iterator, None)
             if record is None:
-                self.cursor.finish()
+                self.cursor.mark_processed()
                 self.load()
                 self.iterator = self.cursor.take_iterator(3)
                 record = next(self.iterator, None)
@@ -188,7 +188,7 @@ class Model:
 
     def pause(self, partition):
         # As a user does it: between polls, not while records of the partition are being iterated over.
-        self.cursor.finish()
+        self.cursor.mark_processed()
         self.states[partition].paused = True
 
     def resume(self, partition):

@@ -120,25 +120,25 @@ class AnyOrder(RuleBasedStateMachine):
             return
         if isinstance(work, Leave):
             self.state.membership.on_left(work.reason)
-            self.state.finish(work)
+            self.state.finish_task(work)
         elif fails is not None:
-            self.state.finish(work, fails)
+            self.state.finish_task(work, fails)
         elif isinstance(work, Join):
             self.scene.join(work, sorted(share))
         else:
             assert isinstance(work, Commit)
             self.committed |= {tp: each.offset for tp, each in work.offsets.items()}
-            self.state.finish(work)
+            self.state.finish_task(work)
 
     @rule()
     def others_come_or_go(self):
         self.state.membership.rejoin("others have come or gone")
-        self.state.changed()
+        self.state.notify_change()
 
     @rule(code=st.sampled_from([ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID]))
     def group_goes_on_without_this_member(self, code):
         self.state.membership.on_heartbeat(code, self.state.membership.generation)
-        self.state.changed()
+        self.state.notify_change()
 
     # --- brokers ----------------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.state.end_tasks()
         for work in self.works:
             if not work.done:
-                self.state.finish(work, ClosedError("this consumer was closed"))
+                self.state.finish_task(work, ClosedError("this consumer was closed"))
         for _ in range(3):
             self.everybody_goes_as_far_as_possible()
         assert self.polls == [None, None]

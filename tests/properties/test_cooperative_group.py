@@ -53,7 +53,7 @@ class Player:
         if self.membership.rejoin_needed and not self.is_waiting:
             if self.membership.lost:
                 self.reads = set()
-                self.membership.on_given_up()
+                self.membership.on_lost_given_up()
             elif not self.membership.is_cooperative:
                 self.reads = set()
             else:

@@ -76,7 +76,7 @@ class Player:
         assignment = self.assignment
         if assignment.rejoin_needed and not assignment.joining:
             self.reads = set()
-            assignment.on_given_up()
+            assignment.on_lost_given_up()
             assignment.begin(self.topics)
 
     def step(self):
@@ -89,7 +89,7 @@ class Player:
         assignment = self.assignment
         if assignment.joining:
             step = assignment.next_step()
-        elif assignment.must_look:
+        elif assignment.must_read:
             step = AssignmentStep.READ
         else:
             return

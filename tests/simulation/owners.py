@@ -89,7 +89,7 @@ class SimulatedOwner(SimulatedMember):
 
     async def _poll(self) -> bool:
         started = self._history.now()
-        records = await self._shell.run(self._core.poll(POLL_RECORDS, POLL_S))
+        records = await self._driver.run(self._core.poll(POLL_RECORDS, POLL_S))
         for place in {TopicPartition(record.topic, record.partition) for record in records}:
             owner = self._owner_of(place)
             if owner not in (None, self.name):

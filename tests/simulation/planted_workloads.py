@@ -101,7 +101,7 @@ def keep_too_little(patch: pytest.MonkeyPatch) -> None:
 
 def read_on_without_a_word(patch: pytest.MonkeyPatch) -> None:
     """A consumer among others hands records out until somebody has told it that its session is lost."""
-    patch.setattr(ZooKeeperAssignment, "on_heard", lambda *_: None)
+    patch.setattr(ZooKeeperAssignment, "on_answered", lambda *_: None)
 
 
 def take_what_is_anothers(patch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack

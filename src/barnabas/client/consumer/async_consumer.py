@@ -183,7 +183,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Asking for more says that the records before have been dealt with. Errors are those of `Consumer.poll`.
         """
         self._core.check_readable()
-        await self._driver.give_way()
+        await self._driver.yield_to_loop()
         nested = self._driver.inside_listener
         return await self._run(self._core.poll(max_records, timeout_s, nested=nested))
 
@@ -192,7 +192,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     ) -> pyarrow.RecordBatch:
         """Return the next records as columns, none if none came within `timeout_s`; see `Consumer.poll_arrow`."""
         self._core.check_readable()
-        await self._driver.give_way()
+        await self._driver.yield_to_loop()
         nested = self._driver.inside_listener
         if value_schema is not None:
             check_schema(value_schema)
@@ -228,7 +228,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         core, driver = self._core, self._driver
         core.check_readable()
         while True:
-            await driver.give_way()
+            await driver.yield_to_loop()
             try:
                 records = await self._run(core.next_slice(core.cursor, nested=driver.inside_listener))
             except ClosedError:

@@ -114,7 +114,7 @@ class ClassicGroupSession:
         if isinstance(error, ApiError) and error.code in STALE_COORDINATOR:
             self._cluster.forget_coordinator(self._membership.group)
 
-    async def keep(self) -> None:
+    async def maintain(self) -> None:
         """Send heartbeats; never returns."""
         while True:
             await asyncio.sleep(self._config.heartbeat_interval_ms / 1000)
@@ -129,7 +129,7 @@ class ClassicGroupSession:
                     self._config.max_poll_interval_ms,
                 )
                 await self.leave("poll was not called in time")
-            self._state.changed()
+            self._state.notify_change()
 
     async def _heartbeat(self) -> None:
         membership = self._membership
@@ -149,7 +149,7 @@ class ClassicGroupSession:
                 with self._guard.lock:
                     membership.on_left(str(error))
                 if membership.fenced is None:
-                    self._state.report(error)
+                    self._state.report_error(error)
 
     async def leave(self, reason: str) -> None:
         """Leave the group, so that the others need not wait for the session timeout. A failure does no harm."""
@@ -188,7 +188,7 @@ class ClassicGroupSession:
         generation = membership.generation
         if generation == NO_GENERATION:
             # Without a generation the coordinator would accept the commit as an administrator's.
-            raise moved_on(ErrorCode.UNKNOWN_MEMBER_ID, membership.group)
+            raise rebalanced_error(ErrorCode.UNKNOWN_MEMBER_ID, membership.group)
         try:
             await commit_offsets(
                 self._cluster,
@@ -205,7 +205,7 @@ class ClassicGroupSession:
             with self._guard.lock:
                 is_out = membership.on_commit_refused(error.code, generation)
             if is_out:
-                raise moved_on(error.code, membership.group) from error
+                raise rebalanced_error(error.code, membership.group) from error
             raise _shares_anew(membership.group) from error
 
     async def committed(
@@ -215,7 +215,7 @@ class ClassicGroupSession:
         return await committed_offsets(self._cluster, self._membership.group, partitions, timeout_s=timeout_s)
 
 
-def moved_on(code: ErrorCode, group: str) -> ApiError:
+def rebalanced_error(code: ErrorCode, group: str) -> ApiError:
     """Return the error of a commit whose partitions other members may own by now."""
     return ApiError(
         code,

@@ -229,11 +229,11 @@ class ClassicMembership:
     # --- living -----------------------------------------------------------------------------------------
 
     @property
-    def until_s(self) -> float:
+    def valid_until_s(self) -> float:
         """Infinite: the coordinator fails heartbeats once it has given the partitions to other members."""
         return math.inf
 
-    def on_silence(self) -> None:
+    def on_expired(self) -> None:
         """Never called."""
 
     @property
@@ -275,7 +275,7 @@ class ClassicMembership:
             self._rejoin(code.name)
         return self.lost
 
-    def on_given_up(self) -> None:
+    def on_lost_given_up(self) -> None:
         """The application has given up its lost partitions."""
         self.lost = False
 

@@ -185,7 +185,7 @@ class Consumer(Generic[K_co, V_co]):
         among the streams of their topic. `close()` ends them.
         """
         streams: dict[str, list[MessageStream[K_co, V_co]]] = {}
-        for topic, number, cursor in self._core.divide(counts):
+        for topic, number, cursor in self._core.create_streams(counts):
             streams.setdefault(topic, []).append(MessageStream(topic, number, StreamSlices(self, cursor)))
         self.subscribe(counts)
         return streams

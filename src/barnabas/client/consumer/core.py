@@ -185,7 +185,7 @@ class Rebalancing:
         """The awaited listener call, if the poll was interrupted before the listener ran."""
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether the next poll has to begin or continue a procedure."""
         if not self._state.subscription.by_topics:
             return False
@@ -194,7 +194,7 @@ class Rebalancing:
         membership = self._state.membership
         if membership is None:
             return self._state.view_changed
-        return membership.rejoin_needed or self._state.now_s() >= membership.until_s
+        return membership.rejoin_needed or self._state.now_s() >= membership.valid_until_s
 
     # --- going on ---------------------------------------------------------------------------------------
 
@@ -238,8 +238,8 @@ class Rebalancing:
         membership = self._state.membership
         if membership is None:
             return self._take_all() if self._state.view_changed else None
-        if self._state.now_s() >= membership.until_s:
-            membership.on_silence()
+        if self._state.now_s() >= membership.valid_until_s:
+            membership.on_expired()
         return self._rebalance(membership) if membership.rejoin_needed else None
 
     def _advance(self, begin: Callable[[], Procedure | None]) -> ListenerCall | None:
@@ -286,7 +286,7 @@ class Rebalancing:
             yield join
         finally:
             if not join.done:
-                self._state.abandon(join)
+                self._state.abandon_task(join)
         if join.error is not None:
             raise join.error
         if join.partitions is not None:  # else the member has lost its partitions, which the next round handles
@@ -341,7 +341,7 @@ class Rebalancing:
         if lost:
             log.warning("group %s: lost %s: %s", membership.group, ", ".join(map(str, lost)), membership.reason)
         yield from self._give_up(lost, "lost" if "lost" in self.listening else "revoked")
-        membership.on_given_up()
+        membership.on_lost_given_up()
 
     def _give_up(self, partitions: Iterable[TopicPartition], change: AssignmentChange = "revoked") -> Procedure:
         """Call the listener, and then return no more records of these partitions."""
@@ -506,7 +506,7 @@ class ConsumerCore:
             self._subscription.unsubscribe()
             self.state.drop_unassigned(before)
 
-    def divide(self, counts: Mapping[str, int]) -> list[tuple[str, int, Cursor]]:
+    def create_streams(self, counts: Mapping[str, int]) -> list[tuple[str, int, Cursor]]:
         """Divide the subscription into streams: return topic, number and reader of each."""
         self.state.check_usable()
         plan = StreamPlan(counts)
@@ -535,12 +535,12 @@ class ConsumerCore:
     def next_slice(self, cursor: Cursor, *, nested: bool = False) -> CallSteps[Iterator[Record[Any, Any]]]:
         """Wait for records, and return an iterator over some of them."""
         with self._guard.lock:
-            cursor.finish()
+            cursor.mark_processed()
         return (yield from self._all_or_nothing(cursor, self._next_slice(cursor, nested)))
 
     def _next_slice(self, cursor: Cursor, nested: bool) -> CallSteps[Iterator[Record[Any, Any]]]:
         with self._guard.lock:
-            if cursor.has_records and self.state.stopped is None and not self._rebalancing.due:
+            if cursor.has_records and self.state.stopped is None and not self._rebalancing.is_due:
                 self.state.note_poll()
                 return cursor.take_iterator(self.config.max_poll_records, self._may_go_on)
         while not (yield from self._ask(FOREVER_S, lambda: self._fetched.load(cursor), nested)):
@@ -553,7 +553,7 @@ class ConsumerCore:
         deadline_s = self.state.now_s() + timeout_s
         cursor = self.cursor
         with self._guard.lock:
-            cursor.finish()
+            cursor.mark_processed()
         return (yield from self._all_or_nothing(cursor, self._poll(cursor, records_max, deadline_s, nested)))
 
     def _poll(
@@ -573,7 +573,7 @@ class ConsumerCore:
         deadline_s = self.state.now_s() + timeout_s
         cursor = self.cursor
         with self._guard.lock:
-            cursor.finish()
+            cursor.mark_processed()
         return (yield from self._all_or_nothing(cursor, self._poll_columns(cursor, records_max, deadline_s, nested)))
 
     def _poll_columns(
@@ -584,7 +584,7 @@ class ConsumerCore:
 
             self._columns = ArrowReader()
         columns = self._columns
-        yield from self._ask(deadline_s, lambda: self._fetched.fill(cursor, columns, records_max), nested)
+        yield from self._ask(deadline_s, lambda: self._fetched.fill_columns(cursor, columns, records_max), nested)
         return columns.finish()
 
     @contextmanager
@@ -593,7 +593,7 @@ class ConsumerCore:
         try:
             yield
         except BaseException:
-            self._fetched.begin_again(self.cursor)
+            self._fetched.take_back(self.cursor)
             raise
 
     def _all_or_nothing(self, cursor: Cursor, steps: CallSteps[T]) -> CallSteps[T]:
@@ -604,7 +604,7 @@ class ConsumerCore:
             raise
         except BaseException:
             self._columns = None
-            self._fetched.begin_again(cursor)
+            self._fetched.take_back(cursor)
             raise
 
     def _ask(self, deadline_s: float, get: Callable[[], bool], nested: bool) -> CallSteps[bool]:
@@ -617,7 +617,7 @@ class ConsumerCore:
                 wake_count = self._guard.wake_count
                 state.check_usable()
                 may_read = True
-                if self._rebalancing.due:
+                if self._rebalancing.is_due:
                     may_read = yield from self._rebalancing.rebalance_if_due(deadline_s, nested=nested)
                 if may_read and get():
                     return True
@@ -811,7 +811,7 @@ class ConsumerCore:
             self.state.stop_with(ClosedError("this consumer is closed; make a new one"))
             if all_done:
                 for cursor in self.state.cursors:
-                    cursor.finish()
+                    cursor.mark_processed()
             self._rebalancing.abandon()
             self._guard.wake_application()
 

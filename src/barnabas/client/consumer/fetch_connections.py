@@ -350,7 +350,7 @@ class FetchConnections:
                 self.wake(node_id)
 
     @property
-    def has_trouble(self) -> bool:
+    def is_backing_off(self) -> bool:
         """Whether a connection pauses after an error."""
         return any(each.pauses for connections in self._connections.values() for each in connections)
 
@@ -546,7 +546,7 @@ class _FetchConnection:
             self.advance()
             return
         if not error.retriable:
-            fetches.state.report(error)
+            fetches.state.report_error(error)
         self._wait_after_trouble()
 
     def _wait_after_trouble(self) -> None:

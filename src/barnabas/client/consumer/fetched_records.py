@@ -253,7 +253,7 @@ class Cursor:
         """Whether a part of the current chunk is left to return, decoded or not."""
         return self._is_left() and self._current() is not None
 
-    def reads(self, state: AssignedPartition) -> bool:
+    def is_reading(self, state: AssignedPartition) -> bool:
         """Return whether the current chunk is of partition `state`."""
         return state is self._state
 
@@ -275,7 +275,7 @@ class Cursor:
             # Nothing but control batches or compacted ones: there is no record to return and none to wait for.
             self._advance(chunk.state, chunk.next_offset)
 
-    def take_rest(self) -> Chunk | None:
+    def take_remaining(self) -> Chunk | None:
         """Return the rest of the current chunk, if there is any; it begins at the position of its partition."""
         self.put_back()
         if self._chunk is None or not self.has_rest:
@@ -283,7 +283,7 @@ class Cursor:
         chunk, self._chunk, self._records = self._chunk, None, None
         return chunk
 
-    def handed_out(self, chunk: Chunk, next_offset: int, rest: Chunk | None = None) -> None:
+    def mark_returned(self, chunk: Chunk, next_offset: int, rest: Chunk | None = None) -> None:
         """Count all of `chunk` before `next_offset` as returned; `rest` is its undecoded rest."""
         self._turn_to(chunk)
         self._chunk = rest
@@ -338,25 +338,25 @@ class Cursor:
         return self._iterator
 
     @property
-    def left(self) -> int:
+    def unreturned_count(self) -> int:
         """The number of records that the iterator has still to return."""
         return length_hint(self._left) if self._out else 0
 
     def position(self, state: AssignedPartition) -> int | None:
         """Return the position of a partition."""
         if state is self._state and state.version == self._version and self._out:
-            handed = len(self._out) - self.left
+            handed = len(self._out) - self.unreturned_count
             return self._out[handed].offset if handed < len(self._out) else state.position
         return state.position
 
     def done(self, state: AssignedPartition) -> int | None:
         """Return the offset below which all records of a partition are processed."""
         if state is self._state and state.version == self._version and self._out:
-            handed = len(self._out) - self.left
+            handed = len(self._out) - self.unreturned_count
             return self._out[max(handed - 1, 0)].offset
         return state.done
 
-    def finish(self) -> None:
+    def mark_processed(self) -> None:
         """Mark all returned records as processed: the application asks for more."""
         self.put_back()
         for state, version in self._handed.items():
@@ -370,7 +370,7 @@ class Cursor:
         """Take back the records that a broken-off iteration has not returned."""
         if not self._out:
             return
-        left = self.left
+        left = self.unreturned_count
         state = self._state
         if left and state is not None and state.version == self._version:
             self._index -= left
@@ -474,7 +474,7 @@ class FetchedRecords:
             decoded, whole, damage = decode_chunk(chunk, position, check_crc=self._check_crc)
             records, whole, trouble = self._deserialize(chunk, decoded, whole, damage)
             with self._guard.lock:
-                if not self._fetcher.holds(chunk):
+                if not self._fetcher.is_current(chunk):
                     continue
                 if self._interceptors.see_batches:
                     self._interceptors.on_records_batch(FetchedRecordBatch(chunk, position, decoded))
@@ -515,7 +515,7 @@ class FetchedRecords:
                 break  # the next poll meets the error again, with no record before it
         return records
 
-    def fill(self, cursor: Cursor, columns: ArrowReader, records_max: int) -> bool:
+    def fill_columns(self, cursor: Cursor, columns: ArrowReader, records_max: int) -> bool:
         """Add buffered records to `columns`, up to `records_max`; return whether it has any.
 
         :raises CorruptBatchError: the next batch is damaged.
@@ -533,13 +533,13 @@ class FetchedRecords:
             )
             with self._guard.lock:
                 # After a seek meanwhile, these records count as returned before the seek.
-                is_held = self._fetcher.holds(chunk)
+                is_held = self._fetcher.is_current(chunk)
                 if is_held:
                     if self._interceptors.see_batches:
                         self._interceptors.on_records_batch(FetchedColumnBatch(chunk, position, columns, row))
                     if damage is not None:
                         self._fetch_again_from(chunk, next_offset)
-                    cursor.handed_out(chunk, next_offset, rest)
+                    cursor.mark_returned(chunk, next_offset, rest)
             if is_held and self._interceptors.see_records:
                 self._interceptors.on_records(FetchedColumnBatch(chunk, position, columns, row).records())
             if damage is not None and not len(columns):
@@ -551,7 +551,7 @@ class FetchedRecords:
 
     def _take_chunk(self, cursor: Cursor) -> tuple[Chunk, int] | None:
         """Return, under the guard, the next chunk to decode, and the offset to begin at."""
-        chunk = cursor.take_rest()
+        chunk = cursor.take_remaining()
         if chunk is None:
             chunk = self._fetcher.take(cursor.accepts)
             if chunk is None:
@@ -564,7 +564,7 @@ class FetchedRecords:
         assert position is not None
         return chunk, position
 
-    def begin_again(self, cursor: Cursor) -> None:
+    def take_back(self, cursor: Cursor) -> None:
         """Take back all records that `cursor` has taken since `finish`, after an interruption of the call that asked
         for them. They are fetched again, so that a signal or a lack of memory makes neither a gap nor a duplicate."""
         with self._guard.lock:

@@ -147,7 +147,7 @@ class Subscription:
         except re.error as error:
             raise ConfigurationError(f"pattern {pattern!r} is not a regular expression: {error}") from None
 
-    def match(self, names: Iterable[str]) -> bool:
+    def match_pattern(self, names: Iterable[str]) -> bool:
         """Subscribe to those `names` that match the pattern; return whether that changed the subscription."""
         assert self.pattern is not None
         matching = frozenset(name for name in names if self.pattern.fullmatch(name))
@@ -210,7 +210,7 @@ class Subscription:
             for state in self.partitions.values()
         )
 
-    def nowhere(self) -> list[TopicPartition]:
+    def without_offset(self) -> list[TopicPartition]:
         """Return the partitions without an offset to begin at, unless the application seeks."""
         return [state.tp for state in self.partitions.values() if state.reset == NOWHERE]
 
@@ -750,7 +750,7 @@ class Fetcher:
         place = 0
         while place < len(self._chunks):
             chunk = self._chunks[place]
-            if not self.holds(chunk):
+            if not self.is_current(chunk):
                 del self._chunks[place]
                 self._release(chunk)
             elif chunk.state.paused or not accepts(chunk.state.tp):
@@ -772,7 +772,9 @@ class Fetcher:
 
     def has_chunk(self, accepts: Callable[[TopicPartition], bool]) -> bool:
         """Return whether `take` would find a chunk."""
-        return any(self.holds(chunk) and not chunk.state.paused and accepts(chunk.state.tp) for chunk in self._chunks)
+        return any(
+            self.is_current(chunk) and not chunk.state.paused and accepts(chunk.state.tp) for chunk in self._chunks
+        )
 
     def refetch_from(self, state: AssignedPartition, offset: int) -> None:
         """Drop what was fetched of one partition, and its fetch under way; fetch again from `offset`."""
@@ -780,7 +782,7 @@ class Fetcher:
         state.version += 1
         self.drop_stale()
 
-    def holds(self, chunk: Chunk) -> bool:
+    def is_current(self, chunk: Chunk) -> bool:
         """Return whether a chunk may be returned: there was no seek, and its partition is still assigned."""
         state = chunk.state  # like `_holds`, without the call: this runs several times for each response
         return state.version == chunk.version and self._subscription.partitions.get(state.tp) is state
@@ -791,10 +793,10 @@ class Fetcher:
 
     def drop_stale(self) -> None:
         """Drop chunks of former positions and of partitions that are no longer assigned."""
-        stale = [chunk for chunk in self._chunks if not self.holds(chunk)]
+        stale = [chunk for chunk in self._chunks if not self.is_current(chunk)]
         for chunk in stale:
             self._release(chunk)
-        self._chunks = deque(chunk for chunk in self._chunks if self.holds(chunk))
+        self._chunks = deque(chunk for chunk in self._chunks if self.is_current(chunk))
         owns = self._subscription.owns
         self._parts = {state: part for state, part in self._parts.items() if owns(state)}
         self._last_fetch = {state: fetch for state, fetch in self._last_fetch.items() if owns(state)}

@@ -34,19 +34,19 @@ class GroupMembership(Protocol):
     """Whether the consumer keeps partitions while it joins; else it gives up all before."""
 
     @property
-    def until_s(self) -> float:
+    def valid_until_s(self) -> float:
         """The monotonic time until which no other consumer can own the partitions unnoticed; may be infinite."""
         ...
 
-    def on_silence(self) -> None:
-        """`until_s` has passed."""
+    def on_expired(self) -> None:
+        """`valid_until_s` has passed."""
         ...
 
     def rejoin(self, reason: str) -> None:
         """Get partitions again with the next poll, or after the current attempt."""
         ...
 
-    def on_given_up(self) -> None:
+    def on_lost_given_up(self) -> None:
         """The application has given up its lost partitions."""
         ...
 
@@ -62,7 +62,7 @@ class GroupSession(Protocol):
         """
         ...
 
-    async def keep(self) -> None:
+    async def maintain(self) -> None:
         """Keep the membership, or notice its loss; never returns."""
         ...
 

@@ -11,7 +11,7 @@ from barnabas.model import K_co, TopicPartition, V_co
 from barnabas.records import Record
 
 
-class Slices(Protocol):
+class RecordSource(Protocol):
     """The source of a stream's records; after an error has ended `records`, it is another iterator."""
 
     records: Iterator[Record[Any, Any]]
@@ -24,7 +24,7 @@ class MessageStream(Iterator[Record[K_co, V_co]]):
     one stream, in order.
     """
 
-    def __init__(self, topic: str, number: int, slices: Slices) -> None:
+    def __init__(self, topic: str, number: int, slices: RecordSource) -> None:
         self.topic = topic
         self.number = number
         self._slices = slices
@@ -52,11 +52,11 @@ class StreamPlan:
         self.counts = dict(counts)
         self._stream_of: dict[TopicPartition, int] = {}
 
-    def deal(self, partitions: Iterable[TopicPartition]) -> None:
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Apply a new assignment.
 
         >>> plan = StreamPlan({"clicks": 2})
-        >>> plan.deal(TopicPartition("clicks", partition) for partition in range(3))
+        >>> plan.assign(TopicPartition("clicks", partition) for partition in range(3))
         >>> [plan.accepts("clicks", 0)(TopicPartition("clicks", partition)) for partition in range(3)]
         [True, False, True]
         """

@@ -122,7 +122,7 @@ class ConsumerState:
                 yield Wait(deadline_s, wake_count)
         finally:
             if not task.done:
-                self.abandon(task)
+                self.abandon_task(task)
 
     def _patience_end_s(self, since_s: float) -> float:
         return since_s + self.config.default_api_timeout_ms / 1000
@@ -147,7 +147,7 @@ class ConsumerState:
             self.guard.wake_background()
             raise error
         # Every other policy finds an offset for a partition without one.
-        if self.config.auto_offset_reset == NOWHERE and (nowhere := self.subscription.nowhere()):
+        if self.config.auto_offset_reset == NOWHERE and (nowhere := self.subscription.without_offset()):
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{nowhere[0]} has no offset to start from: none was committed, or it is not there any more, and "
@@ -158,7 +158,7 @@ class ConsumerState:
             if self.now_s() >= self._patience_end_s(since_s):
                 raise failure.error()
 
-    def report(self, error: BarnabasError) -> None:
+    def report_error(self, error: BarnabasError) -> None:
         """Let the next poll raise `error`."""
         with self.guard.lock:
             self.fetcher.add_error(error)
@@ -171,7 +171,7 @@ class ConsumerState:
             self._end_queue(self._fault)
             self.guard.wake_application()
 
-    def changed(self) -> None:
+    def notify_change(self) -> None:
         """Wake the waiting calls after a change."""
         with self.guard.lock:
             self.guard.wake_application()
@@ -196,7 +196,7 @@ class ConsumerState:
         with self.guard.lock:
             return self._pending.popleft() if self._pending else None
 
-    def finish(self, task: BackgroundTask, error: BaseException | None = None) -> None:
+    def finish_task(self, task: BackgroundTask, error: BaseException | None = None) -> None:
         """Set the end of a task."""
         with self.guard.lock:
             task.done, task.error = True, error
@@ -214,9 +214,9 @@ class ConsumerState:
     def _end_queue(self, failure: Failure) -> None:
         """Fail all tasks that the background has not begun."""
         while (task := self.next_task()) is not None:
-            self.finish(task, failure.error())
+            self.finish_task(task, failure.error())
 
-    def abandon(self, task: BackgroundTask) -> None:
+    def abandon_task(self, task: BackgroundTask) -> None:
         """Abandon a task, whether the background has begun it or not."""
         task.abandoned = True
         self.guard.wake_background()
@@ -252,7 +252,7 @@ class ConsumerState:
 
     def polls_in_time(self) -> bool:
         """Return whether the application has polled within `max_poll_interval_ms`."""
-        progress = tuple(cursor.left for cursor in self.cursors)
+        progress = tuple(cursor.unreturned_count for cursor in self.cursors)
         if self.waiting or progress != self._last_progress:
             self._last_progress = progress
             self.note_poll()
@@ -264,12 +264,12 @@ class ConsumerState:
         """Return whether, by the clock, no other consumer can own the partitions yet."""
         if self.membership is None or not self.subscription.by_topics:
             return True
-        return self.now_s() < self.membership.until_s
+        return self.now_s() < self.membership.valid_until_s
 
     def cursor_of(self, state: AssignedPartition) -> Cursor:
         """Return the reader of a partition."""
         for cursor in self.cursors:
-            if cursor.reads(state):
+            if cursor.is_reading(state):
                 return cursor
         return self.cursors[0]
 
@@ -300,7 +300,7 @@ class ConsumerState:
         before = self.subscription.partitions
         self.subscription.replace(partitions)
         if self.streams is not None:
-            self.streams.deal(partitions)
+            self.streams.assign(partitions)
         self.drop_unassigned(before)
 
     def drop_unassigned(self, before: Mapping[TopicPartition, AssignedPartition]) -> None:
@@ -322,7 +322,7 @@ class ConsumerState:
             self._unreachable = None
             if self.subscription.pattern is not None:
                 names = [name for name, topic in view.topics.items() if not topic.is_internal and topic.partitions]
-                if self.subscription.match(names) and self.membership is not None:
+                if self.subscription.match_pattern(names) and self.membership is not None:
                     self.membership.rejoin("the topics that match the pattern have changed")
             counts = {topic: view.partition_count(topic) for topic in self.subscription.topics}
             if counts != self._assigned_counts:

@@ -299,7 +299,7 @@ class AsyncDriver:
         finally:
             self._state.on_listener_called(call, error)
 
-    async def give_way(self) -> None:
+    async def yield_to_loop(self) -> None:
         """Let other tasks of the event loop run, if this one has run for long."""
         # Not the loop's own time: that of uvloop stands still within a turn.
         if self._state.now_s() - self._turn_s >= TURN_S:
@@ -366,7 +366,7 @@ class Background:
         self._spawn(self._cluster.refresh_forever())
         self._spawn(self._find_positions())
         if self._session is not None:
-            self._spawn(self._session.keep())
+            self._spawn(self._session.maintain())
             if self._config.enable_auto_commit:
                 self._spawn(self._auto_commit())
         self._waker.listen(self._on_wake)
@@ -378,7 +378,7 @@ class Background:
                 core.stop(all_done=False)
                 closing_tasks = core.closing_tasks()
                 while (task := core.next_closing_task(closing_tasks)) is not None:
-                    self.look()
+                    self.run_pending()
                     await asyncio.wait({self._running[task]})
         finally:
             await self.close()
@@ -425,11 +425,11 @@ class Background:
 
     def _on_wake(self) -> None:
         try:
-            self.look()
+            self.run_pending()
         except Exception as unforeseen:  # noqa: BLE001 - calls that wait for work depend on this
             self._on_fault(unforeseen)
 
-    def look(self) -> None:
+    def run_pending(self) -> None:
         """Look for work: topics to watch, tasks of calls, partitions to fetch, positions to find."""
         self._watch_topics()
         while (task := self._state.next_task()) is not None:
@@ -478,7 +478,7 @@ class Background:
     def _ended(self, task: BackgroundTask, run: asyncio.Task[None]) -> None:
         del self._running[task]
         closed = ClosedError("this consumer was closed")
-        self._state.finish(task, closed if run.cancelled() else run.exception())
+        self._state.finish_task(task, closed if run.cancelled() else run.exception())
 
     async def _join(self, task: Join) -> None:
         assert self._session is not None
@@ -504,9 +504,9 @@ class Background:
                 await self._commit(commit)
             except BarnabasError as error:
                 log.warning("auto-commit: %s", error)
-                self._state.finish(commit, error)
+                self._state.finish_task(commit, error)
             else:
-                self._state.finish(commit)
+                self._state.finish_task(commit)
 
     # --- metadata ---------------------------------------------------------------------------------------
 
@@ -536,7 +536,7 @@ class Background:
                 # A partition without a leader is in no fetch, so no failed fetch would ask for metadata.
                 pause_s = self._cluster.backoff.delay_s(self._looks_for_leaders - 1)
             self._next_look = asyncio.get_running_loop().call_later(pause_s, self._look_again)
-        if self._fetches.has_trouble:
+        if self._fetches.is_backing_off:
             self._cluster.request_refresh(is_stale=True)  # another broker may lead long before the pause is over
         self._fetch()
 
@@ -561,7 +561,7 @@ class Background:
             except BarnabasError as error:
                 log.debug("positions: %s", error)
                 if not error.retriable:
-                    self._state.report(error)
+                    self._state.report_error(error)
                 failures += 1
                 await asyncio.sleep(self._cluster.backoff.delay_s(failures))
             self._fetch()
@@ -605,9 +605,9 @@ def group_session_of(state: ConsumerState, cluster: Cluster) -> GroupSession | N
         return None
     if isinstance(membership, ClassicMembership):
         return ClassicGroupSession(state, cluster, membership)
-    from barnabas.client.consumer.zookeeper_group_session import ZooKeeperGroupSession, zookeeper_tree  # noqa: PLC0415  rare
+    from barnabas.client.consumer.zookeeper_group_session import ZooKeeperGroupSession, open_zookeeper_session  # noqa: PLC0415  rare
 
     assert isinstance(membership, ZooKeeperAssignment)
     connect = (state.config.coordination or "").removeprefix(ZOOKEEPER)
     session_timeout_s = state.config.session_timeout_ms / 1000
-    return ZooKeeperGroupSession(state, cluster, membership, lambda: zookeeper_tree(connect, session_timeout_s))
+    return ZooKeeperGroupSession(state, cluster, membership, lambda: open_zookeeper_session(connect, session_timeout_s))

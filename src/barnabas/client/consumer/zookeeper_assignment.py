@@ -122,7 +122,7 @@ class ZooKeeperAssignment:
             self.rejoin_needed = True
             self.reason = reason
 
-    def on_given_up(self) -> None:
+    def on_lost_given_up(self) -> None:
         """The application has given up its lost partitions."""
         self.lost = False
 
@@ -132,7 +132,7 @@ class ZooKeeperAssignment:
         return self._owns
 
     @property
-    def until_s(self) -> float:
+    def valid_until_s(self) -> float:
         """The monotonic time until which no other consumer can own the partitions; in the past for a consumer without
         any.
 
@@ -140,12 +140,12 @@ class ZooKeeperAssignment:
         """
         return self._heard_until_s if self._owns else -math.inf
 
-    def on_heard(self, until_s: float) -> None:
+    def on_answered(self, until_s: float) -> None:
         """The servers have responded. They end the session not before `until_s`, even without further pings."""
         self._heard_until_s = until_s
 
-    def on_silence(self) -> None:
-        """`until_s` has passed: the partitions are lost."""
+    def on_expired(self) -> None:
+        """`valid_until_s` has passed: the partitions are lost."""
         if self._owns:
             self.on_session_lost("no word from the tree")
 
@@ -223,7 +223,7 @@ class ZooKeeperAssignment:
     # --- what happens -----------------------------------------------------------------------------------
 
     @property
-    def must_look(self) -> bool:
+    def must_read(self) -> bool:
         """Whether the registries have changed, though this consumer has its partitions."""
         return self._owns and self._registries is None
 

@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from barnabas.client.cluster import Cluster
-from barnabas.client.consumer.classic_group_session import moved_on
+from barnabas.client.consumer.classic_group_session import rebalanced_error
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.zookeeper_assignment import AssignmentStep, SubscriptionSnapshot, ZooKeeperAssignment
 from barnabas.client.offset_requests import commit_offsets, committed_offsets
@@ -85,7 +85,7 @@ PINGS = 6
 """The least number of pings in a session timeout."""
 
 
-def zookeeper_tree(connect: str, session_timeout_s: float) -> Tree:
+def open_zookeeper_session(connect: str, session_timeout_s: float) -> Tree:
     """Open a session with the ZooKeeper servers at `host:port,host:port/chroot`.
 
     :raises ConfigurationError: the address is invalid.
@@ -176,7 +176,7 @@ class ZooKeeperGroupSession:
         self._heard_s = asked_s
         timeout_s = tree.session_timeout_s
         with self._guard.lock:
-            self._assignment.on_heard(math.inf if timeout_s is None else asked_s + timeout_s * SILENCE)
+            self._assignment.on_answered(math.inf if timeout_s is None else asked_s + timeout_s * SILENCE)
 
     def _drop(self) -> None:
         tree, self._tree, self._registry = self._tree, None, None
@@ -209,7 +209,7 @@ class ZooKeeperGroupSession:
             self._assignment.on_session_lost(reason)
         self._thread.submit(lambda: self._drop() if tree is self._tree else None)
         self._changed.set()
-        self._state.changed()
+        self._state.notify_change()
 
     # --- taking partitions ------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class ZooKeeperGroupSession:
 
     # --- keeping them -----------------------------------------------------------------------------------
 
-    async def keep(self) -> None:
+    async def maintain(self) -> None:
         """Follow the registries, and notice the loss of the session or of the application; never returns."""
         await asyncio.gather(self._follow(), self._live())
 
@@ -331,7 +331,7 @@ class ZooKeeperGroupSession:
             await self._must_look.wait()
             self._must_look.clear()
             with self._guard.lock:
-                must_look, session = self._assignment.must_look, self._assignment.session
+                must_look, session = self._assignment.must_read, self._assignment.session
             if not must_look:
                 continue
             try:
@@ -340,7 +340,7 @@ class ZooKeeperGroupSession:
                 log.debug("group %s: %s", self._assignment.group, error)
                 await asyncio.sleep(self._cluster.backoff.delay_s(0))
                 self._must_look.set()
-            self._state.changed()
+            self._state.notify_change()
 
     async def _live(self) -> None:
         heartbeat_s = self._state.config.heartbeat_interval_ms / 1000
@@ -351,7 +351,7 @@ class ZooKeeperGroupSession:
             if self._assignment.owns and not self._state.polls_in_time():
                 log.warning("group %s: no poll for max_poll_interval_ms; leaving", self._assignment.group)
                 await self.leave("poll was not called in time")
-                self._state.changed()
+                self._state.notify_change()
             if tree is not None and timeout_s is not None:
                 await self._listen(tree, timeout_s * SILENCE)
 
@@ -407,7 +407,7 @@ class ZooKeeperGroupSession:
                 session = self._assignment.session
                 owned = self._assignment.held if self._state.assignment_is_valid() else frozenset[TopicPartition]()
                 if not owned.issuperset(offsets):
-                    raise moved_on(ErrorCode.UNKNOWN_MEMBER_ID, group)
+                    raise rebalanced_error(ErrorCode.UNKNOWN_MEMBER_ID, group)
         if self._state.config.offsets_storage == "kafka":
             await commit_offsets(self._cluster, group, offsets, timeout_s=timeout_s)
             return
@@ -419,7 +419,7 @@ class ZooKeeperGroupSession:
         except NoNodeError as refused:
             if refused.path in {paths.topic(tp.topic) for tp in offsets}:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"commit in {group!r}: {refused}") from refused
-            raise moved_on(ErrorCode.UNKNOWN_MEMBER_ID, group) from refused
+            raise rebalanced_error(ErrorCode.UNKNOWN_MEMBER_ID, group) from refused
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None

@@ -128,7 +128,7 @@ class BatchWaiter(Protocol):
         """Run `callback` when `batch` is done: now, or later on the sender's thread."""
         ...
 
-    def hasten(self, batch: ProducerBatch) -> None:
+    def stop_lingering(self, batch: ProducerBatch) -> None:
         """Let `batch` linger no longer, since a caller waits for it."""
         ...
 
@@ -344,7 +344,7 @@ class ProducerBatch:
             loop = asyncio.get_running_loop()
             settled = loop.create_future()
             self._waiter.when_done(self, lambda: loop.call_soon_threadsafe(_settle, settled))
-            self._waiter.hasten(self)
+            self._waiter.stop_lingering(self)
             await settled
         return self.result(index, timestamp_ms, None)
 
@@ -751,18 +751,18 @@ class Accumulator:
                 self.check_open()
             if batch.finished is None:
                 batch.finished = threading.Event()
-            self._hasten(batch)
+            self._stop_lingering(batch)
             finished = batch.finished
         if not self._may_block():
             return False
         return finished.wait(timeout_s)
 
-    def hasten(self, batch: ProducerBatch) -> None:
+    def stop_lingering(self, batch: ProducerBatch) -> None:
         """Let `batch` linger no longer, since a caller waits for it."""
         with self._lock:
-            self._hasten(batch)
+            self._stop_lingering(batch)
 
-    def _hasten(self, batch: ProducerBatch) -> None:
+    def _stop_lingering(self, batch: ProducerBatch) -> None:
         # It stays open until the sender takes it: where many callers wait for one delivery each, their records travel
         # together.
         if not batch.urgent and not batch.closed:
@@ -784,7 +784,7 @@ class Accumulator:
         """Let no batch linger; return all batches that are not done, oldest first."""
         with self._lock:
             for batch in self._unfinished:
-                self._hasten(batch)
+                self._stop_lingering(batch)
             return list(self._unfinished)
 
     def refuse(self, error: BarnabasError) -> None:

@@ -363,7 +363,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
             try:
                 await self._own_loop.wait_until_ended(timeout_s)
             except TimedOutError:
-                raise self._engine.unfinished(timeout_s) from None
+                raise self._engine.unfinished_error(timeout_s) from None
             return
         try:
             await self._close(timeout_s)

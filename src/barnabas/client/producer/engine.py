@@ -167,21 +167,21 @@ class ProducerEngine:
         """Return the current metrics of the producer by name."""
         return {**self.accumulator.metrics(), "requests_in_flight": self._send_loop.sender.in_flight()}
 
-    def trouble(self) -> str:
+    def last_error_suffix(self) -> str:
         """Return the last error, for the end of a message."""
-        trouble = self._send_loop.sender.last_trouble
+        trouble = self._send_loop.sender.last_error
         return f": {trouble}" if trouble else ""
 
-    def unfinished(self, timeout_s: float | None) -> TimedOutError:
+    def unfinished_error(self, timeout_s: float | None) -> TimedOutError:
         """Return the error for records that were not delivered within `timeout_s`."""
         left = self.accumulator.unfinished_records()
-        return TimedOutError(f"{left} records were still on their way after {timeout_s} s{self.trouble()}")
+        return TimedOutError(f"{left} records were still on their way after {timeout_s} s{self.last_error_suffix()}")
 
     def warn_of_losses(self, why: str) -> None:
         """Log the number of unsettled records, if there are any."""
         lost = self.accumulator.unfinished_records()
         if lost:
-            log.warning("%s: %d records were not acknowledged and may be lost%s", why, lost, self.trouble())
+            log.warning("%s: %d records were not acknowledged and may be lost%s", why, lost, self.last_error_suffix())
 
     # --- on the loop ------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class ProducerEngine:
                     while not batch.done:
                         await self.settled.wait()
         except TimeoutError:
-            raise self.unfinished(timeout_s) from None
+            raise self.unfinished_error(timeout_s) from None
         remaining_s = None if deadline_s is None else max(0.0, deadline_s - self._clock.monotonic())
         await self.flush_interceptors(remaining_s)
 
@@ -275,7 +275,7 @@ class ProducerEngine:
         self._has_ended = True
         is_cut_off = self.accumulator.unfinished_records() > 0
         self._send_loop.settle_all(
-            TimedOutError(f"the producer was closed before the record was acknowledged{self.trouble()}")
+            TimedOutError(f"the producer was closed before the record was acknowledged{self.last_error_suffix()}")
         )
         # Where the producer could not deliver records, interceptors most likely cannot send either.
         await self._interceptors.close(INTERCEPTORS_CUT_OFF_S if is_cut_off else None)

@@ -245,7 +245,7 @@ class Producer(Generic[K_contra, V_contra]):
         for batch in accumulator.close_all():
             remaining_s = None if deadline_s is None else max(0.0, deadline_s - self._clock.monotonic())
             if not accumulator.await_batch(batch, remaining_s):
-                raise self._engine.unfinished(timeout_s)
+                raise self._engine.unfinished_error(timeout_s)
         if self._engine.interceptors_flush and not self._closed and not self._thread.inside:
             remaining_s = None if deadline_s is None else max(0.0, deadline_s - self._clock.monotonic())
             self._thread.call(self._engine.flush_interceptors(remaining_s))

@@ -430,7 +430,7 @@ class SendLoop:
                 raise ApiError(response.error_code, subject="no producer id for an idempotent producer")
             self.sender.set_identity(response.producer_id, response.producer_epoch)
         except BarnabasError as error:
-            self.sender.note_trouble(str(error), self._clock.monotonic())
+            self.sender.note_error(str(error), self._clock.monotonic())
             if not error.retriable:
                 self._give_up(error)
             await asyncio.sleep(self._cluster.backoff.delay_s(1))

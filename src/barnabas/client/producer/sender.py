@@ -74,16 +74,16 @@ class TopicThroughput:
         self.flooded_until_s = float("-inf")
         """Until then an open batch may wait to become full."""
 
-    def left(self, size_bytes: int, now_s: float) -> None:
+    def note_sent(self, size_bytes: int, now_s: float) -> None:
         """Count a batch of `size_bytes` that leaves.
 
         >>> flow = TopicThroughput(batch_size=1000, linger_s=0.005)
         >>> for millisecond in range(100):
-        ...     flow.left(100, millisecond / 1000)  # 500 bytes in 5 ms
+        ...     flow.note_sent(100, millisecond / 1000)  # 500 bytes in 5 ms
         >>> flow.flooded_until_s
         -inf
         >>> for millisecond in range(100, 200):
-        ...     flow.left(250, millisecond / 1000)  # 1250 bytes in 5 ms
+        ...     flow.note_sent(250, millisecond / 1000)  # 1250 bytes in 5 ms
         >>> round(flow.flooded_until_s, 3)
         0.204
         """
@@ -363,9 +363,9 @@ class Sender:
         self._flows: dict[str, TopicThroughput] = {}
         self._nodes: dict[int, _Node] = {}
         self._identity: tuple[int, int] | None = None
-        self.last_trouble = ""
+        self.last_error = ""
         """The last error, for the message of a delivery that times out."""
-        self._trouble_at_s = -NEVER_S
+        self._error_at_s = -NEVER_S
 
     # --- identity ---------------------------------------------------------------------------------------
 
@@ -379,9 +379,9 @@ class Sender:
         assert producer_id != NO_PRODUCER_ID
         self._identity = (producer_id, epoch)
 
-    def note_trouble(self, trouble: str, now_s: float) -> None:
+    def note_error(self, trouble: str, now_s: float) -> None:
         """Keep an error for the messages of deliveries that time out."""
-        self.last_trouble, self._trouble_at_s = trouble, now_s
+        self.last_error, self._error_at_s = trouble, now_s
 
     # --- what to send -----------------------------------------------------------------------------------
 
@@ -475,8 +475,8 @@ class Sender:
         queued_s, rest_s = sent_at_s - batch.created_at_s, now_s - sent_at_s
         story = f"{queued_s:.3g} s in the producer's queue"
         story += ", never sent" if batch.sent_at_s is None else f", then {rest_s:.3g} s {where}; it may yet be stored"
-        if self.last_trouble and self._trouble_at_s >= batch.created_at_s:
-            story += f": {self.last_trouble}"
+        if self.last_error and self._error_at_s >= batch.created_at_s:
+            story += f": {self.last_error}"
         elif queued_s > rest_s:
             story += "; the broker is slow, or records come faster than they leave (a larger batch_size helps)"
         timeout_ms = self._delivery_timeout_s * 1000
@@ -563,7 +563,7 @@ class Sender:
                 partition.sequences.assign(batch)
             partition.in_flight += 1
             partition.doubted_leader = None
-            partition.flow.left(batch.size_bytes, now_s)
+            partition.flow.note_sent(batch.size_bytes, now_s)
             batches.append(batch)
         taken = ready[: len(batches)]
         expires_at_s = min([batch.created_at_s for batch in batches]) + self._delivery_timeout_s
@@ -683,7 +683,7 @@ class Sender:
     def _retry(
         self, partition: _Partition, batch: ProducerBatch, now_s: float, error: BarnabasError, *, backoff: bool = True
     ) -> None:
-        self.note_trouble(str(error), now_s)
+        self.note_error(str(error), now_s)
         if batch.attempts > self._retries_max:
             partition.sequences.resolve(batch)
             self._settle(batch, error=error)

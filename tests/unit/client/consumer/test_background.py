@@ -76,7 +76,7 @@ class FakeChannel:
         pass
 
 
-async def give_way():
+async def yield_to_loop():
     for _ in range(50):
         await asyncio.sleep(0)
 
@@ -95,7 +95,7 @@ class Engine:
         self.background = Background(state, cluster, guard.waker)
 
     def kick(self):
-        self.background.look()
+        self.background.run_pending()
 
     async def close(self):
         await self.background.close()
@@ -106,11 +106,11 @@ def test_an_error_is_fetched_once_until_the_application_has_taken_it():
         cluster = RefusingCluster(ErrorCode.CORRUPT_MESSAGE)
         engine = Engine(cluster)
         engine.kick()
-        await give_way()
+        await yield_to_loop()
         assert cluster.fetches == 1
         assert engine.fetcher.take_error().code is ErrorCode.CORRUPT_MESSAGE
         engine.kick()
-        await give_way()
+        await yield_to_loop()
         assert cluster.fetches == 2
         await engine.close()
 
@@ -147,13 +147,13 @@ def test_a_fetch_that_waits_does_not_hold_up_what_another_would_bring():
         other = TopicPartition("t", 1)
         engine = Engine(cluster, [HERE, other], max_partition_fetch_bytes=200)
         engine.kick()
-        await give_way()
+        await yield_to_loop()
         # The second partition has more at hand than it should, so only the first one was asked for again.
         assert cluster.asked == [("fetch-0", [0, 1]), ("fetch-0", [0])]
         assert engine.fetcher.take(lambda tp: tp == other)
         assert engine.fetcher.wants_fetch
         engine.kick()
-        await give_way()
+        await yield_to_loop()
         assert cluster.asked[2:] == [("fetch-1", [1])]
         assert cluster.waits == 1
         await engine.close()
@@ -180,7 +180,7 @@ def requests_to(cluster):
     async def main():
         engine = Engine(cluster)
         engine.kick()
-        await give_way()
+        await yield_to_loop()
         await engine.close()
         return [(each.session_id, each.session_epoch, len(each.topics)) for each in cluster.requests]
 
@@ -311,7 +311,7 @@ def test_nothing_is_sent_after_the_end():
         cluster.backoff = Backoff(60_000, 60_000, lambda: 0.5)
         engine = Engine(cluster)
         engine.kick()
-        await give_way()
+        await yield_to_loop()
         await engine.close()  # during the pause after the failure
         scheduled = asyncio.get_running_loop()._scheduled
         return len(cluster.requests), [handle for handle in scheduled if not handle.cancelled()]
@@ -387,7 +387,7 @@ def test_an_error_that_nobody_foresaw_is_told(what):
         engine = Engine(SessionCluster([NOTHING]))
         setattr(engine.fetcher, what, None)
         engine.kick()
-        await give_way()
+        await yield_to_loop()
         errors = []
         for _ in range(3):
             with pytest.raises(ClosedError, match="the consumer stopped because of TypeError") as caught:
@@ -439,10 +439,10 @@ def test_a_partition_without_leader_is_looked_for_until_it_has_one():
         for asked in range(1, 4):
             for _ in range(3):
                 engine.background._on_metadata(leaderless)
-            await give_way()
+            await yield_to_loop()
             assert cluster.refreshes == asked
         engine.background._on_metadata(cluster.view)
-        await give_way()
+        await yield_to_loop()
         assert cluster.refreshes == 3
         await engine.background.close()
 
@@ -478,7 +478,7 @@ def test_while_a_broker_cannot_be_reached_it_is_looked_whether_another_one_leads
         engine = Engine(cluster)
         engine.background._on_metadata(cluster.view)  # begins to connect
         assert cluster.refreshes == 0
-        await give_way()
+        await yield_to_loop()
         assert cluster.refreshes == 1, "the failure itself asks"
         for asked in (2, 3):
             engine.background._on_metadata(cluster.view)
@@ -541,7 +541,7 @@ def test_a_position_is_looked_up_when_an_answer_says_that_there_is_nothing_and_o
         engine = Engine(cluster, auto_offset_reset=policy)
         engine.background._spawn(engine.background._find_positions())
         engine.kick()  # once: all that follows comes of answers
-        await give_way()
+        await yield_to_loop()
         await engine.close()
         assert lookups == [[HERE]] * looked_up
         offsets = [part.fetch_offset for each in cluster.requests for topic in each.topics for part in topic.partitions]
@@ -554,10 +554,10 @@ def test_a_position_is_looked_up_when_an_answer_says_that_there_is_nothing_and_o
 def test_errors_that_the_application_does_not_ask_for_are_kept_once_each_and_not_without_end():
     state = Engine(SessionCluster()).state
     for _ in range(3):
-        state.report(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the same"))
+        state.report_error(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the same"))
     assert len(state.fetcher.errors) == 1
     for number in range(10 * ERRORS_MAX):
-        state.report(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(number)))
+        state.report_error(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(number)))
     assert len(state.fetcher.errors) == ERRORS_MAX
     assert "the same" in str(state.fetcher.take_error())
 

@@ -100,7 +100,7 @@ class Fixture:
 
         async def main():
             await self.session.join()
-            task = asyncio.create_task(self.session.keep())
+            task = asyncio.create_task(self.session.maintain())
             async with asyncio.timeout(60):
                 await self.state.guard.wait_for_wake(Wait(FOREVER_S, self.state.guard.wake_count))
             task.cancel()

@@ -109,7 +109,7 @@ def test_news_between_the_look_and_the_wait_is_not_missed():
 def test_what_must_be_told_comes_after_what_is_at_hand():
     scene = assigned_scene()
     scene.deliver(2)
-    scene.state.report(ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    scene.state.report_error(ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
     assert len(scene.poll().result) == 2
     assert isinstance(scene.poll().error, ApiError)
 
@@ -170,7 +170,7 @@ def test_an_eager_member_commits_tells_and_gives_up_before_it_joins():
     commit = scene.state.next_task()
     assert commit.offsets == {TopicPartition(TOPIC, each): OffsetAndMetadata(3) for each in range(2)}
     assert poll.waits
-    scene.state.finish(commit)
+    scene.state.finish_task(commit)
     assert scene.settle(poll).tells
     assert (poll.step.change, len(poll.step.partitions)) == ("revoked", 2)
     assert scene.state.next_task() is None
@@ -188,12 +188,12 @@ def test_a_cooperative_member_reads_on_while_it_joins_and_gives_up_what_it_loses
     scene.state.membership.rejoin("another member has come")
     scene.deliver()
     poll = scene.poll(timeout_s=100)
-    scene.state.finish(scene.state.next_task())  # the commit
+    scene.state.finish_task(scene.state.next_task())  # the commit
     assert len(scene.settle(poll).result) == 6
     poll = scene.poll(timeout_s=100)
     scene.join(scene.state.next_task(), [1])
     scene.settle(poll)
-    scene.state.finish(scene.state.next_task())  # the commit of what it gives up
+    scene.state.finish_task(scene.state.next_task())  # the commit of what it gives up
     assert scene.settle(poll).tells
     assert (poll.step.change, poll.step.partitions) == ("revoked", [TopicPartition(TOPIC, 0)])
     scene.state.on_listener_called(poll.step)
@@ -228,7 +228,7 @@ def test_nobody_reads_while_the_application_is_told_but_the_listener_itself():
     scene.deliver()
     scene.state.membership.rejoin("another member has come")
     poll = scene.poll()
-    scene.state.finish(scene.state.next_task())
+    scene.state.finish_task(scene.state.next_task())
     assert scene.settle(poll).tells
     assert scene.poll(timeout_s=0).result == []
     nested = scene.call(scene.core.poll(500, 1.0, nested=True))
@@ -251,7 +251,7 @@ def test_an_error_of_a_listener_comes_out_of_the_poll_and_the_assignment_stands(
 def test_a_join_that_fails_is_told_and_tried_again():
     scene = group_scene()
     poll = scene.poll()
-    scene.state.finish(scene.state.next_task(), ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED))
+    scene.state.finish_task(scene.state.next_task(), ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED))
     assert isinstance(scene.settle(poll).error, ApiError)
     scene.poll(timeout_s=0)
     assert isinstance(scene.state.next_task(), Join)
@@ -265,7 +265,7 @@ def test_unsubscribing_ends_a_join_that_is_under_way_and_leaves():
     assert join.abandoned
     leave = scene.state.next_task()
     assert isinstance(leave, Leave)
-    scene.state.finish(leave)
+    scene.state.finish_task(leave)
     assert scene.settle(unsubscribe).error is None
     assert not scene.state.subscription.by_topics
 
@@ -285,7 +285,7 @@ def test_a_commit_brings_what_was_handed_out_and_waits_for_the_answer():
     work = scene.state.next_task()
     assert work.offsets == {TopicPartition(TOPIC, 0): OffsetAndMetadata(3)}
     refused = ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
-    scene.state.finish(work, refused)
+    scene.state.finish_task(work, refused)
     assert scene.settle(commit).error is refused
 
 
@@ -293,7 +293,7 @@ def test_auto_commit_does_not_take_back_what_the_application_has_committed():
     scene = group_scene()
     scene.join_and_read(0)
     commit = scene.call(scene.core.commit(None, None))
-    scene.state.finish(scene.state.next_task())
+    scene.state.finish_task(scene.state.next_task())
     scene.settle(commit)
     assert scene.state.due_auto_commit() is None, "records that are in hand count as dealt with, since it said so"
     scene.core.seek((TOPIC, 0), 1)
@@ -319,7 +319,7 @@ def test_committed_returns_one_offset_for_a_pair_and_a_dict_for_several():
         call = scene.call(scene.core.committed(asked, None))
         work = scene.state.next_task()
         work.answer = {first: OffsetAndMetadata(5)}
-        scene.state.finish(work)
+        scene.state.finish_task(work)
         answers.append(scene.settle(call).result)
     at_5 = OffsetAndMetadata(5)
     assert answers == [at_5, None, {first: at_5}, {first: at_5, second: None}, {first: at_5, second: None}, {}]
@@ -333,7 +333,7 @@ def test_a_query_brings_its_answer():
     work = scene.state.next_task()
     assert isinstance(work, Query)
     work.answer = {TopicPartition(TOPIC, 0): None}
-    scene.state.finish(work)
+    scene.state.finish_task(work)
     assert scene.settle(ends).result == {}
 
 
@@ -348,11 +348,11 @@ def test_closing_commits_leaves_and_ends_every_call():
     assert isinstance(scene.settle(poll).error, ClosedError)
     commit = scene.state.next_task()
     assert isinstance(commit, Commit)
-    scene.state.finish(commit, ApiError(ErrorCode.NOT_COORDINATOR))
+    scene.state.finish_task(commit, ApiError(ErrorCode.NOT_COORDINATOR))
     scene.settle(close)
     leave = scene.state.next_task()
     assert isinstance(leave, Leave)
-    scene.state.finish(leave)
+    scene.state.finish_task(leave)
     assert scene.settle(close).ended
     assert close.error is None
     assert scene.call(scene.core.close(all_done=True)).ended
@@ -395,11 +395,11 @@ def test_a_poll_does_not_join_again_when_its_consumer_was_closed_meanwhile():
     poll = scene.poll(timeout_s=FOREVER_S)
     join = scene.state.next_task()
     close = scene.call(scene.core.close(all_done=True))
-    scene.state.finish(join, ApiError(ErrorCode.UNKNOWN_MEMBER_ID))
+    scene.state.finish_task(join, ApiError(ErrorCode.UNKNOWN_MEMBER_ID))
     assert isinstance(scene.settle(poll).error, ClosedError)
     leave = scene.state.next_task()
     assert isinstance(leave, Leave)
-    scene.state.finish(leave)
+    scene.state.finish_task(leave)
     assert scene.settle(close).ended
     assert scene.state.next_task() is None
 

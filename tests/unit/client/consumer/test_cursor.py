@@ -40,7 +40,7 @@ def cursor(state):
 def test_a_list_moves_the_position_and_the_next_poll_says_it_is_done(cursor, state):
     assert [record.offset for record in cursor.take_list(4)] == [0, 1, 2, 3]
     assert (cursor.position(state), cursor.done(state)) == (4, 0)
-    cursor.finish()
+    cursor.mark_processed()
     assert (cursor.position(state), cursor.done(state)) == (4, 4)
 
 
@@ -55,14 +55,14 @@ def test_an_iteration_has_one_record_in_hand(cursor, state):
         next(iterator)
     assert next(iterator, None) is None
     assert (cursor.position(state), cursor.done(state)) == (5, 4)
-    cursor.finish()
+    cursor.mark_processed()
     assert cursor.done(state) == 5
 
 
 def test_what_a_broken_iteration_left_comes_next(cursor, state):
     iterator = cursor.take_iterator(5)
     next(iterator)
-    cursor.finish()
+    cursor.mark_processed()
     assert (state.position, state.done) == (1, 1)
     assert [record.offset for record in cursor.take_list(100)] == list(range(1, 10))
     assert not cursor.has_records
@@ -80,7 +80,7 @@ def test_a_chunk_without_records_moves_the_position(state):
     cursor = Cursor()
     cursor.load(Chunk(state, state.version, b"", 20), [])
     assert not cursor.has_records
-    cursor.finish()
+    cursor.mark_processed()
     assert (state.position, state.done) == (20, 20)
 
 
@@ -90,7 +90,7 @@ def test_a_seek_ends_a_running_iteration(cursor, state):
     cursor.drop(lambda each: each is state)
     state.move_to(90)
     assert next(iterator, None) is None
-    cursor.finish()
+    cursor.mark_processed()
     assert (state.position, state.done) == (90, 90)
 
 
@@ -108,14 +108,14 @@ def test_what_is_left_of_a_paused_partition_is_fetched_again(cursor, state):
     load(cursor, other, 0, 3)
     assert (state.fetch_offset, state.position) == (4, 4)
     cursor.take_list(3)
-    cursor.finish()
+    cursor.mark_processed()
     assert (state.done, other.done) == (4, 3)
 
 
 def test_a_seek_after_a_list_was_handed_out_is_not_overruled_by_finish(cursor, state):
     cursor.take_list(4)
     state.move_to(2)
-    cursor.finish()
+    cursor.mark_processed()
     assert (state.position, state.done) == (2, 2)
 
 
@@ -124,5 +124,5 @@ def test_lists_of_two_partitions_are_done_together(cursor, state):
     cursor.take_list(10)
     load(cursor, other, 0, 3)
     cursor.take_list(1)
-    cursor.finish()
+    cursor.mark_processed()
     assert (state.done, other.done) == (10, 1)

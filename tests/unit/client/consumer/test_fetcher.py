@@ -346,7 +346,7 @@ def test_an_offset_out_of_range_is_reset_by_the_policy():
 def test_without_policy_an_offset_out_of_range_is_nowhere():
     fixture = Fixture(policy="none")
     fixture.answer(fixture.fetch(), 0, error=ErrorCode.OFFSET_OUT_OF_RANGE)
-    assert fixture.subscription.nowhere() == [("t", 0)]
+    assert fixture.subscription.without_offset() == [("t", 0)]
 
 
 def test_records_at_hand_come_before_the_reset():

@@ -73,7 +73,7 @@ class Member:
             async with asyncio.timeout(60):
                 for work in works:
                     self.state.add_task(work)
-                    self.background.look()
+                    self.background.run_pending()
                     while not work.done:  # noqa: ASYNC110  it is asked, as the application does
                         await asyncio.sleep(0)
             await self.background.close()

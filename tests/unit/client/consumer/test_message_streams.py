@@ -12,7 +12,7 @@ from barnabas.model import TopicPartition
 def test_every_partition_goes_to_exactly_one_stream_of_its_topic():
     plan = StreamPlan({"a": 3, "b": 1})
     partitions = [TopicPartition("a", partition) for partition in range(7)] + [TopicPartition("b", 0)]
-    plan.deal(reversed(partitions))
+    plan.assign(reversed(partitions))
     accepts = {
         (topic, number): plan.accepts(topic, number) for topic, count in plan.counts.items() for number in range(count)
     }
@@ -27,8 +27,8 @@ def test_every_partition_goes_to_exactly_one_stream_of_its_topic():
 def test_a_partition_stays_in_its_stream_for_as_long_as_it_is_assigned():
     plan = StreamPlan({"a": 2})
     first, second, third = (TopicPartition("a", partition) for partition in range(3))
-    plan.deal([first, second])
-    plan.deal([second, third])
+    plan.assign([first, second])
+    plan.assign([second, third])
     accepts = [plan.accepts("a", number) for number in range(2)]
     assert [takes(first) for takes in accepts] == [False, False]
     assert [takes(second) for takes in accepts] == [False, True]
@@ -38,9 +38,9 @@ def test_a_partition_stays_in_its_stream_for_as_long_as_it_is_assigned():
 def test_what_was_given_up_is_dealt_anew():
     plan = StreamPlan({"a": 2})
     second = TopicPartition("a", 1)
-    plan.deal([TopicPartition("a", 0), second])
-    plan.deal([])
-    plan.deal([second])
+    plan.assign([TopicPartition("a", 0), second])
+    plan.assign([])
+    plan.assign([second])
     assert plan.accepts("a", 0)(second)
 
 

@@ -29,14 +29,14 @@ def scene():
 
 def own(scene, work):
     assignment = scene.state.membership
-    assignment.on_heard(UNTIL_S)
+    assignment.on_answered(UNTIL_S)
     assignment.begin([TOPIC])
     assignment.on_registered()
     assignment.on_reading()
     assignment.on_read(SubscriptionSnapshot({assignment.consumer_id: [TOPIC]}, {TOPIC: 2}))
     assignment.on_claiming()
     work.partitions = assignment.on_claimed()
-    scene.state.finish(work)
+    scene.state.finish_task(work)
 
 
 def lose(scene, call):
@@ -67,7 +67,7 @@ def test_iteration_ends_where_its_time_does_and_skips_nothing_if_it_was_heard_af
     scene.clock.advance(UNTIL_S)
     assert next(iterator, None) is None
     assert next(core.cursor.iterator, None) is None
-    scene.state.membership.on_heard(2 * UNTIL_S)
+    scene.state.membership.on_answered(2 * UNTIL_S)
     rest = scene.call(core.next_slice(core.cursor)).result
     assert [record.offset for record in (first, *rest)] == [3, 4, 5]
 

@@ -31,9 +31,9 @@ def test_topics_or_a_pattern_it_must_be(topics, pattern):
 def test_a_pattern_matches_whole_names():
     subscription = Subscription()
     subscription.subscribe([], "log-.")
-    assert subscription.match(["log-a", "log-aa", "xlog-a"])
+    assert subscription.match_pattern(["log-a", "log-aa", "xlog-a"])
     assert subscription.topics == {"log-a"}
-    assert not subscription.match(["log-a", "other"])
+    assert not subscription.match_pattern(["log-a", "other"])
 
 
 def test_a_bad_pattern_says_so():
@@ -62,10 +62,10 @@ def test_a_partition_with_nowhere_to_start_waits_for_a_seek():
     subscription.assign_by_hand([TP])
     state = subscription.state(TP)
     state.forget_position(NOWHERE)
-    assert subscription.nowhere() == [TP]
+    assert subscription.without_offset() == [TP]
     assert not subscription.without_position()
     state.move_to(3)
-    assert subscription.nowhere() == []
+    assert subscription.without_offset() == []
 
 
 def test_every_move_is_a_new_version():

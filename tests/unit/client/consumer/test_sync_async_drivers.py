@@ -25,7 +25,7 @@ from barnabas.model import TopicPartition
 HERE = [TopicPartition("t", 0)]
 
 
-async def give_way():
+async def yield_to_loop():
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -234,7 +234,7 @@ def test_a_call_that_is_interrupted_is_ended(blocking, guard):
 def test_a_task_that_waits_is_woken_or_wakes_in_time():
     async def test(driver):
         tasks = [asyncio.create_task(driver.run(waiting(driver.guard, []))) for _ in range(2)]
-        await give_way()
+        await yield_to_loop()
         assert not any(task.done() for task in tasks)
         driver.guard.wake_application()
         assert await asyncio.gather(*tasks) == ["went on"] * 2
@@ -247,7 +247,7 @@ def test_who_is_cancelled_while_waiting_is_not_woken_later():
     async def test(driver):
         ended = []
         task = asyncio.create_task(driver.run(waiting(driver.guard, ended)))
-        await give_way()
+        await yield_to_loop()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert ended
@@ -274,7 +274,7 @@ def test_a_listener_goes_on_when_who_polls_is_cancelled():
         assert caller.cancelled()
         assert not tell.done
         go_on.set()
-        await give_way()
+        await yield_to_loop()
         assert tell.error is None
 
     run(test)
@@ -288,7 +288,7 @@ def test_a_listener_that_closing_ends_is_told_so():
         driver.listeners = {"assigned": listen}
         tell = ListenerCall("assigned", HERE)
         caller = asyncio.create_task(driver.run(step for step in [tell]))
-        await give_way()
+        await yield_to_loop()
         await driver.stop()
         await asyncio.gather(caller, return_exceptions=True)
         assert not caller.cancelled(), "nobody has cancelled the task that polls"
@@ -328,7 +328,7 @@ def test_an_application_that_only_takes_what_is_at_hand_lets_others_have_their_t
 
         task = asyncio.ensure_future(other())
         while turns < 2:  # else it runs until the time limit of tests
-            await driver.give_way()
+            await driver.yield_to_loop()
         task.cancel()
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -356,7 +356,7 @@ def test_who_is_not_the_first_to_close_waits_until_it_is_done():
         consumer._background = background = HeldBackground()
         await consumer.start()
         first, second = (asyncio.create_task(consumer.close()) for _ in range(2))
-        await give_way()
+        await yield_to_loop()
         assert not second.done()
         background.may_end.set()
         await second
@@ -381,7 +381,7 @@ def test_a_listener_may_close_a_consumer_that_is_being_closed():
 
         consumer._driver.listeners = {"assigned": listen}
         caller = asyncio.create_task(consumer._driver.run(step for step in [ListenerCall("assigned", HERE)]))
-        await give_way()
+        await yield_to_loop()
         go_on.set()
         async with asyncio.timeout(60):
             await consumer.close()

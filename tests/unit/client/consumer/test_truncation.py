@@ -51,7 +51,7 @@ class Reader:
         part = PartitionData(partition_index=0, error_code=error, high_watermark=30, records=records)
         response = FetchResponse(responses=[FetchableTopicResponse(topic=TOPIC, partitions=[part])])
         self.core.state.fetcher.on_response(fetch, response)
-        self.core.state.changed()
+        self.core.state.notify_change()
 
     def settle(self, end_offset):
         ((state, (version, epoch)),) = self.core.state.unvalidated_positions().items()

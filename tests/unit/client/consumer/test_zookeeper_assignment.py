@@ -119,10 +119,10 @@ def test_what_is_owned_is_released_before_anything_else():
 def test_a_change_counts_where_it_changes_the_share(registries, again):
     assignment = claimed()
     assignment.on_change()
-    assert assignment.must_look
+    assert assignment.must_read
     assignment.on_reading()
     assignment.on_read(registries)
-    assert not assignment.must_look
+    assert not assignment.must_read
     assert assignment.rejoin_needed is again
     assert assignment.owns
 
@@ -136,7 +136,7 @@ def test_what_changes_while_it_is_read_is_read_again(owns):
     assignment.on_reading()
     assignment.on_change()
     assignment.on_read(TWO)
-    assert assignment.must_look is owns
+    assert assignment.must_read is owns
     assert assignment.next_step() is (None if owns else AssignmentStep.READ)
 
 
@@ -146,7 +146,7 @@ def test_lost_session_takes_everything_with_it():
     assignment.on_session_lost("no word")
     assert (assignment.owns, assignment.held, assignment.lost, assignment.rejoin_needed) == (False, set(), True, True)
     assert assignment.session != session
-    assignment.on_given_up()
+    assignment.on_lost_given_up()
     assignment.begin(["t"])
     assert assignment.next_step() is AssignmentStep.REGISTER
 
@@ -186,12 +186,12 @@ def test_call_for_new_partitions_during_a_join_is_kept_for_the_next():
 
 def test_ownership_ends_by_the_clock_where_nothing_is_heard():
     assignment = ZooKeeperAssignment("g", "a")
-    assignment.on_heard(7.0)
-    assert assignment.until_s < 0, "who owns nothing has nothing to hand out"
+    assignment.on_answered(7.0)
+    assert assignment.valid_until_s < 0, "who owns nothing has nothing to hand out"
     assignment = claimed()
-    assignment.on_heard(7.0)
-    assert assignment.until_s == 7.0
+    assignment.on_answered(7.0)
+    assert assignment.valid_until_s == 7.0
     session = assignment.session
-    assignment.on_silence()
-    assignment.on_silence()
+    assignment.on_expired()
+    assignment.on_expired()
     assert (assignment.owns, assignment.lost, assignment.session) == (False, True, session + 1)

@@ -72,9 +72,9 @@ class Consumer:
         self.membership = self.state.membership
         self.sessions = []
         self.coordination = ZooKeeperGroupSession(self.state, FakeCluster(), self.membership, lambda: self.opened(tree))
-        self.reads = []
+        self.is_reading = []
         self.may_open = lambda: None
-        self.keeping = asyncio.create_task(self.coordination.keep())
+        self.keeping = asyncio.create_task(self.coordination.maintain())
 
     def opened(self, tree):
         self.may_open()
@@ -82,10 +82,10 @@ class Consumer:
         return self.sessions[-1]
 
     async def take(self):
-        self.reads = []
-        self.membership.on_given_up()
-        self.reads = await self.coordination.join()
-        return self.reads
+        self.is_reading = []
+        self.membership.on_lost_given_up()
+        self.is_reading = await self.coordination.join()
+        return self.is_reading
 
     async def until_due(self):
         while not self.membership.rejoin_needed:  # noqa: ASYNC110  as the application looks with each poll
@@ -115,7 +115,7 @@ class Group:
         """All take until none has to again; what they read is whole then, and shared out."""
         while any(each.membership.rejoin_needed for each in self.consumers):
             await asyncio.gather(*(each.take() for each in self.consumers if each.membership.rejoin_needed))
-        return [each.reads for each in self.consumers]
+        return [each.is_reading for each in self.consumers]
 
     def owners(self):
         return {path.rsplit("/", 1)[1]: node.data for path, node in self.tree.subtree("/consumers/g/owners/t").items()}
@@ -274,13 +274,13 @@ def test_application_that_looks_at_the_clock_first_gets_a_session_of_its_own(pla
     async def scene(group):
         consumer = group.add()
         await consumer.take()
-        assert consumer.membership.until_s == SESSION_TIMEOUT_S * 2 / 3
+        assert consumer.membership.valid_until_s == SESSION_TIMEOUT_S * 2 / 3
         consumer.keeping.cancel()
         group.clock.advance(SESSION_TIMEOUT_S * 2 / 3)
         assert not consumer.state.assignment_is_valid()
         with pytest.raises(ApiError, match="may be others' now"):
             await consumer.coordination.commit({tps(0)[0]: AT_5})
-        consumer.membership.on_silence()
+        consumer.membership.on_expired()
         assert await consumer.take() == tps(0, 1, 2, 3)
         assert len(consumer.sessions) == 2, "what the first still had went with it"
         assert consumer.state.assignment_is_valid()
@@ -293,7 +293,7 @@ def test_session_that_is_replaced_between_two_signs_of_life_does_no_harm(play):
         consumer = group.add()
         await consumer.take()
         for number in range(1, 6):
-            consumer.membership.on_silence()
+            consumer.membership.on_expired()
             await consumer.take()
             while consumer.sessions[number].pings < 3:
                 assert not consumer.keeping.done()
@@ -339,12 +339,12 @@ def test_join_ends_with_the_time_allowed_while_a_call_hangs(play):
         ):
             await consumer.take()
         answers.set()
-        while not consumer.reads:
+        while not consumer.is_reading:
             try:
                 await consumer.take()
             except DisconnectedError:  # 50 ms are not much
                 continue
-        assert consumer.reads == tps(0, 1, 2, 3)
+        assert consumer.is_reading == tps(0, 1, 2, 3)
 
     play(scene)
 
@@ -377,7 +377,7 @@ def test_commit_that_waited_until_its_session_was_lost_is_not_made_in_the_next(p
         await asyncio.sleep(0)
         first.sessions[0].lose()
         await second.take()
-        first.membership.on_silence()
+        first.membership.on_expired()
         goes_on.set()
         with pytest.raises(DisconnectedError):
             await commit
@@ -394,7 +394,7 @@ def test_what_a_lost_session_could_not_answer_is_worth_another_try(play):
         consumer = group.add()
         await consumer.take()
         consumer.may_open = refuse
-        consumer.membership.on_silence()
+        consumer.membership.on_expired()
         with pytest.raises(DisconnectedError) as error:
             await consumer.coordination.committed(tps(0))
         assert error.value.retriable

@@ -23,7 +23,7 @@ class Waiter:
         else:
             batch.callbacks = [callback]
 
-    def hasten(self, batch):
+    def stop_lingering(self, batch):
         batch.urgent = True
 
 

@@ -113,7 +113,7 @@ def test_a_batch_that_somebody_waits_for_does_not_linger():
     fixture.append()
     fixture.plan()
     batch = fixture.append()
-    fixture.accumulator.hasten(batch)
+    fixture.accumulator.stop_lingering(batch)
     [send] = fixture.plan().sends
     assert send.batches == [batch]
 
