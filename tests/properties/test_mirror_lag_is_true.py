@@ -141,7 +141,7 @@ class Cluster:
     def leader_epoch(self, where: TopicPartition) -> int:
         return self._epochs.get(where.partition, 0)
 
-    def want_refresh(self, **_more: object) -> None:
+    def request_refresh(self, **_more: object) -> None:
         self._epochs = {number: log.epoch for number, log in enumerate(self.logs)}
 
     async def channel_to(self, _broker: int, _purpose: str) -> Channel:
@@ -288,13 +288,13 @@ class Mirror:
             try:
                 await part._round(BROKER)
             except BarnabasError:
-                self.source.want_refresh()
-                self.target.want_refresh()
+                self.source.request_refresh()
+                self.target.request_refresh()
 
     async def look(self) -> None:
         """What a mirror does now and then by itself: metadata, terms, and the ends of partitions without traffic."""
-        self.source.want_refresh()
-        self.target.want_refresh()
+        self.source.request_refresh()
+        self.target.request_refresh()
         self.follow()
         for link in self.links.values():
             terms = self.sides[0].term(link.source), self.sides[1].term(link.target)

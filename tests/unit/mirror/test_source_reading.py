@@ -49,7 +49,7 @@ class Recording:
             responses=[SimpleNamespace(topic=name, topic_id=topic_id, partitions=[self.answer] if self.answer else [])]
         )
 
-    def want_refresh(self, **_more: Any) -> None:
+    def request_refresh(self, **_more: Any) -> None:
         """Leaders are known here."""
 
 

@@ -48,7 +48,7 @@ class Target:
     def flush(self) -> None:
         """It is there already."""
 
-    def want_refresh(self, **_more: object) -> None:
+    def request_refresh(self, **_more: object) -> None:
         """Leaders are known here."""
 
     def answer(self, error: ErrorCode = ErrorCode.NONE, **more: Any) -> None:
