@@ -127,9 +127,7 @@ class Model:
             assert fetch.request.max_bytes == planned.request.max_bytes
             assert fetch.request.max_wait_ms == planned.request.max_wait_ms
             assert said(fetch) == said(planned)
-            assert {(each.state.tp.partition, each.part.fetch_offset) for each in fetch.changed} == said(
-                fetch
-            ) - before
+            assert {(each.state.tp.partition, each.part.fetch_offset) for each in fetch.changed} == said(fetch) - before
 
     def load(self):
         while not self.cursor.has_records:

@@ -35,10 +35,10 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 )
 
 
-def left_out(what: str) -> ApiError:
+def missing_in_response(what: str) -> ApiError:
     """Return the error for a response without an expected part: a missing part is no success.
 
-    >>> str(left_out("commit of clicks-0"))
+    >>> str(missing_in_response("commit of clicks-0"))
     'UNKNOWN_SERVER_ERROR: commit of clicks-0: an answer without it'
     """
     return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: an answer without it")
@@ -69,7 +69,7 @@ async def list_offsets(
         if failure is not None:
             raise failure
         if missing := [tp for tp in wanted if tp not in found]:
-            raise left_out(f"offsets of {missing[0]}")
+            raise missing_in_response(f"offsets of {missing[0]}")
 
     names = ", ".join(str(tp) for tp in timestamps_ms)
     await cluster.retrying(
@@ -130,7 +130,7 @@ async def _ask_leader(cluster: Cluster, node_id: int, part: Mapping[TopicPartiti
     return response
 
 
-async def epoch_ends(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+async def end_offsets_for_epochs(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Return where leader epochs end in the leaders' logs; -1: the leader knows neither the epoch nor an earlier one.
 
     A partition with an error that is not retriable is missing; one try.
@@ -171,7 +171,7 @@ async def _ask_epochs(
     return response
 
 
-async def ends_at_leader(
+async def end_offsets_at_leader(
     cluster: Cluster, node_id: int, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Return the log end offsets at a leader; a partition with an error is missing; one try."""
@@ -244,7 +244,7 @@ async def committed_offsets(
                         each.committed_offset, each.metadata or "", each.committed_leader_epoch
                     )
         if missing:  # as a partition without a committed offset it would begin somewhere else
-            raise left_out(f"committed offset of {min(missing)} in group {group!r}")
+            raise missing_in_response(f"committed offset of {min(missing)} in group {group!r}")
         return found
 
     what = f"committed offsets of group {group!r} are not known"
@@ -298,7 +298,7 @@ async def commit_offsets(
                 if each.error_code:
                     raise ApiError(each.error_code, subject=f"commit of {tp} in {group!r}")
         if missing:
-            raise left_out(f"commit of {min(missing)} in {group!r}")
+            raise missing_in_response(f"commit of {min(missing)} in {group!r}")
 
     await cluster.retrying(
         attempt, what=f"offsets of group {group!r} were not committed", timeout_s=timeout_s, group=group

@@ -10,7 +10,7 @@ from typing import Any
 
 from barnabas.client.cluster import FETCH_VERSION_MAX, Cluster, dial_with
 from barnabas.client.config import AdminConfig, make_config
-from barnabas.client.offset_requests import ends_at_leader, left_out, list_offsets
+from barnabas.client.offset_requests import end_offsets_at_leader, list_offsets, missing_in_response
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode
 from barnabas.mirror.link import Term
@@ -69,7 +69,7 @@ class Side:
         for which in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
             at = (await list_offsets(self.cluster, {where: which}))[where]
             if at is None:
-                raise left_out(f"offsets of {where}")
+                raise missing_in_response(f"offsets of {where}")
             found.append(at.offset)
         return found[0], found[1]
 
@@ -114,7 +114,7 @@ class Side:
         found: dict[TopicPartition, int] = {}
         for leader, led in by_leader.items():
             try:
-                found |= await ends_at_leader(self.cluster, leader, led)
+                found |= await end_offsets_at_leader(self.cluster, leader, led)
             except BarnabasError as error:
                 log.debug("%s broker %d: log ends: %s", self.name, leader, error)
         return found
@@ -147,4 +147,4 @@ class Side:
                     shown = f"{where} is shown up to offset {each.high_watermark}, and ended at {end} before"
                     raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, shown)
                 return memoryview(each.records or b"")
-        raise left_out(f"{where} at offset {offset}")
+        raise missing_in_response(f"{where} at offset {offset}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from barnabas.client.admin.controller import controller_id, refusal
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
-from barnabas.client.offset_requests import left_out
+from barnabas.client.offset_requests import missing_in_response
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -170,7 +170,7 @@ async def describe_config(cluster: Cluster, resource: ConfigResource) -> dict[st
         response: DescribeConfigsResponse = await cluster.send(await resource.home(cluster), request)
         result = next((each for each in response.results if each.resource_name == resource.name), None)
         if result is None:
-            raise left_out(f"settings of {resource}")
+            raise missing_in_response(f"settings of {resource}")
         if result.error_code:
             raise refusal(result.error_code, f"settings of {resource}", resource.name, result.error_message)
         return {each.name: _setting(each) for each in sorted(result.configs, key=lambda each: each.name)}

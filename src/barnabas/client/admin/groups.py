@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
-from barnabas.client.offset_requests import left_out
+from barnabas.client.offset_requests import missing_in_response
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, decode_assignment, decode_subscription
 from barnabas.model import Node, TopicPartition
@@ -129,7 +129,7 @@ async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
         response: DescribeGroupsResponse = await cluster.ask_coordinator(group, request)
         found = next((each for each in response.groups if each.group_id == group), None)
         if found is None:
-            raise left_out(f"group {group!r}")
+            raise missing_in_response(f"group {group!r}")
         coordinator = await cluster.coordinator(group)
         if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:  # the answer of Kafka 4 from version 6 on
             return GroupDescription(group, DEAD, "", "", (), coordinator)

@@ -45,7 +45,7 @@ from barnabas.client.consumer.group_membership import GroupSession
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ClientContext
-from barnabas.client.offset_requests import epoch_ends, list_offsets
+from barnabas.client.offset_requests import end_offsets_for_epochs, list_offsets
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import BarnabasError, ClosedError, UnsupportedVersionError
 from barnabas.model import TopicPartition
@@ -572,7 +572,9 @@ class Background:
         if not doubted:
             return
         try:
-            ends = await epoch_ends(self._cluster, {state.tp: epoch for state, (_, epoch) in doubted.items()})
+            ends = await end_offsets_for_epochs(
+                self._cluster, {state.tp: epoch for state, (_, epoch) in doubted.items()}
+            )
         except UnsupportedVersionError:
             ends = {}  # this broker does not support the request
         for state, (version, _) in doubted.items():

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from barnabas.client.offset_requests import epoch_ends
+from barnabas.client.offset_requests import end_offsets_for_epochs
 from barnabas.errors import ApiError, DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -148,10 +148,10 @@ def test_leader_that_has_changed_is_asked_again_and_one_that_refuses_is_not(code
     cluster = Cluster()
     if code.retriable:
         with pytest.raises(ApiError):
-            asyncio.run(epoch_ends(cluster, {HERE: 4}))
+            asyncio.run(end_offsets_for_epochs(cluster, {HERE: 4}))
         assert cluster.refreshes == 1
     else:
-        assert asyncio.run(epoch_ends(cluster, {HERE: 4})) == {}
+        assert asyncio.run(end_offsets_for_epochs(cluster, {HERE: 4})) == {}
 
 
 def test_leader_that_is_gone_makes_the_client_look_for_the_new_one():
@@ -170,5 +170,5 @@ def test_leader_that_is_gone_makes_the_client_look_for_the_new_one():
 
     cluster = Cluster()
     with pytest.raises(DisconnectedError):
-        asyncio.run(epoch_ends(cluster, {HERE: 4}))
+        asyncio.run(end_offsets_for_epochs(cluster, {HERE: 4}))
     assert cluster.refreshes == 1
