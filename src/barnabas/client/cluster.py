@@ -481,15 +481,15 @@ class Cluster:
                 self._asked = address
                 return channel
         names = host_ports(self._config.bootstrap_servers, ", ")
-        nobody = DisconnectedError(
+        unreachable = DisconnectedError(
             f"no broker at {names}: {failure}; is it running? (barnabas up)", failure.reason if failure else ""
         )
         if self.unreachable is None:
-            self.unreachable = (self.clock.monotonic(), nobody)
-            log.warning("%s; trying again", nobody)
+            self.unreachable = (self.clock.monotonic(), unreachable)
+            log.warning("%s; trying again", unreachable)
             for listener in self.lost:
                 listener(*self.unreachable)
-        raise nobody from failure
+        raise unreachable from failure
 
     def _reached(self) -> None:
         """A broker is reachable again. Refresh the metadata, so that listeners of `lost` learn of it soon."""

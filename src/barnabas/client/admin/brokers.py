@@ -1,4 +1,4 @@
-"""What an administrator asks of brokers, as coroutines: who they are, and what lies on their disks."""
+"""The brokers of a cluster and their log directories, as coroutines."""
 
 from __future__ import annotations
 

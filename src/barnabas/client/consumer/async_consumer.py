@@ -180,7 +180,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[K_co, V_co]]:
         """Return the next records, at most `max_records`, or none if none came within `timeout_s`.
 
-        Asking for more says that the records before have been dealt with. Errors are those of `Consumer.poll`.
+        A further poll marks the records of the previous one as processed. Errors are those of `Consumer.poll`.
         """
         self._core.check_readable()
         await self._driver.yield_to_loop()
@@ -269,7 +269,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def commit(
         self, offsets: Mapping[TopicPartition, Committable] | None = None, *, timeout_s: float | None = None
     ) -> None:
-        """Commit offsets for the group, or everything that was handed out; see `Consumer.commit`."""
+        """Commit offsets for the group, or all returned records; see `Consumer.commit`."""
         await self._run(self._core.commit(offsets, timeout_s))
 
     @overload
@@ -315,7 +315,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     # --- finishing --------------------------------------------------------------------------------------
 
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """Commit (if auto-commit is on) what was handed out, and leave the group. May be called again.
+        """Commit the returned records (if auto-commit is on), and leave the group. May be called again.
 
         Ends the iterations of other tasks. If another task closes it already, this waits until that is done.
 
@@ -351,7 +351,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an exception the record in hand was not dealt with: the group shall see it again.
+        # After an exception the record in hand is not processed: the group shall get it again.
         await self._close(all_done=error is None)
 
     def __repr__(self) -> str:

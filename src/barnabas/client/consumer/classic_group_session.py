@@ -206,7 +206,7 @@ class ClassicGroupSession:
                 is_out = membership.on_commit_refused(error.code, generation)
             if is_out:
                 raise rebalanced_error(error.code, membership.group) from error
-            raise _shares_anew(membership.group) from error
+            raise _rebalancing_error(membership.group) from error
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
@@ -224,7 +224,7 @@ def rebalanced_error(code: ErrorCode, group: str) -> ApiError:
     )
 
 
-def _shares_anew(group: str) -> ApiError:
+def _rebalancing_error(group: str) -> ApiError:
     return ApiError(
         ErrorCode.REBALANCE_IN_PROGRESS,
         f"group {group!r} shares its partitions anew just now; poll, and then commit for the partitions that are left",

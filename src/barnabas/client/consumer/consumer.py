@@ -348,7 +348,7 @@ class Consumer(Generic[K_co, V_co]):
 
         `records_total`, `bytes_total`, `fetches_total` of all its life; `records_per_s`, `bytes_per_s`,
         `fetch_latency_avg_ms`, `fetch_latency_max_ms` of the last 30 seconds, the wait for new records at the broker
-        included; `buffered_bytes` that wait to be handed out; `assigned_partitions`; `lag` by partition, the records
+        included; `buffered_bytes` that wait for the application; `assigned_partitions`; `lag` by partition, the records
         that its end is ahead as far as the last fetch has said, and `lag_max`.
         """
         return self._core.metrics()
@@ -383,7 +383,7 @@ class Consumer(Generic[K_co, V_co]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an exception the record in hand was not dealt with: the group shall see it again.
+        # After an exception the record in hand is not processed: the group shall get it again.
         self._close(all_done=error is None)
 
     def __repr__(self) -> str:

@@ -240,7 +240,7 @@ class Cursor:
         """An iterator over `_out`."""
         self._iterator: Iterator[Record] = iter(())
         """The iterator that the application has."""
-        self._handed: dict[AssignedPartition, int] = {}
+        self._returned: dict[AssignedPartition, int] = {}
         """Partitions with returned records that may be unprocessed, and the version then."""
 
     @property
@@ -295,17 +295,17 @@ class Cursor:
         old = self._state
         if self._is_left() and old is not None and old.version == self._version:
             old.refetch()
-            if old in self._handed:
-                self._handed[old] = old.version
+            if old in self._returned:
+                self._returned[old] = old.version
         state = chunk.state
         self._state, self._version = state, state.version
         self._chunk, self._records, self._index = None, None, 0
-        if state in self._handed:
-            self._handed[state] = state.version
+        if state in self._returned:
+            self._returned[state] = state.version
 
     def _advance(self, state: AssignedPartition, position: int) -> None:
         state.position = position
-        self._handed[state] = state.version
+        self._returned[state] = state.version
 
     def _advance_to_index(self, state: AssignedPartition) -> None:
         assert self._chunk is not None
@@ -345,24 +345,24 @@ class Cursor:
     def position(self, state: AssignedPartition) -> int | None:
         """Return the position of a partition."""
         if state is self._state and state.version == self._version and self._out:
-            handed = len(self._out) - self.unreturned_count
-            return self._out[handed].offset if handed < len(self._out) else state.position
+            returned = len(self._out) - self.unreturned_count
+            return self._out[returned].offset if returned < len(self._out) else state.position
         return state.position
 
     def done(self, state: AssignedPartition) -> int | None:
         """Return the offset below which all records of a partition are processed."""
         if state is self._state and state.version == self._version and self._out:
-            handed = len(self._out) - self.unreturned_count
-            return self._out[max(handed - 1, 0)].offset
+            returned = len(self._out) - self.unreturned_count
+            return self._out[max(returned - 1, 0)].offset
         return state.done
 
     def mark_processed(self) -> None:
         """Mark all returned records as processed: the application asks for more."""
         self.put_back()
-        for state, version in self._handed.items():
+        for state, version in self._returned.items():
             if state.version == version:
                 state.done = state.position
-        self._handed.clear()
+        self._returned.clear()
         if not self._is_left():
             self._chunk = self._records = None
 
@@ -386,7 +386,7 @@ class Cursor:
             # An emptied list ends its iterator, so a running iteration asks for more at once.
             self._out.clear()
             self._chunk = self._records = self._state = None
-        self._handed = {state: version for state, version in self._handed.items() if not gone(state)}
+        self._returned = {state: version for state, version in self._returned.items() if not gone(state)}
 
 
 def _while_true(condition: Callable[[], bool], records: Iterator[Record]) -> Iterator[Record]:

@@ -127,7 +127,7 @@ class ConsumerState:
     def _patience_end_s(self, since_s: float) -> float:
         return since_s + self.config.default_api_timeout_ms / 1000
 
-    # --- what the application must be told --------------------------------------------------------------
+    # --- errors for the application ---------------------------------------------------------------------
 
     def check_usable(self) -> None:
         """:raises ClosedError: the consumer is closed, or the copy of a forked child."""

@@ -115,27 +115,27 @@ class ThreadGuard:
         self.wake_count += 1
         if self._waiting:
             waiting, self._waiting = self._waiting, set()
-            for told in waiting:
-                told.release()
+            for waiter in waiting:
+                waiter.release()
 
     def wake_background(self) -> None:
         self._thread.call_soon(self.waker.wake)
 
     def wait_for_wake(self, wait: Wait) -> None:
         """Block until a wake-up or the deadline."""
-        told = threading.Lock()
-        told.acquire()
+        waiter = threading.Lock()
+        waiter.acquire()
         with self.lock:
             if self.wake_count != wait.wake_count:
                 return
-            self._waiting.add(told)
-        is_told = False
+            self._waiting.add(waiter)
+        is_woken = False
         try:
-            is_told = told.acquire(timeout=_timeout_s(wait.until_s))
+            is_woken = waiter.acquire(timeout=_timeout_s(wait.until_s))
         finally:
-            if not is_told:  # the time is over, or a signal has interrupted the wait
+            if not is_woken:  # the time is over, or a signal has interrupted the wait
                 with self.lock:
-                    self._waiting.discard(told)
+                    self._waiting.discard(waiter)
 
 
 def _timeout_s(until_s: float) -> float:
