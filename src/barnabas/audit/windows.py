@@ -126,8 +126,8 @@ class WindowCounter(Generic[T]):
         return len(self._windows)
 
     @property
-    def has_news(self) -> bool:
-        """Whether anything was counted since `take_news`."""
+    def has_changes(self) -> bool:
+        """Whether anything was counted since `take_changes`."""
         return bool(self._changed or self._runs)
 
     def count(
@@ -162,7 +162,7 @@ class WindowCounter(Generic[T]):
         self._windows[place] = window._replace(late=window.late + (records if run.is_late else 0))
         self._changed[place] = None
 
-    def take_news(self) -> dict[tuple[T, int], WindowCount]:
+    def take_changes(self) -> dict[tuple[T, int], WindowCount]:
         """Return the windows that have changed since the last call, each with all that was ever counted in it, by
         topic and begin."""
         runs, self._runs = self._runs, {}
@@ -172,9 +172,9 @@ class WindowCounter(Generic[T]):
         return {place: self._windows[place] for place in changed}
 
     def of(self, topic: T, begin_ms: int) -> WindowCount:
-        """Return what was counted in a window, as of the last `take_news`."""
+        """Return what was counted in a window, as of the last `take_changes`."""
         return self._windows.get((topic, begin_ms)) or WindowCount({}, 0)
 
     def places(self) -> list[tuple[T, int]]:
-        """Return all windows that were ever counted in, as of the last `take_news`, by topic and begin."""
+        """Return all windows that were ever counted in, as of the last `take_changes`, by topic and begin."""
         return list(self._windows)

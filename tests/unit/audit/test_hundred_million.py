@@ -43,7 +43,7 @@ def told_by_the_producer(first: int, late: int) -> list[MonitoringEvent]:
         MonitoringEvent(
             "clicks", PRODUCED, window_ms, WIDTH_MS, "i", 1, "web-1", "shop", found.partitions, found.late, is_last=True
         )
-        for (_topic, window_ms), found in counter.take_news().items()
+        for (_topic, window_ms), found in counter.take_changes().items()
     ]
 
 

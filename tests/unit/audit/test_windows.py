@@ -21,21 +21,21 @@ def test_batches_that_follow_on_each_other_are_told_as_one() -> None:
     windows = counter()
     windows.count("clicks", ONE, 0, 10, 100, 5, now_ms=6)
     windows.count("clicks", ONE, 10, 20, 200, 7, now_ms=8)
-    (place, counted), *others = windows.take_news().items()
+    (place, counted), *others = windows.take_changes().items()
     assert place == ("clicks", 0)
     assert counted.partitions == {ONE: tally(ONE, 0, 30, 300)}
     assert not others
-    assert not windows.has_news
-    assert windows.take_news() == {}
+    assert not windows.has_changes
+    assert windows.take_changes() == {}
 
 
 def test_what_comes_later_is_told_with_what_was_told_before() -> None:
     windows = counter()
     windows.count("clicks", ONE, 0, 10, 100, 5, now_ms=6)
-    windows.take_news()
+    windows.take_changes()
     windows.count("clicks", ONE, 10, 5, 50, 6, now_ms=7)
     windows.count("clicks", ONE._replace(partition=1), 0, 5, 50, WIDTH_MS, now_ms=7)
-    news = windows.take_news()
+    news = windows.take_changes()
     assert news["clicks", 0].partitions == {ONE: tally(ONE, 0, 15, 150)}
     assert news["clicks", WIDTH_MS].partitions == {Producer(7, 0, 1): tally(Producer(7, 0, 1), 0, 5, 50)}
 
@@ -44,14 +44,14 @@ def test_records_acknowledged_long_after_their_window_are_late() -> None:
     windows = counter()
     windows.count("clicks", ONE, 0, 10, 100, 5, now_ms=WIDTH_MS + LATE_MS - 1)
     windows.count("clicks", ONE, 10, 3, 100, 5, now_ms=WIDTH_MS + LATE_MS)
-    assert windows.take_news()["clicks", 0].late == 3
+    assert windows.take_changes()["clicks", 0].late == 3
 
 
 def test_records_without_a_timestamp_have_a_window_of_their_own_and_are_never_late() -> None:
     windows = counter()
     windows.count("clicks", ONE, 0, 10, 100, -1, now_ms=10**12)
     windows.count("clicks", ONE, 10, 10, 100, 0, now_ms=0)
-    news = windows.take_news()
+    news = windows.take_changes()
     assert news["clicks", NO_WINDOW_MS].partitions[ONE].records == 10
     assert news["clicks", NO_WINDOW_MS].late == 0
     assert news["clicks", 0].partitions[ONE].records == 10
@@ -76,8 +76,8 @@ def test_counts_are_those_of_a_count_batch_by_batch(given_batches: list[tuple[in
         before = expected.get(place, tally(producer, first, 0, 0))
         expected[place] = tally(producer, first, count, count).plus(before)  # type: ignore[arg-type]
         if tells:
-            reported |= {begin: each.partitions for (_topic, begin), each in windows.take_news().items()}
-    reported |= {begin: each.partitions for (_topic, begin), each in windows.take_news().items()}
+            reported |= {begin: each.partitions for (_topic, begin), each in windows.take_changes().items()}
+    reported |= {begin: each.partitions for (_topic, begin), each in windows.take_changes().items()}
     assert {
         (begin, producer): each for begin, found in reported.items() for producer, each in found.items()
     } == expected

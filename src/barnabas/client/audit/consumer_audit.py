@@ -21,7 +21,7 @@ from typing import NamedTuple
 from barnabas.audit.account import offsets_of
 from barnabas.audit.events import CONSUMED, MonitoringEvent, Reach
 from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, WINDOW_MS, Tally, tally
-from barnabas.client.audit.event_sender import EventSender, PeriodicReports, ReportTurns, topic_id_of
+from barnabas.client.audit.event_sender import EventSender, PeriodicReports, SerialReports, topic_id_of
 from barnabas.client.interceptors import ClientContext, ConsumerInterceptor, FetchedBatch
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
@@ -158,19 +158,19 @@ class ConsumedCounts:
     # --- reporting --------------------------------------------------------------------------------------
 
     @property
-    def has_news(self) -> bool:
+    def has_unreported(self) -> bool:
         """Return whether there is something to report."""
         return bool(self._changed or self._unknown)
 
     def forget_reported(self) -> None:
         """If there are too many windows, and all are reported, forget them, and go on under another name.
 
-        Not to be called while news are being sent: these may come back (`not_reported`).
+        Not to be called while news are being sent: these may come back (`restore_unreported`).
         """
         if len(self._windows) > WINDOWS_MAX and not self._changed:
             self._windows, self._instance = {}, uuid.uuid4().hex
 
-    def news(self) -> list[MonitoringEvent]:
+    def take_unreported(self) -> list[MonitoringEvent]:
         """Return the events to send; later counts are news again."""
         changed, self._changed = self._changed, {}
         all_unknown, self._unknown = self._unknown, {}
@@ -184,7 +184,7 @@ class ConsumedCounts:
             *map(self._account, changed),
         ]
 
-    def not_reported(self, events: Iterable[MonitoringEvent]) -> None:
+    def restore_unreported(self, events: Iterable[MonitoringEvent]) -> None:
         """Take back events that could not be sent, or whose fate is unknown: they are part of the next news."""
         for event in events:
             if event.instance == self._instance:
@@ -192,7 +192,7 @@ class ConsumedCounts:
             else:
                 self._note_unknown(_window_of(event), event.reached or event.unknown)
 
-    def in_place_of(self, refused: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
+    def replacements_of(self, refused: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
         """Return smaller events in place of those that exceed the topic's message size.
 
         Events that have nothing but a range already have no smaller form.
@@ -264,7 +264,7 @@ class ConsumerAudit(ConsumerInterceptor):
 
     _context: ClientContext
     _sender: EventSender
-    _turns: ReportTurns
+    _reports: SerialReports
 
     def __init__(self, group: str) -> None:
         self.counts = ConsumedCounts(group, self._topic_id)
@@ -282,7 +282,7 @@ class ConsumerAudit(ConsumerInterceptor):
         """Report for this consumer from now on."""
         self._context = context
         self._sender = EventSender(context.cluster, context.request_timeout_ms)
-        self._turns = ReportTurns(self._sender)
+        self._reports = SerialReports(self._sender)
 
     async def close(self, timeout_s: float | None) -> None:
         try:
@@ -306,7 +306,7 @@ class ConsumerAudit(ConsumerInterceptor):
 
     async def before_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None) -> None:
         """Report new counts, unless the last report has failed: others try again, and no commit waits for that."""
-        if not self._turns.is_in_trouble:
+        if not self._reports.is_in_trouble:
             await self.report(timeout_s)
 
     async def report(self, timeout_s: float | None = None) -> None:
@@ -314,33 +314,33 @@ class ConsumerAudit(ConsumerInterceptor):
 
         :param timeout_s: time limit, at most `REPORT_S_MAX`.
         """
-        await self._turns.take(self._report, timeout_s)
+        await self._reports.run(self._report, timeout_s)
 
     async def _report(self) -> None:
         locked, counts = self._context.locked, self.counts
         with locked():
             counts.forget_reported()
             counts.count(self._context.positions())
-            if not counts.has_news:
+            if not counts.has_unreported:
                 return
-        if await self._sender.have_topic():
+        if await self._sender.ensure_topic():
             with locked():
                 counts.report_all_again()
         with locked():
-            news = events = counts.news()
+            news = events = counts.take_unreported()
         try:
             while events:
                 refused = await self._sender.send(events)
                 with locked():
-                    events = counts.in_place_of(refused)
+                    events = counts.replacements_of(refused)
         except BaseException:
             self._is_unsure = True
             with locked():
-                counts.not_reported(news)
+                counts.restore_unreported(news)
             raise
-        self._turns.went_well()
+        self._reports.on_success()
         if self._is_unsure:
             # A request of unknown outcome may arrive late, and stand behind this one: so all is sent once more.
             self._is_unsure = False
             with locked():
-                counts.not_reported(news)
+                counts.restore_unreported(news)

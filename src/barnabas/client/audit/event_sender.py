@@ -77,11 +77,11 @@ class EventSender:
         self._has_topic = False
         self._warned_of: set[str] = set()
 
-    def look_again(self) -> None:
+    def forget_topic(self) -> None:
         """Check again that the topic exists: it may be gone."""
         self._has_topic = False
 
-    async def have_topic(self) -> bool:
+    async def ensure_topic(self) -> bool:
         """Ensure that the topic exists; return whether it had to be created, so that nothing is in it."""
         if self._has_topic:
             return False
@@ -162,7 +162,7 @@ class EventSender:
             raise ApiError(found.error_code, found.error_message or "", subject=str(where))
 
 
-class ReportTurns:
+class SerialReports:
     """The reports of one client, on its event loop: one at a time, each with a time limit."""
 
     def __init__(self, sender: EventSender) -> None:
@@ -172,11 +172,11 @@ class ReportTurns:
         self.is_in_trouble = False
         """Whether the last report failed, although it had `REPORT_S_MAX`."""
 
-    def went_well(self) -> None:
+    def on_success(self) -> None:
         """Note that events were sent."""
         self.is_in_trouble = self._is_warned = False
 
-    async def take(self, report: Callable[[], Awaitable[None]], timeout_s: float | None) -> None:
+    async def run(self, report: Callable[[], Awaitable[None]], timeout_s: float | None) -> None:
         """Report, after the report that is under way.
 
         A failure is logged as a warning, once until a report succeeds.
@@ -189,7 +189,7 @@ class ReportTurns:
             async with limit, self._turn:
                 await report()
         except (BarnabasError, TimeoutError) as error:
-            self._sender.look_again()
+            self._sender.forget_topic()
             if limit_s >= REPORT_S_MAX or not limit.expired():
                 self.is_in_trouble = True
             if not self._is_warned:

@@ -16,7 +16,7 @@ from barnabas.audit.batch_windows import RecordRange, batches_by_window
 from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.windows import WINDOW_MS, Run, WindowCounter, window_of
-from barnabas.client.audit.event_sender import EventSender, PeriodicReports, ReportTurns, topic_id_of
+from barnabas.client.audit.event_sender import EventSender, PeriodicReports, SerialReports, topic_id_of
 from barnabas.client.cluster import Cluster, ClusterView
 from barnabas.client.interceptors import ClientContext, ProducerInterceptor, SentBatch
 from barnabas.clock import Clock
@@ -67,9 +67,9 @@ class _Instance:
         stands last; so these windows are reported once more, an interval later."""
         self._number = 0
 
-    def news(self) -> list[Place]:
+    def take_unreported(self) -> list[Place]:
         """Return the windows to report, the oldest news first."""
-        self.unreported.update(dict.fromkeys(self.windows.take_news()))
+        self.unreported.update(dict.fromkeys(self.windows.take_changes()))
         return list(self.unreported)
 
     def report_all_again(self) -> None:
@@ -91,7 +91,7 @@ class ProducerAudit(ProducerInterceptor):
     _cluster: Cluster
     _clock: Clock
     _sender: EventSender
-    _turns: ReportTurns
+    _reports: SerialReports
 
     def __init__(self, window_ms: int = WINDOW_MS) -> None:
         self._application = ""
@@ -121,7 +121,7 @@ class ProducerAudit(ProducerInterceptor):
         self._cluster, self._clock = context.cluster, context.clock
         self._application = context.client_id
         self._sender = EventSender(context.cluster, context.request_timeout_ms)
-        self._turns = ReportTurns(self._sender)
+        self._reports = SerialReports(self._sender)
         context.cluster.updated.append(self._look_again)
 
     async def flush(self, timeout_s: float | None) -> None:
@@ -205,10 +205,10 @@ class ProducerAudit(ProducerInterceptor):
         :param is_last: nothing is counted any more.
         :param timeout_s: time limit, at most `REPORT_S_MAX`.
         """
-        await self._turns.take(lambda: self._report(is_last=is_last), timeout_s)
+        await self._reports.run(lambda: self._report(is_last=is_last), timeout_s)
 
     async def _report(self, *, is_last: bool) -> None:
-        self._instance.news()
+        self._instance.take_unreported()
         if len(self._instance.windows) > WINDOWS_MAX:
             # Batches that are acknowledged during this report belong to the next instance already.
             self._earlier.append(self._instance)
@@ -225,10 +225,10 @@ class ProducerAudit(ProducerInterceptor):
             await self._sender.send([self._event(instance, place, is_last=True)])
 
     async def _report_on(self, instance: _Instance) -> None:
-        if not instance.news():
+        if not instance.take_unreported():
             return
-        await self._have_topic(instance)
-        places = instance.news()
+        await self._ensure_topic(instance)
+        places = instance.take_unreported()
         for begin in range(0, len(places), EVENTS_AT_ONCE):
             sent = places[begin : begin + EVENTS_AT_ONCE]
             for place in sent:
@@ -242,7 +242,7 @@ class ProducerAudit(ProducerInterceptor):
             for place in sent:
                 if instance.unsure.pop(place, place) is None:
                     instance.unreported[place] = None
-            self._turns.went_well()
+            self._reports.on_success()
             self._is_whole = self._is_whole and not refused
             self._last_reported = (instance, sent[-1])
 
@@ -273,9 +273,9 @@ class ProducerAudit(ProducerInterceptor):
             is_last=is_last,
         )
 
-    async def _have_topic(self, instance: _Instance) -> None:
+    async def _ensure_topic(self, instance: _Instance) -> None:
         """Ensure that the topic exists. A topic that had to be created is empty, so all is reported again."""
-        if await self._sender.have_topic():
+        if await self._sender.ensure_topic():
             instance.report_all_again()
 
 

@@ -79,7 +79,7 @@ def audit_topic(
     :raises ApiError: the topic does not exist, or cannot be read.
     """
     memory = LogCountCache() if memory is None else memory
-    asked = _Asked(bootstrap, admin, topic, since_ms, table_side, source, group, progress)
+    asked = _AuditRequest(bootstrap, admin, topic, since_ms, table_side, source, group, progress)
     found = _compare(asked, memory)
     if found.is_wrong and memory.is_likely:
         memory.look_at_records()
@@ -87,7 +87,7 @@ def audit_topic(
     return found
 
 
-class _Asked(NamedTuple):
+class _AuditRequest(NamedTuple):
     """The arguments of `audit_topic`."""
 
     bootstrap: Bootstrap
@@ -100,7 +100,7 @@ class _Asked(NamedTuple):
     progress: Progress
 
 
-def _compare(asked: _Asked, memory: LogCountCache) -> Balance:
+def _compare(asked: _AuditRequest, memory: LogCountCache) -> Balance:
     bootstrap, admin, topic, since_ms, table_side, source, group, progress = asked
     # Order: committed offsets, reported counts, table, log. Each has all records that the ones before it have. Records
     # that are acknowledged meanwhile are in the log, and open until a producer reports them.

@@ -26,13 +26,13 @@ def test_only_what_was_handed_out_counts_and_it_is_told_once() -> None:
     counts = ConsumedCounts("readers")
     counts.note_decoded(TP, 0, [Offsets(0, 6, 0), Offsets(6, 4, WINDOW_MS)])
     counts.count({TP: 4})
-    (event,) = counts.news()
+    (event,) = counts.take_unreported()
     assert (event.tier, event.application, event.window_ms) == (CONSUMED, "readers", 0)
     assert (event.offsets, event.reached) == ({3: tally(WHO, 0, 4, 0)}, {3: Reach(0, 4)})
     assert MonitoringEvent.from_json(event.to_json()) == event
-    assert not counts.has_news
+    assert not counts.has_unreported
     counts.count({TP: 8})
-    first, second = counts.news()
+    first, second = counts.take_unreported()
     assert first.offsets == {3: tally(WHO, 0, 6, 0)}
     assert second.offsets == {3: tally(WHO, 6, 2, 0)}
     assert second.number > first.number > event.number
@@ -44,7 +44,7 @@ def test_what_was_decoded_and_dropped_is_counted_when_it_is_handed_out() -> None
     counts.note_decoded(TP, 0, [Offsets(0, 10, 0)])
     counts.note_decoded(TP, 5, [Offsets(5, 5, 0)])
     counts.count({TP: 7})
-    (event,) = counts.news()
+    (event,) = counts.take_unreported()
     assert event.offsets == {3: tally(WHO, 0, 7, 0)}
 
 
@@ -55,23 +55,23 @@ def test_what_is_handed_out_again_counts_again_and_what_is_skipped_does_not() ->
     counts.forget_decoded([TP])
     counts.note_decoded(TP, 2, [Offsets(2, 8, 0)])
     counts.count({TP: 4})
-    (event,) = counts.news()
+    (event,) = counts.take_unreported()
     assert event.offsets == {3: tally(WHO, 0, 4, 0).plus(tally(WHO, 2, 2, 0))}
     counts.forget_decoded([TP])
     counts.count({TP: 100})
-    assert not counts.has_news
+    assert not counts.has_unreported
 
 
 def test_what_could_not_be_told_is_news_again() -> None:
     counts = ConsumedCounts("readers")
     counts.note_decoded(TP, 0, [Offsets(0, 10, 0)])
     counts.count({TP: 4})
-    news = counts.news()
-    counts.not_reported(news)
-    (again,) = counts.news()
+    news = counts.take_unreported()
+    counts.restore_unreported(news)
+    (again,) = counts.take_unreported()
     assert again.offsets == news[0].offsets
     counts.report_all_again()
-    assert counts.has_news
+    assert counts.has_unreported
 
 
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 2)), min_size=1), st.lists(st.integers(1, 15)))
@@ -86,7 +86,7 @@ def test_all_that_was_handed_out_is_counted_however_it_is_cut(decoded: list[tupl
     for step in steps:
         position = min(position + step, len(windows))
         counts.count({TP: position})
-    counted = sum(event.offsets[3].records for event in counts.news())
+    counted = sum(event.offsets[3].records for event in counts.take_unreported())
     assert counted == position
 
 
@@ -98,7 +98,7 @@ def test_a_topic_that_is_made_again_is_another_one() -> None:
     ids.append("b2")
     counts.note_decoded(TP, 0, [Offsets(0, 3, 0)])
     counts.count({TP: 3})
-    assert [(event.topic_id, event.offsets) for event in counts.news()] == [
+    assert [(event.topic_id, event.offsets) for event in counts.take_unreported()] == [
         ("a1", {3: tally(WHO, 0, 4, 0)}),
         ("b2", {3: tally(WHO, 0, 3, 0)}),
     ]
@@ -109,11 +109,11 @@ def test_more_windows_than_can_be_remembered_are_told_to_be_unknown(monkeypatch:
     counts = ConsumedCounts("readers")
     counts.note_decoded(TP, 0, [Offsets(each, 1, each * WINDOW_MS) for each in range(8)])
     counts.count({TP: 2})
-    under_way = counts.news()
+    under_way = counts.take_unreported()
     counts.count({TP: 7})
-    counts.not_reported(under_way)
+    counts.restore_unreported(under_way)
     assert counts.window_count == 1
-    unknown, event = counts.news()
+    unknown, event = counts.take_unreported()
     assert (event.offsets, event.reached, event.unknown) == ({3: tally(WHO, 6, 1, 0)}, {3: Reach(6, 7)}, {})
     assert (unknown.offsets, unknown.reached, unknown.unknown) == ({}, {}, {3: Reach(0, 6)})
     assert MonitoringEvent.from_json(unknown.to_json()) == unknown
@@ -125,12 +125,12 @@ def test_what_is_left_out_is_told_though_nothing_else_of_its_topic_is_new(monkey
     counts.note_decoded(TP, 0, [Offsets(each, 1, each * WINDOW_MS) for each in range(3)])
     counts.note_decoded(other, 0, [Offsets(0, 1, 0)])
     counts.count({TP: 3, other: 1})
-    news = counts.news()
+    news = counts.take_unreported()
     assert [(event.topic, event.unknown) for event in news] == [("clicks", {3: Reach(0, 3)}), ("views", {})]
-    assert not counts.has_news
-    counts.not_reported(news)
-    assert counts.has_news
-    again = counts.news()
+    assert not counts.has_unreported
+    counts.restore_unreported(news)
+    assert counts.has_unreported
+    again = counts.take_unreported()
     assert [(event.key, event.unknown) for event in again] == [(event.key, event.unknown) for event in news]
 
 
@@ -143,7 +143,7 @@ def test_what_is_left_out_of_one_outage_says_nothing_of_what_was_told_before_the
     told: list[MonitoringEvent] = []
     for position in (4, 5, 6, 7, 8, 12):
         counts.count({TP: position})
-        told += counts.news()
+        told += counts.take_unreported()
     unknown = [event for event in told if event.unknown]
     assert [event.unknown for event in unknown] == [{3: Reach(0, 3)}, {3: Reach(8, 9)}]
     assert len({event.key for event in unknown}) == 2
@@ -153,14 +153,14 @@ def test_of_an_event_that_is_too_large_it_is_told_that_its_offsets_are_unknown()
     counts = ConsumedCounts("readers")
     counts.note_decoded(TP, 0, [Offsets(0, 10, 0)])
     counts.count({TP: 4})
-    (large,) = counts.news()
-    (instead,) = counts.in_place_of([large])
+    (large,) = counts.take_unreported()
+    (instead,) = counts.replacements_of([large])
     assert (instead.key, instead.offsets, instead.reached, instead.unknown) == (large.key, {}, {}, {3: Reach(0, 4)})
     assert instead.number > large.number
     counts.count({TP: 9})
-    (later,) = counts.news()
+    (later,) = counts.take_unreported()
     assert (later.key, later.offsets, later.unknown) == (large.key, {}, {3: Reach(0, 9)})
-    assert counts.in_place_of([later]) == []
+    assert counts.replacements_of([later]) == []
 
 
 def scene_of(*, audit: bool = True, **settings: Any) -> tuple[Scene, ConsumerAudit]:
@@ -224,7 +224,7 @@ def deliver(scene: Scene, batches: bytes, end: int) -> None:
 def handed(scene: Scene, audit: ConsumerAudit) -> list[int]:
     """Return the windows of the records that were handed out, by their numbers."""
     audit.counts.count(scene.state.positions())
-    news = audit.counts.news()
+    news = audit.counts.take_unreported()
     minutes = sorted((event.window_ms // WINDOW_MS, event.offsets) for event in news)
     assert all(offsets == {0: tally(offsets_of(0), number, 1, 0)} for number, offsets in minutes)
     return [number for number, _offsets in minutes]
@@ -257,7 +257,7 @@ def test_what_a_deserializer_refuses_is_not_told_of() -> None:
     scene.answer(scene.fetch(), count=2)
     assert "offset 2" in str(scene.poll(timeout_s=0).error)
     audit.counts.count(scene.state.positions())
-    (event,) = audit.counts.news()
+    (event,) = audit.counts.take_unreported()
     assert event.offsets == {0: tally(offsets_of(0), 0, 2, 0)}
 
 

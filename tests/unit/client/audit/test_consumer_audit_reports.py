@@ -37,7 +37,7 @@ def reported(
     events: list[MonitoringEvent] = []
     reports = iter(range(100))
 
-    async def have_topic(_sender: EventSender) -> bool:
+    async def ensure_topic(_sender: EventSender) -> bool:
         return False
 
     async def send(_sender: EventSender, news: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
@@ -49,7 +49,7 @@ def reported(
         events.extend(news)
         return [event for event in news if event.offsets] if too_large else []
 
-    monkeypatch.setattr(EventSender, "have_topic", have_topic)
+    monkeypatch.setattr(EventSender, "ensure_topic", ensure_topic)
     monkeypatch.setattr(EventSender, "send", send)
     audit = ConsumerAudit("readers")
     scene = Scene(partitions=1, group="readers", interceptors=[audit])
