@@ -29,7 +29,12 @@ from typing import Any, TypeVar
 
 from barnabas.errors import ClosedError, TimedOutError
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
+
+CLOSED = "this client is closed; make a new one"
+INSIDE = "a callback must not wait for the client that runs it; use another thread"
 
 Finish = Callable[[], Coroutine[Any, Any, None]]
 """Runs on the client's event loop at its end. It must end in bounded time, and hold no reference to the client."""
@@ -276,25 +281,6 @@ def _notify_forked() -> None:
         lifecycle.forked()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_notify_forked)
-# Children of `multiprocessing` skip the callbacks of `atexit`, but run those of the executors. The order is last to
-# first,
-# so the first callback runs when no executor is left that might use a client.
-_at_end = getattr(threading, "_threading_atexits", None)
-if isinstance(_at_end, list):
-    _at_end.insert(0, _end_with_program)
-    atexit.register(_give_up)  # nothing is left to do where the clients have ended
-else:
-    atexit.register(_end_clients)
-
-
-T = TypeVar("T")
-
-CLOSED = "this client is closed; make a new one"
-INSIDE = "a callback must not wait for the client that runs it; use another thread"
-
-
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop of uvloop if that is installed, else of asyncio."""
     try:
@@ -465,3 +451,14 @@ async def _cancel_others() -> None:
 
 
 _inherited_loops: list[asyncio.AbstractEventLoop] = []
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_notify_forked)
+# Children of `multiprocessing` skip the callbacks of `atexit`, but run those of the executors. The order is last to
+# first, so the first callback runs when no executor is left that might use a client.
+_at_end = getattr(threading, "_threading_atexits", None)
+if isinstance(_at_end, list):
+    _at_end.insert(0, _end_with_program)
+    atexit.register(_give_up)  # nothing is left to do where the clients have ended
+else:
+    atexit.register(_end_clients)

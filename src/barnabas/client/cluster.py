@@ -46,6 +46,8 @@ from barnabas.protocol.types import ZERO_UUID
 if TYPE_CHECKING:
     from barnabas.protocol.messages.find_coordinator import FindCoordinatorResponse
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 NO_LEADER = -1
 
@@ -279,10 +281,6 @@ class TopicInterest:
         names = {*self._used_at_s, *self._held, *self._awaited}
         return names if self._sending is None else names | self._sending.topics_in_use(since_s)
 
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 CLOSED = "this client is closed; make a new one"
 

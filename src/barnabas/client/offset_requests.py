@@ -34,6 +34,8 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 
+ResponseT = TypeVar("ResponseT")
+
 
 def missing_in_response(what: str) -> ApiError:
     """Return the error for a response without an expected part: a missing part is no success.
@@ -45,8 +47,6 @@ def missing_in_response(what: str) -> ApiError:
 
 
 REPLICA_ID_CONSUMER = -1
-
-ResponseT = TypeVar("ResponseT")
 
 
 async def list_offsets(

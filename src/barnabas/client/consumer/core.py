@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 
     from barnabas.records.arrow import ArrowReader
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
 
 def consumer_config(bootstrap: Any, group: str | None, settings: Mapping[str, Any]) -> ConsumerConfig:
     """Return the settings of a consumer.
@@ -157,8 +160,6 @@ def _offset_and_metadata(given: object) -> OffsetAndMetadata:
         return OffsetAndMetadata(checked_offset(given[0]), *given[1:])
     return OffsetAndMetadata(checked_offset(given))
 
-
-log = logging.getLogger(__name__)
 
 COMMIT_ON_THE_WAY_OUT_S = 5.0
 """Time limit of the last auto-commit before a rebalance, at `close`, and at the end of the program."""
@@ -422,8 +423,6 @@ class Rebalancing:
         if procedure is not None:
             procedure.close()
 
-
-T = TypeVar("T")
 
 Committable = OffsetAndMetadata | int
 

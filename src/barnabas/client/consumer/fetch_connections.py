@@ -42,6 +42,8 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.protocol.patterns import AnswerReader, message_packer
 from barnabas.protocol.varint import read_uvarint
 
+log = logging.getLogger(__name__)
+
 SESSIONS_SINCE = 7
 """The version of Fetch that introduced sessions."""
 
@@ -289,8 +291,6 @@ def _reader(response: FetchResponse, version: int) -> AnswerReader:
     return AnswerReader(answer_with, 5, version)
 
 
-log = logging.getLogger(__name__)
-
 Answer = FetchResponse | SinglePartitionFetch
 
 SESSION_LOST = frozenset(
@@ -513,8 +513,7 @@ class _FetchConnection:
         if channel is not None:
             channel.flush()
         # Not earlier: to wake a thread takes a system call, for which the fetch would wait. The woken thread would also
-        # keep the
-        # interpreter lock while the fetch leaves. By now this thread is about to sleep.
+        # keep the interpreter lock while the fetch leaves. By now this thread is about to sleep.
         self._wake_application()
 
     def _pace(self, sent_s: float, *, has_records: bool) -> float:

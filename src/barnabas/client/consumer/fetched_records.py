@@ -32,6 +32,8 @@ from barnabas.records.record_protocol import timestamp_of
 if TYPE_CHECKING:
     from barnabas.records.arrow import ArrowReader
 
+T_co = TypeVar("T_co", covariant=True)
+
 
 class ConsumerMetrics:
     """Records and bytes that a consumer returns, and the latency of its fetches."""
@@ -52,9 +54,6 @@ class ConsumerMetrics:
             "fetch_latency_avg_ms": self.fetch_latency_ms.mean(),
             "fetch_latency_max_ms": self.fetch_latency_ms.greatest(),
         }
-
-
-T_co = TypeVar("T_co", covariant=True)
 
 
 class TopicDeserializer(Protocol[T_co]):

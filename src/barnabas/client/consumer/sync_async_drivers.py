@@ -50,6 +50,8 @@ from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import BarnabasError, ClosedError, UnsupportedVersionError
 from barnabas.model import TopicPartition
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 Listener = Callable[[list[TopicPartition]], object]
@@ -313,8 +315,6 @@ class AsyncDriver:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-
-log = logging.getLogger(__name__)
 
 MISSING_TOPIC_PAUSE_S = 0.5
 """The pause between two looks for missing topics."""

@@ -32,6 +32,8 @@ from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.errors import ApiError, ClosedError, CoordinationError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -67,9 +69,6 @@ class SerialThread:
             except BaseException as error:  # noqa: BLE001 - whoever waits for it decides
                 future.set_exception(error)
             del given, call, future  # the waiting thread keeps nothing alive
-
-
-log = logging.getLogger(__name__)
 
 
 PAUSE_S_MAX = 1.0

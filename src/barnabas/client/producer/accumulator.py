@@ -53,6 +53,8 @@ from barnabas.records import (
 from barnabas.records.codec_pure.encoding import NO_ROOM
 from barnabas.records.codec_pure.limits import RECORD_OVERHEAD_MAX
 
+log = logging.getLogger(__name__)
+
 
 def next_sticky(choices: Sequence[int], current: int, random: Callable[[], float]) -> int:
     """Return the next sticky partition: a random one, other than `current` if possible.
@@ -109,8 +111,6 @@ class ProducerMetrics:
             "request_latency_max_ms": self._latency_ms.greatest(),
         }
 
-
-log = logging.getLogger(__name__)
 
 NO_SEQUENCE = -1
 

@@ -37,6 +37,8 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.protocol.patterns import NumbersReader, records_packer
 
+log = logging.getLogger(__name__)
+
 PACKED_BYTES_MAX = 4096
 """Larger batches are not copied into a request: the copy would cost more than the template saves."""
 
@@ -127,8 +129,6 @@ def _reader(response: ProduceResponse, version: int) -> NumbersReader:
 
     return NumbersReader(answer_with, 4, version)
 
-
-log = logging.getLogger(__name__)
 
 LOOK_S_MIN = 0.001
 """The shortest pause between two plans while records gather and a request is in flight."""
@@ -286,8 +286,7 @@ class SendLoop:
         busy = plan.held_back and not any(map(self.sender.may_send_to, brokers))
         if any(in_flight) and not busy:
             # Records gather until a response arrives or the first ones have lingered. No append needs to wake the loop
-            # for that;
-            # a plan now and then is enough.
+            # for that; a plan now and then is enough.
             at_s = min(at_s, now_s + max(self._linger_s, LOOK_S_MIN))
         if at_s < self._timer_at_s:
             self._look_again_at(at_s, now_s)

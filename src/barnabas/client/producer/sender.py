@@ -55,6 +55,8 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.records import BatchBuilder, read_header, read_records
 
+log = logging.getLogger(__name__)
+
 POST_PAUSE_S = 0.0005
 """The pause between two small requests without acknowledgement: at most 2,000 of them a second."""
 
@@ -215,8 +217,6 @@ def split_records(batch: ProducerBatch) -> list[BatchBuilder]:
         halves.append(builder)
     return halves
 
-
-log = logging.getLogger(__name__)
 
 LEADER_MAY_HAVE_MOVED = frozenset(
     {
@@ -675,8 +675,7 @@ class Sender:
         if partition.sequences.restart_due:
             log.info("%s-%d: %s; starting again with a new epoch", batch.topic, batch.partition, error.code.name)
         # Where an earlier batch may still fill the gap, that takes time; a retry without a pause would repeat all the
-        # time.
-        # Nor does a broker need a new epoch again and again.
+        # time. Nor does a broker need a new epoch again and again.
         at_once = partition.sequences.restart_due and batch.attempts <= RESTARTS_AT_ONCE
         self._retry(partition, batch, now_s, error, backoff=not at_once)
 

@@ -13,7 +13,7 @@ from tests.consumer_core import TOPIC, Scene, places
 
 PARTITIONS = 2
 BATCH = 3
-BETWEEN = {"finish", "begin_again", "put_back", "drop"}
+BETWEEN = {"mark_processed", "take_back", "put_back", "drop"}
 """Bookkeeping of no more than some steps, before a call takes anything or when it was interrupted already."""
 
 
@@ -21,7 +21,7 @@ class Interruption:
     """Raises KeyboardInterrupt when so many lines of the code that hands records out have been run."""
 
     FILES = ("fetched_records.py", "arrow.py", "reader.py")
-    CALLS = ("_poll", "_poll_columns", "_next_slice", "take", "take_list", "take_iterator", "handed_out", "load")
+    CALLS = ("_poll", "_poll_columns", "_next_slice", "take", "take_list", "take_iterator", "mark_returned", "load")
 
     def __init__(self, lines):
         self.lines = lines
