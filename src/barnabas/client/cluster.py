@@ -284,7 +284,7 @@ class TopicInterest:
 
 CLOSED = "this client is closed; make a new one"
 
-FOREVER_S = float("inf")
+FOREVER_S: float = float("inf")
 
 FIND_COORDINATOR_VERSION_MAX = 3
 """Later versions ask for several groups in one request, and a client has one group."""

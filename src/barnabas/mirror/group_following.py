@@ -159,7 +159,7 @@ class GroupFollowing:
             if error.code is not ErrorCode.OFFSET_METADATA_TOO_LARGE:
                 raise
             reason = f"the {side.name} refuses metadata that long (offset.metadata.max.bytes); offsets go on without it"
-            self._told.missing_in_response(f"metadata of group {group}", reason)
+            self._told.left_out(f"metadata of group {group}", reason)
             await commit_offsets(
                 side.cluster, group, {tp: OffsetAndMetadata(each.offset) for tp, each in offsets.items()}
             )

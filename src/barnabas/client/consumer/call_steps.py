@@ -20,7 +20,7 @@ from barnabas.model import OffsetAndMetadata, TopicPartition
 
 T = TypeVar("T")
 
-FOREVER_S = float("inf")
+FOREVER_S: float = float("inf")
 
 AssignmentChange = Literal["assigned", "revoked", "lost"]
 

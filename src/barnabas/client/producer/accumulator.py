@@ -371,7 +371,7 @@ def run_callbacks(callbacks: list[Callable[[], object]]) -> None:
 
 HEADER_OVERHEAD_BYTES = 10
 """The lengths of name and value, at most."""
-NEVER_S = float("inf")
+NEVER_S: float = float("inf")
 
 
 class PartitionQueue:
