@@ -24,11 +24,11 @@ class FakeLink:
         self.kept_bytes: list[int] = []
         self.can_keep = True
 
-    def keep(self, size: int) -> bool:
+    def release_frame(self, size: int) -> bool:
         self.kept_bytes.append(size)
         return self.can_keep
 
-    def give_back(self, frames: Sequence[Frame]) -> None:
+    def requeue(self, frames: Sequence[Frame]) -> None:
         self.given_back = [bytes(each) for each in frames]
 
     def push(self, chunks: Iterable[Chunk]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from barnabas.errors import DisconnectedError, TimedOutError
 from barnabas.model import FileRegion
-from barnabas.net.dialer import DEFAULT_TIMEOUT_S, Connection
+from barnabas.net.client_connection import DEFAULT_TIMEOUT_S, ClientConnection
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.net.server_connection import Endpoints
@@ -90,8 +90,8 @@ class Network:
         client_id: str = "barnabas",
         connect_timeout_s: float = DEFAULT_TIMEOUT_S,
         software_version: str = "unknown",
-    ) -> Connection:
-        """Connect as `barnabas.net.dialer.dial` does."""
+    ) -> ClientConnection:
+        """Connect as `barnabas.net.client_connection.dial` does."""
         loop = asyncio.get_running_loop()
         mine = HOST.get()
         assert mine
@@ -106,7 +106,7 @@ class Network:
                     reason = os.strerror(errno.ECONNREFUSED)
                     raise DisconnectedError(f"cannot connect to {host}:{port}: {reason}", reason)
                 ours = self.connect(mine, listener, host)
-                connection = Connection(loop, ours.open, f"{host}:{port}", client_id)
+                connection = ClientConnection(loop, ours.open, f"{host}:{port}", client_id)
                 try:
                     await connection.negotiate(software_version, connect_timeout_s)
                 except BaseException:
@@ -285,7 +285,7 @@ class SimulatedStream:
 
     def _give(self, data: memoryview) -> None:
         while data and self._is_open and self._on_bytes is not None:
-            vacancy = self.in_place_receiver.vacancy() if self.in_place_receiver is not None else None
+            vacancy = self.in_place_receiver.get_buffer() if self.in_place_receiver is not None else None
             if vacancy is None:
                 self._on_bytes(data)
                 return
@@ -294,7 +294,7 @@ class SimulatedStream:
                 vacancy[:size] = data[:size]
             data = data[size:]
             assert self.in_place_receiver is not None
-            self.in_place_receiver.filled(size)
+            self.in_place_receiver.buffer_updated(size)
 
 
 class _Waiting:

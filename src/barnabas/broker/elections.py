@@ -21,7 +21,7 @@ from barnabas.coordination.changes import StateChange
 from barnabas.coordination.registry import PartitionInfo
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
-from barnabas.net.dialer import Connection
+from barnabas.net.client_connection import ClientConnection
 from barnabas.protocol.messages.elect_leaders import (
     UNCLEAN_ELECTION,
     ElectLeadersRequest,
@@ -36,7 +36,7 @@ KNOWN_S = 5.0
 """The longest wait for that."""
 
 Outcome = ApiError | None
-Connect = Callable[[int], Awaitable[Connection]]
+Connect = Callable[[int], Awaitable[ClientConnection]]
 """Connects to the broker with this id, where it serves other brokers."""
 
 

@@ -21,7 +21,7 @@ from barnabas.broker.tree_opening import open_tree
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination.tree import Tree
 from barnabas.metrics import otlp
-from barnabas.net.dialer import Connection, dial
+from barnabas.net.client_connection import ClientConnection, dial
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.storage.filesystem import FileSystem, OsFileSystem
@@ -36,7 +36,7 @@ class Environment:
         to wait for cleaners.
     :param new_cleaner: makes the object that compacts logs; its argument returns monotonic seconds.
     :param listen: makes a listener, with limits for clients.
-    :param dial: connects to a host and port, as `barnabas.net.dialer.dial` does.
+    :param dial: connects to a host and port, as `barnabas.net.client_connection.dial` does.
     :param open_tree: opens a session with the metadata tree that the settings name.
     :param boot_id: names the present boot of the machine.
     :param process_id: identifies the process in the lock of the data folder.
@@ -50,7 +50,7 @@ class Environment:
     new_threads: Callable[[int, str], Executor] = ThreadPoolExecutor
     new_cleaner: Callable[[Callable[[], float]], AnyCleaner] = CleanerProcess
     listen: Callable[[Limits], Listener] = Listener
-    dial: Callable[..., Awaitable[Connection]] = dial
+    dial: Callable[..., Awaitable[ClientConnection]] = dial
     open_tree: Callable[[BrokerConfig, Path, Clock], Tree] = open_tree
     random_source: RandomSource = field(default_factory=RandomSource)
     boot_id: Callable[[], str] = read_boot_id

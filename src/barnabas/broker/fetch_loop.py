@@ -26,8 +26,8 @@ from barnabas.broker.log_starts import LogStarts, Store
 from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
 from barnabas.broker.told_together import ToldTogether
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
-from barnabas.net.dialer import Connection
-from barnabas.net.pacing import Pacing
+from barnabas.net.client_connection import ClientConnection
+from barnabas.net.pacing import RequestBackoff
 from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
 from barnabas.replication.fetch_state import CUTS_FREE, FetchState, Followed, Limits
 from barnabas.replication.truncation import last_epoch, truncation_point
@@ -35,7 +35,7 @@ from barnabas.storage.checkpoints import EpochStart
 
 log = logging.getLogger(__name__)
 
-DialLeader = Callable[[], Awaitable[Connection]]
+DialLeader = Callable[[], Awaitable[ClientConnection]]
 
 SESSION_LOST = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH})
 SOON_OVER = frozenset(
@@ -79,7 +79,7 @@ class FetchLoop:
         self._timeout_s = timeout_s + limits.max_wait_ms / 1000
         self._pause_s = limits.pause_s_max
         self._state: FetchState[FollowerReplica] = FetchState(limits)
-        self._pacing = Pacing(self._pause_s)
+        self._pacing = RequestBackoff(self._pause_s)
         self._has_news = self._has_trouble = False
         """Whether the answer at hand brought records or moved a log start or high watermark, and whether it made a
         partition pause."""
@@ -90,7 +90,7 @@ class FetchLoop:
         self._release_timer: asyncio.TimerHandle | None = None
         self._overdrafts = throttle.quota.overdraft_count
         self._swept_s = now_s() - HELD_BACK_S_MIN
-        self._connection: Connection | None = None
+        self._connection: ClientConnection | None = None
         self._session = object()
         """Another one after each failure: answers to requests from before count no more."""
         self._is_told = False
@@ -168,7 +168,7 @@ class FetchLoop:
             delay_s = wait_s if wait_s or due_s is None else max(due_s - self._now_s(), 0.0)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._go_on_soon)
 
-    def _send(self, connection: Connection) -> None:
+    def _send(self, connection: ClientConnection) -> None:
         request = self._state.next_request(*self._own())
         if request is None:
             return

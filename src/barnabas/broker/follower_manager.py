@@ -13,10 +13,10 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
 from barnabas.clock import Clock
 from barnabas.model import Node
-from barnabas.net.dialer import Connection
+from barnabas.net.client_connection import ClientConnection
 from barnabas.replication.fetch_state import Limits
 
-Dial = Callable[[str, int], Awaitable[Connection]]
+Dial = Callable[[str, int], Awaitable[ClientConnection]]
 """Connects to a host and port."""
 
 
@@ -104,6 +104,6 @@ class FollowerManager:
             self._throttle,
         )
 
-    async def _dial_leader(self, leader_id: int) -> Connection:
+    async def _dial_leader(self, leader_id: int) -> ClientConnection:
         leader = self._leaders[leader_id]
         return await self._dial(leader.host, leader.port)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from barnabas.broker.elections import Connect
 from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
-from barnabas.net.dialer import Connection
+from barnabas.net.client_connection import ClientConnection
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 LOOK_S, LOOK_MAX_S = 0.005, 0.2
@@ -63,7 +63,7 @@ class Propagation:
         except TimeoutError:
             log.warning("broker %d has not told within %g s that it has heard of what was made", broker_id, timeout_s)
 
-    async def _unknown(self, connection: Connection, counts: Mapping[bytes, int]) -> dict[bytes, int]:
+    async def _unknown(self, connection: ClientConnection, counts: Mapping[bytes, int]) -> dict[bytes, int]:
         """Return what of these is not known there, unless it was deleted here meanwhile."""
         asked = [MetadataRequestTopic(topic_id=each, name=None) for each in counts]
         response: MetadataResponse = await connection.send(

@@ -24,7 +24,7 @@ from barnabas.broker.throttles import FollowerThrottle, LeaderThrottle, Throttle
 from barnabas.broker.topics import Topics
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Node, TopicPartition
-from barnabas.net.dialer import Connection
+from barnabas.net.client_connection import ClientConnection
 
 CONNECT_TIMEOUT_S = 10.0
 
@@ -101,7 +101,7 @@ class Replication:
         told = broker.registration
         return Node(told.id, told.replication_host or told.host, told.replication_port)
 
-    async def _connect(self, broker_id: int) -> Connection:
+    async def _connect(self, broker_id: int) -> ClientConnection:
         address = self._address_of(broker_id)
         if address is None:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "it is not known where it serves other brokers")
@@ -111,7 +111,7 @@ class Replication:
         if isinstance(replica, FollowerReplica):
             self._manager.unfollow(replica)
 
-    async def _dial(self, host: str, port: int) -> Connection:
+    async def _dial(self, host: str, port: int) -> ClientConnection:
         return await self._dial_broker(
             host, port, client_id=self._client_id, connect_timeout_s=CONNECT_TIMEOUT_S, software_version=__version__
         )

@@ -35,7 +35,7 @@ from barnabas.coordination.zookeeper.server.sessions import (
 from barnabas.errors import CoordinationError
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import Answer, Frame, FrameReply, Link
+from barnabas.net.server_connection import Answer, ConnectionContext, Frame, FrameReply
 
 FRAME_BYTES_MAX = 0xFFFFF
 """As ZooKeeper's `jute.maxbuffer`."""
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 class _Connection(Client):
     """A client's connection, seen from the event loop."""
 
-    def __init__(self, link: Link, session_id: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, link: ConnectionContext, session_id: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(session_id, self._send)
         self.link = link
         self.is_replaced = False
@@ -87,7 +87,7 @@ class _Connection(Client):
 class _Requests:
     """Carries out the requests of one connection; it has a session from the first request on."""
 
-    def __init__(self, listener: ZooKeeperListener, link: Link) -> None:
+    def __init__(self, listener: ZooKeeperListener, link: ConnectionContext) -> None:
         self._listener = listener
         self.link = link
         self.connection: _Connection | None = None
@@ -223,7 +223,7 @@ class ZooKeeperListener:
         finally:
             connection.is_busy = False
         if batch and not (connection.is_replaced or connection.has_left):
-            connection.link.give_back([bytearray(each) for each in batch])
+            connection.link.requeue([bytearray(each) for each in batch])
         if connection.has_left:
             if not self._store.is_kept(connection.session_id):
                 self._sessions.end(connection.session_id)

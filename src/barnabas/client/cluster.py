@@ -34,7 +34,7 @@ from barnabas.errors import (
     reason_of,
 )
 from barnabas.model import NO_LEADER_EPOCH, Node, TopicPartition
-from barnabas.net.dialer import dial
+from barnabas.net.client_connection import dial
 from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -323,7 +323,7 @@ STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_
 
 
 class Channel(Protocol):
-    """A connection to one broker: the interface of `barnabas.net.dialer.Connection`."""
+    """A connection to one broker: the interface of `barnabas.net.client_connection.ClientConnection`."""
 
     @property
     def is_open(self) -> bool: ...

@@ -22,7 +22,7 @@ from barnabas.client.setting_types import ClientSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, CorruptBatchError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition
-from barnabas.net.pacing import Pacing
+from barnabas.net.pacing import RequestBackoff
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -164,7 +164,7 @@ class RangeReader:
             max_bytes=size,
             topics=[FetchTopic(topic=self._tp.topic, partitions=[part])],
         )
-        pacing = Pacing(self._cluster.backoff.max_ms / 1000)
+        pacing = RequestBackoff(self._cluster.backoff.max_ms / 1000)
         now_s = self._cluster.clock.monotonic
         while True:
             sent_s = now_s()

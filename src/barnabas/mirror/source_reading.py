@@ -18,7 +18,7 @@ from barnabas.mirror.broker_tasks import BrokerTasks
 from barnabas.mirror.errors import MirrorError
 from barnabas.mirror.link import Link, Term
 from barnabas.model import TopicPartition
-from barnabas.net.pacing import Pacing
+from barnabas.net.pacing import RequestBackoff
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.records import iter_headers
@@ -71,7 +71,7 @@ class SourceReading:
         self._on_stopped = on_stopped
         self._turn = 0
         self._tasks = BrokerTasks(cluster, self._round, "source")
-        self._pacings: dict[int, Pacing] = {}
+        self._pacings: dict[int, RequestBackoff] = {}
 
     async def run(self) -> None:
         """Go on until cancelled."""
@@ -126,7 +126,7 @@ class SourceReading:
 
     async def _pace(self, broker: int, has_waited: bool, has_news: bool) -> None:
         """Wait before the next fetch where a broker has nothing, and says so again and again at once."""
-        pacing = self._pacings.setdefault(broker, Pacing(REFUSED_S))
+        pacing = self._pacings.setdefault(broker, RequestBackoff(REFUSED_S))
         if has_waited or has_news:
             pacing.note_progress()
             return

@@ -32,17 +32,17 @@ PARTITIONS_BYTES_MAX = 16 * MIB
 FETCH_BYTES_MAX = 512 * MIB
 
 
-def asked_bytes(request: Any) -> int:
+def fetch_bytes(request: Any) -> int:
     """Return how many bytes of records a request asks for; 0: it is for none."""
     if type(request) is EncodedRequest:
-        return request.asked_bytes
+        return request.fetch_bytes
     return max(0, request.max_bytes) if message_of(type(request)).api_key == FETCH_KEY else 0
 
 
-def answer_bytes_max(request: type[Any], asked: int) -> int:
+def response_bytes_max(request: type[Any], asked: int) -> int:
     """Return how large the answer to a request may be.
 
-    :param asked: what `asked_bytes` says of the request.
+    :param asked: what `fetch_bytes` says of the request.
     """
     api_key = message_of(request).api_key
     if api_key == FETCH_KEY:

@@ -2,7 +2,7 @@
 
 The contract: whatever the pieces that the bytes arrive in, the frames are the same. Memory is held only for
 the frame that is arriving, and grows with the bytes that have come, not with the size that was announced. A caller
-that trusts its peer may ask for a `vacancy`: memory for the whole frame at once. For such callers the memory of two
+that trusts its peer may ask for a `get_buffer`: memory for the whole frame at once. For such callers the memory of two
 large frames is kept for reuse.
 """
 
@@ -99,10 +99,10 @@ class FrameReader:
         """The size of the frame under way; 0 while it is not known."""
         return max(self._size, 0)
 
-    def vacancy(self, bytes_max: int = VACANCY_FRAME_BYTES_MAX) -> memoryview | None:
+    def get_buffer(self, bytes_max: int = VACANCY_FRAME_BYTES_MAX) -> memoryview | None:
         """Return where the next bytes of a large frame under way belong, to receive them without a copy.
 
-        Call `fill` with the number of bytes that came. None where no large frame is under way.
+        Call `buffer_updated` with the number of bytes that came. None where no large frame is under way.
 
         :param bytes_max: for a larger frame, memory grows as the bytes come.
         """
@@ -116,7 +116,7 @@ class FrameReader:
             self._frame = bytearray()
         return self._place[self._filled :]
 
-    def fill(self, size: int) -> memoryview | None:
+    def buffer_updated(self, size: int) -> memoryview | None:
         """Count `size` bytes as put into the vacancy; returns the frame if that completes it."""
         self._filled += size
         if self._filled < self._size:
@@ -176,7 +176,7 @@ class FrameReader:
         if self._place is not None:
             taken = min(self._size - self._filled, len(data) - position)
             self._place[self._filled : self._filled + taken] = data[position : position + taken]
-            frame = self.fill(taken)
+            frame = self.buffer_updated(taken)
             frames += [] if frame is None else [frame]
             return position + taken
         taken = min(self._size - len(self._frame), len(data) - position)

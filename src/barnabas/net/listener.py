@@ -11,7 +11,7 @@ import socket
 from functools import partial
 
 from barnabas.net.limits import ConnectionCount, Limits, RequestMemory, WaitingMemory
-from barnabas.net.server_connection import Endpoints, NewHandler, ServerConnection
+from barnabas.net.server_connection import Endpoints, HandlerFactory, ServerConnection
 from barnabas.net.stream import OpenStream, Stream
 
 ACCEPT_PAUSE_S = 0.5
@@ -26,7 +26,7 @@ class Listener:
     Used from the thread of the event loop in which it was made.
     """
 
-    new_handler: NewHandler
+    new_handler: HandlerFactory
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -61,7 +61,7 @@ class Listener:
         self._sock = sock
         return int(sock.getsockname()[1])
 
-    def accept(self, new_handler: NewHandler) -> None:
+    def accept(self, new_handler: HandlerFactory) -> None:
         """Begin to accept connections.
 
         :param new_handler: makes what carries out the requests of a connection.

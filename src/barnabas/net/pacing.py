@@ -11,10 +11,10 @@ FREE_FUTILE = 3
 """So many futile exchanges in a row cost no pause: leaders change, and sessions end."""
 
 
-class Pacing:
+class RequestBackoff:
     """The pauses between the requests to one peer.
 
-    >>> pacing = Pacing(pause_s_max=1.0)
+    >>> pacing = RequestBackoff(pause_s_max=1.0)
     >>> for _ in range(FREE_FUTILE + 2):
     ...     pacing.note_futile(now_s=5.0)
     >>> round(pacing.wait_s(now_s=5.0), 3)

@@ -5,9 +5,9 @@ are sent together. The connection is not read while `REQUESTS_WAITING_MAX` reque
 them wait, be it for a request before them or for the client to take its answers; nor while there is no memory for a
 large request. So a client that sends too fast, or does not read, is held up by its own socket.
 
-A request that waits gives back the memory of its frame (`Link.keep`), and counts with the bytes that it keeps. While a
-request of a connection waits, no large one behind it is read. If others stand in line for memory, a connection that
-holds whole requests which only its own client can set free is ended.
+A request that waits gives back the memory of its frame (`ConnectionContext.release_frame`), and counts with the bytes
+that it keeps. While a request of a connection waits, no large one behind it is read. If others stand in line for
+memory, a connection that holds whole requests which only its own client can set free is ended.
 
 A request that was received whole is carried out whole, whether its client is still there or not. What only
 that client can use, above all waiting for records or for a group, ends with the connection.
@@ -97,7 +97,7 @@ class RequestHandler(Protocol):
         ...
 
 
-class Link(Protocol):
+class ConnectionContext(Protocol):
     """What a handler can do with the connection whose requests it carries out."""
 
     @property
@@ -110,7 +110,7 @@ class Link(Protocol):
         """Whether the connection has ended."""
         ...
 
-    def keep(self, size: int) -> bool:
+    def release_frame(self, size: int) -> bool:
         """Let the request that is carried out wait, with `size` bytes in memory instead of its frame.
 
         To be called once the request needs its frame no longer.
@@ -119,7 +119,7 @@ class Link(Protocol):
         """
         ...
 
-    def give_back(self, frames: Sequence[Frame]) -> None:
+    def requeue(self, frames: Sequence[Frame]) -> None:
         """Let requests wait again that were taken and not begun, in front of those that wait, until the client has
         taken its answers. To be called before the rest of the answer is there."""
         ...
@@ -133,7 +133,7 @@ class Link(Protocol):
         ...
 
 
-NewHandler: TypeAlias = "Callable[[Link], RequestHandler]"
+HandlerFactory: TypeAlias = "Callable[[ConnectionContext], RequestHandler]"
 """Makes the handler of a connection that was accepted."""
 
 log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class Unread(NamedTuple):
 class Acceptor(Protocol):
     """Who accepted a connection, and what it shares with all others that were accepted."""
 
-    new_handler: NewHandler
+    new_handler: HandlerFactory
     limits: Limits
     loop: asyncio.AbstractEventLoop
     memory: RequestMemory
@@ -327,7 +327,7 @@ class ServerConnection:
         if not self.is_gone:
             self.close(reason)
 
-    def keep(self, size: int) -> bool:
+    def release_frame(self, size: int) -> bool:
         if self._answering is None:
             return True
         waiting_memory = self._listener.waiting_memory
@@ -467,7 +467,7 @@ class ServerConnection:
         self._waiting_bytes -= size
         return size
 
-    def give_back(self, frames: Sequence[Frame]) -> None:
+    def requeue(self, frames: Sequence[Frame]) -> None:
         if self._answering and not self._listener.is_finishing:
             self._frames.extendleft(reversed(frames))
             self._waiting_bytes += sum(map(len, frames))

@@ -69,11 +69,11 @@ _places = _ReceivePlaces()
 class InPlaceReceiver(Protocol):
     """Receives bytes right into its own memory, without a copy."""
 
-    def vacancy(self) -> memoryview | None:
+    def get_buffer(self) -> memoryview | None:
         """Return where to put what arrives next; None lets it go to `on_bytes` instead."""
         ...
 
-    def filled(self, size: int) -> None:
+    def buffer_updated(self, size: int) -> None:
         """Called when `size` bytes were put at the beginning of the vacancy."""
         ...
 
@@ -207,7 +207,7 @@ class Stream:
         on_closed(error)
 
     def _readable(self) -> None:
-        vacancy = None if self.in_place_receiver is None else self.in_place_receiver.vacancy()
+        vacancy = None if self.in_place_receiver is None else self.in_place_receiver.get_buffer()
         if vacancy is None:
             place = self._place
             size = self._receive(place.buffer)
@@ -218,7 +218,7 @@ class Stream:
         with vacancy:
             size = self._receive(vacancy)
         if size and self.in_place_receiver is not None:
-            self.in_place_receiver.filled(size)
+            self.in_place_receiver.buffer_updated(size)
 
     def _receive(self, place: bytearray | memoryview) -> int:
         """Return how much has arrived in `place`; nothing where there was nothing, or the stream has ended now."""

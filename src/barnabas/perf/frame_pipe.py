@@ -1,7 +1,7 @@
 """A connection for many small frames: one write for many of them, answers read as they come, in bulk.
 
-`barnabas.net.dialer` takes requests one by one, and keeps account of each. Here the account is kept by who sends:
-nothing happens per frame.
+`barnabas.net.client_connection` takes requests one by one, and keeps account of each. Here the account is kept by who
+sends: nothing happens per frame.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from barnabas import __version__
 from barnabas.client.client_lifecycle import new_event_loop
 from barnabas.client.config import ClientConfig, make_config
 from barnabas.errors import BarnabasError
-from barnabas.net.dialer import dial
+from barnabas.net.client_connection import dial
 from barnabas.perf.control import Control
 from barnabas.perf.frame_pipe import FramePipe
 from barnabas.perf.meter import Measured, Meter

@@ -131,14 +131,14 @@ class EncodedRequest:
     """A request whose message was encoded already, in the version in which it is sent.
 
     :ivar cls: of the message.
-    :ivar asked_bytes: how many bytes of records it asks for.
+    :ivar fetch_bytes: how many bytes of records it asks for.
     :ivar read: returns what a frame answers, or None if it has to be decoded like any other answer.
     """
 
-    __slots__ = ("asked_bytes", "body", "cls", "read")
+    __slots__ = ("body", "cls", "fetch_bytes", "read")
 
-    def __init__(self, cls: type, body: bytes, read: Callable[[Buffer], object | None], asked_bytes: int = 0) -> None:
-        self.asked_bytes = asked_bytes
+    def __init__(self, cls: type, body: bytes, read: Callable[[Buffer], object | None], fetch_bytes: int = 0) -> None:
+        self.fetch_bytes = fetch_bytes
         self.cls = cls
         self.body = body
         self.read = read

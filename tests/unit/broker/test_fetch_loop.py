@@ -14,8 +14,8 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.errors import BarnabasError, CorruptBatchError, DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
-from barnabas.net.dialer import Connection
-from barnabas.net.pacing import FREE_FUTILE, Pacing
+from barnabas.net.client_connection import ClientConnection
+from barnabas.net.pacing import FREE_FUTILE, RequestBackoff
 from barnabas.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -113,9 +113,9 @@ class Leader:
         self.fetches = self.dials = 0
         self.is_honest = self.has_records = False
 
-    async def dial(self) -> Connection:
+    async def dial(self) -> ClientConnection:
         self.dials += 1
-        return cast(Connection, FakeConnection(self))
+        return cast(ClientConnection, FakeConnection(self))
 
 
 def data(**fields: Any) -> PartitionData:
@@ -227,7 +227,7 @@ def test_a_leader_that_lies_no_more_is_followed_at_once(bench: Bench) -> None:
 
 
 def test_answers_that_wait_or_bring_something_cost_no_pause() -> None:
-    pacing = Pacing(1.0)
+    pacing = RequestBackoff(1.0)
     for now_s in range(100):
         for _ in range(FREE_FUTILE):
             pacing.note_futile(now_s)

@@ -28,7 +28,7 @@ from barnabas.broker.topics import Topics
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import Acks, Node, TopicPartition
-from barnabas.net.dialer import dial
+from barnabas.net.client_connection import dial
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
 from barnabas.replication.in_sync import RemoteReplicas

@@ -21,7 +21,7 @@ from barnabas.coordination.zookeeper.server.serving import ANSWERED_BYTES_MAX, S
 from barnabas.coordination.zookeeper.server.sessions import SESSIONS_MAX, SESSIONS_PER_CONNECTION
 from barnabas.errors import CoordinationError, MalformedMessageError
 from barnabas.net.limits import Limits
-from barnabas.net.server_connection import NewHandler, RequestHandler
+from barnabas.net.server_connection import HandlerFactory, RequestHandler
 from tests.fake_link import FakeLink
 
 OPEN = vector([int_(31) + string("world") + string("anyone")])
@@ -30,12 +30,12 @@ OPEN = vector([int_(31) + string("world") + string("anyone")])
 class NoSockets:
     """A listener to which nobody comes by a network."""
 
-    new_handler: NewHandler
+    new_handler: HandlerFactory
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
 
-    def accept(self, new_handler: NewHandler) -> None:
+    def accept(self, new_handler: HandlerFactory) -> None:
         self.new_handler = new_handler
 
 
@@ -98,7 +98,7 @@ class World:
         self.listener.serve(tree.store, self.in_tree_thread)
 
     @property
-    def new_handler(self) -> NewHandler:
+    def new_handler(self) -> HandlerFactory:
         return self.listener._listener.new_handler
 
     def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:

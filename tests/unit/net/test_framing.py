@@ -85,7 +85,7 @@ def test_a_piece_that_looks_like_a_frame_goes_to_the_place_of_a_large_one() -> N
     inner = stream_of([bytes(VACANCY_BYTES_MIN)])
     reader = FrameReader(len(inner))
     assert reader.feed(stream_of([inner])[:4]) == []
-    assert reader.vacancy() is not None
+    assert reader.get_buffer() is not None
     assert reader.feed(inner) == [inner]
 
 
@@ -114,7 +114,7 @@ def test_a_large_frame_is_the_same_whether_received_in_its_place_or_not(
     while position < len(stream):
         size, in_place = pieces[turn % len(pieces)]
         turn += 1
-        vacancy = reader.vacancy() if in_place else None
+        vacancy = reader.get_buffer() if in_place else None
         if vacancy is None:
             data = stream[position : position + size]
             got += reader.feed(data)
@@ -122,19 +122,19 @@ def test_a_large_frame_is_the_same_whether_received_in_its_place_or_not(
             data = stream[position : position + min(size, len(vacancy))]
             with vacancy:
                 vacancy[: len(data)] = data
-            frame = reader.fill(len(data))
+            frame = reader.buffer_updated(len(data))
             got += [] if frame is None else [frame]
         position += len(data)
     assert got == expected
     assert not reader.partial
-    assert reader.vacancy() is None
+    assert reader.get_buffer() is None
 
 
 def test_there_is_a_place_for_large_frames_only_and_not_for_huge_ones() -> None:
     for size, has_place in ((1_000, False), (VACANCY_BYTES_MIN + 2, True), (VACANCY_FRAME_BYTES_MAX + 1, False)):
         reader = FrameReader(2**30)
         reader.feed(struct.pack(">i", size) + b"..")
-        place = reader.vacancy()
+        place = reader.get_buffer()
         assert (place is not None) == has_place
         assert place is None or len(place) == size - 2
         assert reader.held_bytes == 2
@@ -143,11 +143,11 @@ def test_there_is_a_place_for_large_frames_only_and_not_for_huge_ones() -> None:
 def receive_large(reader: FrameReader, size: int, filler: int) -> memoryview:
     """Receive a frame of one byte again and again into its place."""
     reader.feed(struct.pack(">i", size))
-    vacancy = reader.vacancy()
+    vacancy = reader.get_buffer()
     assert vacancy is not None
     with vacancy:
         vacancy[:] = bytes([filler]) * size
-    frame = reader.fill(size)
+    frame = reader.buffer_updated(size)
     assert frame is not None
     return frame
 

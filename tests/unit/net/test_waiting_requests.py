@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import SMALL_BYTES, UNSENT_BYTES_MAX, Answer, Frame, FrameReply, Link
+from barnabas.net.server_connection import SMALL_BYTES, UNSENT_BYTES_MAX, Answer, ConnectionContext, Frame, FrameReply
 from barnabas.net.stream import RECEIVE_BYTES
 from tests.streams import FakeStream, connect
 
@@ -24,7 +24,7 @@ TIMEOUT_S = 60
 class Client:
     """A connection's requests, as the world carries them out."""
 
-    def __init__(self, world: Server, link: Link) -> None:
+    def __init__(self, world: Server, link: ConnectionContext) -> None:
         self._world = world
         self._link = link
 
@@ -49,7 +49,7 @@ class Server:
         self.listener = Listener(Limits(queued_bytes_max=QUEUED, frame_bytes_max=QUEUED))
         self.listener.new_handler = lambda link: Client(self, link)
 
-    def carry_out(self, frames: Sequence[Frame], link: Link) -> FrameReply:
+    def carry_out(self, frames: Sequence[Frame], link: ConnectionContext) -> FrameReply:
         asked = bytes(frames[0]).rstrip(b"\0")
         if asked == QUESTION:
             return FrameReply(1, [bytes(2 * UNSENT_BYTES_MAX)])
@@ -57,7 +57,7 @@ class Server:
             return FrameReply(1, [b"done"])
 
         async def later() -> Answer:
-            self.fits.append(link.keep(KEPT))
+            self.fits.append(link.release_frame(KEPT))
             await self.gate.wait()
             return [b"over"]
 

@@ -9,7 +9,7 @@ from barnabas.broker.pipeline.templates import ConnectionTemplates
 if TYPE_CHECKING:
     from barnabas.broker.delayed_fetch import DelayedFetch
     from barnabas.broker.refused_batches import RefusedBatches
-    from barnabas.net.server_connection import Link
+    from barnabas.net.server_connection import ConnectionContext
 
 
 class ListenerName(NamedTuple):
@@ -41,7 +41,7 @@ class ConnectionState:
         "templates",
     )
 
-    def __init__(self, listener: ListenerName, link: Link) -> None:
+    def __init__(self, listener: ListenerName, link: ConnectionContext) -> None:
         self.listener = listener
         self.link = link
         self.host = link.endpoints.host

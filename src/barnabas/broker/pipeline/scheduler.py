@@ -8,8 +8,8 @@ come one after the other are carried out together, as a run; a request too large
 An API or version that is not served ends the connection with one line in the log, as in Kafka: there is no format in
 which both sides could agree on an answer.
 
-A request that waits gives back the memory of its frame, and counts with what it keeps (`Link.keep`). No task that waits
-refers to the frame.
+A request that waits gives back the memory of its frame, and counts with what it keeps
+(`ConnectionContext.release_frame`). No task that waits refers to the frame.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from barnabas.broker.pipeline.reply import WAITING_BYTES, WAITING_ENTRY_BYTES, L
 from barnabas.broker.pipeline.request_counts import RequestCounts
 from barnabas.broker.pipeline.served_api import RunRules, ServedApi, ServedApis
 from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVersionError
-from barnabas.net.server_connection import Answer, Frame, FrameReply, Link
+from barnabas.net.server_connection import Answer, ConnectionContext, Frame, FrameReply
 from barnabas.protocol.codec import RecordsSpan
 from barnabas.protocol.frames import RequestHeader, decode_request, read_request_header
 from barnabas.protocol.request_templates import RepeatedRequests
@@ -61,7 +61,7 @@ class RequestPipeline:
         self.counts = RequestCounts()
         self.chain = Chain([self.counts])  # in the order in which calls enter; the handler follows on them
 
-    def new_handler(self, link: Link) -> ConnectionRequests:
+    def new_handler(self, link: ConnectionContext) -> ConnectionRequests:
         """Return what carries out the requests of a connection."""
         return ConnectionRequests(self, ConnectionState(self.listener, link))
 
@@ -247,7 +247,7 @@ class ConnectionRequests:
         if reply.before:
             await asyncio.wait(reply.before)
         kept_bytes = call.size if reply.kept_bytes is None else reply.kept_bytes
-        fits = call.connection.link.keep(WAITING_BYTES + len(call.client_id or "") + kept_bytes)
+        fits = call.connection.link.release_frame(WAITING_BYTES + len(call.client_id or "") + kept_bytes)
         if not fits and reply.end is not None:
             reply.end()
 

@@ -24,7 +24,7 @@ from barnabas.client.cluster import FETCH_VERSION_MAX, Channel, Cluster
 from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch, SinglePartitionFetch
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, MalformedMessageError
-from barnabas.net.pacing import Pacing
+from barnabas.net.pacing import RequestBackoff
 from barnabas.protocol.codec import Buffer
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import EncodedRequest
@@ -378,7 +378,7 @@ class _FetchConnection:
         """None before the first request by a template."""
         self._failures = 0
         self._session_was_lost = False
-        self._pacing = Pacing(all_fetches.cluster.backoff.max_ms / 1000)
+        self._pacing = RequestBackoff(all_fetches.cluster.backoff.max_ms / 1000)
         self._pause: asyncio.TimerHandle | None = None
 
     def advance(self) -> None:

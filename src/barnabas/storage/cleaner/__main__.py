@@ -16,7 +16,7 @@ from typing import BinaryIO
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.storage.cleaner.cleaner import Cleaner
 from barnabas.storage.cleaner.job import LINE_BYTES_MAX, PROGRESS, decode, encode
-from barnabas.storage.cleaner.pacing import Pacing
+from barnabas.storage.cleaner.pacing import IoThrottle
 from barnabas.storage.cleaner.rewriting import Pace
 from barnabas.storage.filesystem import OsFileSystem
 
@@ -60,7 +60,7 @@ class _Answers:
             os._exit(0)
 
     def pace(self, bytes_per_second: float) -> Pace:
-        return Pacing(bytes_per_second, SYSTEM_CLOCK.monotonic, SYSTEM_CLOCK.sleep, self._tell_progress).note
+        return IoThrottle(bytes_per_second, SYSTEM_CLOCK.monotonic, SYSTEM_CLOCK.sleep, self._tell_progress).note
 
     def _tell_progress(self) -> None:
         now_s = SYSTEM_CLOCK.monotonic()

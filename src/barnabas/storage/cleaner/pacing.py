@@ -11,7 +11,7 @@ SLEEP_S_MIN = 0.01
 """Shorter debts are paid together with the next ones."""
 
 
-class Pacing:
+class IoThrottle:
     """Makes its caller wait.
 
     :param bytes_per_second: the rate.

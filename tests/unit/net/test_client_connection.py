@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.errors import DisconnectedError, TimedOutError, UnsupportedVersionError
 from barnabas.net.answer_sizes import MIB
-from barnabas.net.dialer import Connection, dial
+from barnabas.net.client_connection import ClientConnection, dial
 from barnabas.protocol.frames import EncodedRequest, read_request_header, response_frame
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas.protocol.messages.fetch import FetchRequest
@@ -48,7 +48,7 @@ class Peer:
             self.stream = FakeStream(*callbacks)
             return self.stream
 
-        self.connection = Connection(asyncio.get_running_loop(), open_stream, "a:1", "test")
+        self.connection = ClientConnection(asyncio.get_running_loop(), open_stream, "a:1", "test")
 
     async def negotiate(self):
         asked = asyncio.create_task(self.connection.negotiate("1", 10.0))
@@ -251,7 +251,7 @@ def test_one_batch_larger_than_what_was_asked_for_is_taken_as_its_bytes_come():
         peer.connection.submit(request, lambda *_: None, version=12)
         tracemalloc.start()
         peer.stream.on_bytes(memoryview(struct.pack(">ii", 50 * MIB, 2)))
-        assert peer.connection.vacancy() is None
+        assert peer.connection.get_buffer() is None
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peer.stream.is_open

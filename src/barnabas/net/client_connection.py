@@ -30,7 +30,7 @@ from barnabas.errors import (
     TimedOutError,
     UnsupportedVersionError,
 )
-from barnabas.net.answer_sizes import FETCH_BYTES_MAX, answer_bytes_max, asked_bytes
+from barnabas.net.answer_sizes import FETCH_BYTES_MAX, fetch_bytes, response_bytes_max
 from barnabas.net.framing import FrameReader
 from barnabas.net.stream import OpenStream, Stream
 from barnabas.protocol.codec import Buffer, Chunk
@@ -54,7 +54,7 @@ OnAnswer = Callable[[Any, BarnabasError | None], None]
 class _Pending:
     """A request that waits for its answer."""
 
-    __slots__ = ("asked_bytes", "correlation_id", "due_at_s", "on_answer", "read", "request", "timeout_s", "version")
+    __slots__ = ("correlation_id", "due_at_s", "fetch_bytes", "on_answer", "read", "request", "timeout_s", "version")
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class _Pending:
         due_at_s: float,
         timeout_s: float,
         read: Callable[[Buffer], object | None] | None,
-        asked_bytes: int,
+        fetch_bytes: int,
     ) -> None:
-        self.asked_bytes = asked_bytes
+        self.fetch_bytes = fetch_bytes
         self.correlation_id = correlation_id
         self.request = request
         self.version = version
@@ -84,7 +84,7 @@ async def dial(
     client_id: str = "barnabas",
     connect_timeout_s: float = DEFAULT_TIMEOUT_S,
     software_version: str = "unknown",
-) -> Connection:
+) -> ClientConnection:
     """Connect to a broker and learn what it serves.
 
     :param client_id: the name that the broker sees.
@@ -96,7 +96,7 @@ async def dial(
     try:
         async with asyncio.timeout(connect_timeout_s):
             sock = await _connect(loop, host, port)
-            connection = Connection(loop, partial(Stream, loop, sock), host_port(host, port), client_id)
+            connection = ClientConnection(loop, partial(Stream, loop, sock), host_port(host, port), client_id)
             try:
                 await connection.negotiate(software_version, connect_timeout_s)
             except BaseException:
@@ -192,7 +192,7 @@ def _settle(connected: asyncio.Future[None]) -> None:
         connected.set_result(None)
 
 
-class Connection:
+class ClientConnection:
     """A connection to one broker. Used from the thread of its event loop only; made by `dial`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_stream: OpenStream, address: str, client_id: str) -> None:
@@ -210,7 +210,7 @@ class Connection:
         self.on_progress: Callable[[], None] | None = None
         """Called when the answers that came together were all handed out, when what had to wait has left, and at
         the end of the connection. A caller with many requests under way can so react to many events at once."""
-        self._reader = FrameReader(FETCH_BYTES_MAX, self._answer_bytes_max)
+        self._reader = FrameReader(FETCH_BYTES_MAX, self._response_bytes_max)
         self._stream = open_stream(self._on_bytes, self._progress, self._on_closed)
         self._stream.in_place_receiver = self
 
@@ -300,7 +300,7 @@ class Connection:
             return
         due_at_s = self._loop.time() + timeout_s
         self._pending.append(
-            _Pending(self._correlation_id, cls, version, on_answer, due_at_s, timeout_s, read, asked_bytes(request))
+            _Pending(self._correlation_id, cls, version, on_answer, due_at_s, timeout_s, read, fetch_bytes(request))
         )
         if self._timer is None or due_at_s < self._timer_at_s:
             self._look_again_at(due_at_s)
@@ -353,21 +353,21 @@ class Connection:
         self._correlation_id = (self._correlation_id + 1) & CORRELATION_ID_MAX
         return request_frame(request, version, self._correlation_id, self._client_id)
 
-    def vacancy(self) -> memoryview | None:
+    def get_buffer(self) -> memoryview | None:
         """Return where the next bytes of a large answer belong."""
-        asked = self._pending[0].asked_bytes if self._pending else 0
-        return self._reader.vacancy(asked + PLACE_BYTES)
+        asked = self._pending[0].fetch_bytes if self._pending else 0
+        return self._reader.get_buffer(asked + PLACE_BYTES)
 
-    def _answer_bytes_max(self, number: int) -> int:
+    def _response_bytes_max(self, number: int) -> int:
         """Return how large the answer may be that comes after `number` others; -1: nobody has asked for it."""
         if number >= len(self._pending):
             return -1
         pending = self._pending[number]
-        return answer_bytes_max(pending.request, pending.asked_bytes)
+        return response_bytes_max(pending.request, pending.fetch_bytes)
 
-    def filled(self, size: int) -> None:
+    def buffer_updated(self, size: int) -> None:
         """Take note of `size` bytes in the vacancy, and handle the answer if they complete it."""
-        frame = self._reader.fill(size)
+        frame = self._reader.buffer_updated(size)
         if frame is not None:
             self._take([frame])
 
