@@ -18,8 +18,8 @@ from barnabas.errors import ErrorCode
 from barnabas.groups.records import OffsetRecord, encode_change
 from barnabas.groups.stored import Committed
 from barnabas.model import TopicPartition
-from barnabas.protocol.request_templates import RepeatedNumbers, same_answer
-from barnabas.records.repeated_batch import RepeatedBatch
+from barnabas.protocol.request_templates import IntegerRequestTemplate, constant_response_encoder
+from barnabas.records.batch_template import BatchTemplate
 
 if TYPE_CHECKING:
     from barnabas.broker.group_service import GroupService
@@ -163,9 +163,9 @@ class CommitTemplate:
             for topic, asked in zip(topics, request.topics, strict=True)
             for each in asked.partitions
         ]
-        self._batch = RepeatedBatch(self._records_with)
-        self._answer: Callable[[int], bytes] = same_answer(response, call.version)
-        self._frames = RepeatedNumbers(_with_offset(request), call.version, call.client_id)
+        self._batch = BatchTemplate(self._records_with)
+        self._answer: Callable[[int], bytes] = constant_response_encoder(response, call.version)
+        self._frames = IntegerRequestTemplate(_with_offset(request), call.version, call.client_id)
 
     def recognise(self, frame: Frame) -> RepeatedCommit | None:
         """Return the request of a frame that repeats this one."""

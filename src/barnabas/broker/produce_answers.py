@@ -21,7 +21,7 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas.protocol.request_templates import answer_packer
+from barnabas.protocol.request_templates import response_template_encoder
 from barnabas.storage.append import AppendInfo, RecordRefusedError
 
 Waiting = list[tuple[PartitionProduceResponse, Waiter]]
@@ -56,7 +56,7 @@ def packer(version: int, topic: str, topic_id: bytes, index: int) -> PackAnswer:
             responses=[TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=[result])]
         )
 
-    return answer_packer(answer_with, version)
+    return response_template_encoder(answer_with, version)
 
 
 class Acknowledgement:

@@ -51,7 +51,7 @@ def encode(message: Any, version: int, prefix: bytes | bytearray = b"") -> list[
     try:
         encode_one(message, out, splices)
     except struct.error as error:
-        raise misfit(cls, version, error) from None
+        raise encoding_error(cls, version, error) from None
     return _spliced(out, splices) if splices else [out]
 
 
@@ -71,7 +71,7 @@ def encode_in_slices(message: Any, version: int, prefix: bytes | bytearray, byte
                 raise MalformedMessageError(f"a {cls.__name__} of more than {bytes_max} bytes")
             yield
     except struct.error as error:
-        raise misfit(cls, version, error) from None
+        raise encoding_error(cls, version, error) from None
     yield
     return _spliced(out, splices) if splices else [out]
 
@@ -89,7 +89,7 @@ def _spliced(out: bytearray, splices: Iterable[tuple[int, Chunk]]) -> list[Chunk
     return chunks
 
 
-def misfit(cls: type, version: int, error: struct.error) -> MalformedMessageError:
+def encoding_error(cls: type, version: int, error: struct.error) -> MalformedMessageError:
     """Return what to raise where a value does not fit its field."""
     return MalformedMessageError(f"a value of {cls.__name__} version {version} does not fit: {error}")
 

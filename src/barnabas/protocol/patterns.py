@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from barnabas.errors import MalformedMessageError
-from barnabas.protocol.codec import Buffer, Chunk, encode, encode_bytes, misfit
+from barnabas.protocol.codec import Buffer, Chunk, encode, encode_bytes, encoding_error
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import SIZE_BYTES, response_frame
 from barnabas.protocol.varint import read_uvarint, write_uvarint
@@ -24,7 +24,7 @@ _CODES = {4: "i", 8: "q"}
 _INT32 = struct.Struct(">i")
 
 
-def message_packer(message_with: Callable[..., object], count: int, version: int) -> Callable[..., bytes]:
+def template_encoder(message_with: Callable[..., object], count: int, version: int) -> Callable[..., bytes]:
     """Return a function that encodes what `message_with` returns for some numbers, and refuses what `encode` would.
 
     :param message_with: returns a message with each of its arguments, which are `count`, in an INT32 or INT64 field of
@@ -43,16 +43,18 @@ def _packer(cls: type, version: int, codes: str, pieces: list[bytes | int]) -> C
         try:
             return pack(*fields)
         except struct.error as error:
-            raise misfit(cls, version, error) from None
+            raise encoding_error(cls, version, error) from None
 
     return packed
 
 
-def records_packer(message_with: Callable[..., object], count: int, version: int) -> Callable[..., bytes]:
+def template_encoder_with_records(
+    message_with: Callable[..., object], count: int, version: int
+) -> Callable[..., bytes]:
     """Return a function that encodes what `message_with` returns for record bytes and some numbers, as one piece.
 
-    :param message_with: returns a message with record bytes, its first argument; else as for `message_packer`, with the
-        numbers before them.
+    :param message_with: returns a message with record bytes, its first argument; else as for `template_encoder`, with
+        the numbers before them.
     """
     cls = type(message_with(b"", *[0] * count))
     flexible = message_of(cls).flexible(version)
@@ -86,7 +88,7 @@ def _joined(chunks: Sequence[Chunk]) -> bytes:
     return b"".join(cast(Sequence[Buffer], chunks))
 
 
-class NumbersReader:
+class ResponseTemplate:
     """Reads response frames of one pattern, without record bytes.
 
     :param answer_with: returns a response with each of its arguments, which are `count`, in an INT32 or INT64 field of
@@ -112,7 +114,7 @@ class NumbersReader:
         return fields[1::2] if fields[::2] == self._fixed else None
 
 
-class AnswerReader:
+class ResponseTemplateWithRecords:
     """Reads response frames of one pattern, with record bytes in one place.
 
     :param answer_with: returns a response with record bytes, its first argument, and each of the others, which are

@@ -42,7 +42,7 @@ _Before: TypeAlias = "tuple[bytes, bytes]"
 _UnpackBefore: TypeAlias = "Callable[[bytearray | memoryview], tuple[bytes, int, bytes]]"
 
 
-class RepeatedRequests:
+class RequestTemplates:
     """Recognises requests that repeat one of those it was shown.
 
     :param version: of all that it is shown.
@@ -110,7 +110,7 @@ class RepeatedRequests:
         return start, start + _INT32.unpack_from(frame, position)[0]
 
 
-class RepeatedNumbers:
+class IntegerRequestTemplate:
     """Recognises a request that differs from another one in its correlation id and some INT64 fields only.
 
     :param request_with: returns the request with a number in all of these fields.
@@ -121,7 +121,7 @@ class RepeatedNumbers:
     def __init__(self, request_with: Callable[[int], object], version: int, client_id: str | None) -> None:
         zeros, ones = (_joined(request_frame(request_with(number), version, 0, client_id)) for number in (0, -1))
         fields, at = "", _INT32.size + _KIND_BYTES + _CORRELATION_ID_BYTES
-        for position in differing_int64(zeros, ones):
+        for position in int64_positions(zeros, ones):
             fields, at = f"{fields}{position - at}sq", position + _INT64_BYTES
         self._size = len(zeros) - _INT32.size
         self._unpack = struct.Struct(f">{_KIND_BYTES}si{fields}{len(zeros) - at}s").unpack
@@ -141,7 +141,7 @@ class RepeatedNumbers:
         return fields[1], fields[3::2]
 
 
-def same_answer(response: object, version: int) -> Callable[[int], bytes]:
+def constant_response_encoder(response: object, version: int) -> Callable[[int], bytes]:
     """Return what makes response frames that differ in nothing but their correlation id, which it is given."""
     frame = _joined(response_frame(response, version, 0))
     size, rest = frame[: _INT32.size], frame[_INT32.size + _CORRELATION_ID_BYTES :]
@@ -149,7 +149,7 @@ def same_answer(response: object, version: int) -> Callable[[int], bytes]:
     return lambda correlation_id: pack(size, correlation_id, rest)
 
 
-def answer_packer(answer_with: Callable[[int], object], version: int) -> Callable[..., bytes]:
+def response_template_encoder(answer_with: Callable[[int], object], version: int) -> Callable[..., bytes]:
     """Return what makes response frames that differ in correlation id and some neighbouring INT64 fields only.
 
     Where those fields stand is found by encoding two answers that differ in every byte of them.
@@ -159,7 +159,7 @@ def answer_packer(answer_with: Callable[[int], object], version: int) -> Callabl
         left out.
     """
     zeros, ones = (_joined(response_frame(answer_with(number), version, 0)) for number in (0, -1))
-    positions = differing_int64(zeros, ones)
+    positions = int64_positions(zeros, ones)
     fields, begin, end = len(positions), positions[0], positions[-1] + _INT64_BYTES
     assert end - begin == fields * _INT64_BYTES, "the fields are no neighbours"
     behind_id = _INT32.size + _CORRELATION_ID_BYTES
@@ -172,7 +172,7 @@ def answer_packer(answer_with: Callable[[int], object], version: int) -> Callabl
     return frame
 
 
-def differing_int64(zeros: bytes | bytearray, ones: bytes | bytearray) -> list[int]:
+def int64_positions(zeros: bytes | bytearray, ones: bytes | bytearray) -> list[int]:
     """Return the positions of the INT64 fields that are 0 in one message and -1 in the other.
 
     :param zeros: the message with 0 in these fields.

@@ -28,7 +28,12 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from barnabas.protocol.patterns import AnswerReader, NumbersReader, message_packer, records_packer
+from barnabas.protocol.patterns import (
+    ResponseTemplate,
+    ResponseTemplateWithRecords,
+    template_encoder,
+    template_encoder_with_records,
+)
 
 VERSIONS = st.sampled_from([7, 11, 12])
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -52,7 +57,7 @@ def frame_of(response: object, version: int, correlation_id: int = 3) -> bytes:
 
 @given(VERSIONS, st.tuples(INT32, INT32, INT32, INT64))
 def test_a_packer_encodes_what_the_codec_would(version: int, numbers: tuple[int, int, int, int]) -> None:
-    assert message_packer(request_with, 4, version)(*numbers) == encode_bytes(request_with(*numbers), version)
+    assert template_encoder(request_with, 4, version)(*numbers) == encode_bytes(request_with(*numbers), version)
 
 
 def produce_with(records: bytes, partition: int) -> ProduceRequest:
@@ -67,13 +72,13 @@ def produced_with(index: int, base_offset: int) -> ProduceResponse:
 
 @given(st.sampled_from([3, 8, 9, 12]), st.binary(max_size=300), INT32)
 def test_a_packer_of_records_encodes_what_the_codec_would(version: int, records: bytes, partition: int) -> None:
-    packed = records_packer(produce_with, 1, version)(memoryview(records), partition)
+    packed = template_encoder_with_records(produce_with, 1, version)(memoryview(records), partition)
     assert packed == encode_bytes(produce_with(records, partition), version)
 
 
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1])
 def test_a_number_that_does_not_fit_is_refused_as_the_codec_does(number: int) -> None:
-    fetch, produce = message_packer(request_with, 4, 12), records_packer(produce_with, 1, 12)
+    fetch, produce = template_encoder(request_with, 4, 12), template_encoder_with_records(produce_with, 1, 12)
     packs: list[Callable[[], bytes]] = [
         lambda: encode_bytes(request_with(0, 0, number, 0), 12),
         lambda: fetch(0, 0, number, 0),
@@ -89,7 +94,7 @@ def test_a_number_that_does_not_fit_is_refused_as_the_codec_does(number: int) ->
 def test_damaged_numbers_are_refused_or_read_as_the_codec_does(
     version: int, index: int, base_offset: int, data: st.DataObject
 ) -> None:
-    reader = NumbersReader(produced_with, 2, version)
+    reader = ResponseTemplate(produced_with, 2, version)
     frame = bytearray(frame_of(produced_with(index, base_offset), version))
     found = reader.read(frame)
     assert found is not None
@@ -107,12 +112,12 @@ def test_damaged_numbers_are_refused_or_read_as_the_codec_does(
 
 def test_numbers_in_another_order_than_on_the_wire_are_refused() -> None:
     with pytest.raises(AssertionError, match="another order"):
-        message_packer(lambda offset, partition: request_with(0, 0, partition, offset), 2, 12)
+        template_encoder(lambda offset, partition: request_with(0, 0, partition, offset), 2, 12)
 
 
 @given(VERSIONS, RECORDS, st.tuples(INT32, INT32, INT64))
 def test_an_answer_of_the_pattern_is_read(version: int, records: bytes, numbers: tuple[int, int, int]) -> None:
-    found = AnswerReader(answer_with, 3, version).read(frame_of(answer_with(records, *numbers), version))
+    found = ResponseTemplateWithRecords(answer_with, 3, version).read(frame_of(answer_with(records, *numbers), version))
     assert found is not None
     assert tuple(found[0]) == numbers
     assert found[1] == records
@@ -126,7 +131,7 @@ def test_damaged_answers_are_left_to_the_codec_or_read_as_it_does(
     place = data.draw(st.integers(0, len(frame) - 1))
     frame[place] = data.draw(st.integers(0, 255))
     cut = bytes(frame[: data.draw(st.integers(0, len(frame)))]) + data.draw(st.binary(max_size=3))
-    found = AnswerReader(answer_with, 3, version).read(cut)
+    found = ResponseTemplateWithRecords(answer_with, 3, version).read(cut)
     try:
         decoded = decode_response(FetchResponse, version, cut)
     except MalformedMessageError:
@@ -149,7 +154,7 @@ def test_answers_of_other_patterns_are_not_read(change: str) -> None:
         topic.partitions[0].records = None
     else:
         topic.partitions *= 2
-    assert AnswerReader(answer_with, 3, 12).read(frame_of(answer, 12)) is None
+    assert ResponseTemplateWithRecords(answer_with, 3, 12).read(frame_of(answer, 12)) is None
 
 
 def test_an_encoded_request_leaves_in_the_same_frame() -> None:

@@ -31,10 +31,10 @@ from barnabas.protocol.request_templates import (
     PATTERNS_BYTES_MAX,
     PATTERNS_MAX,
     SHAPES_MAX,
-    RepeatedNumbers,
-    RepeatedRequests,
-    answer_packer,
-    same_answer,
+    IntegerRequestTemplate,
+    RequestTemplates,
+    constant_response_encoder,
+    response_template_encoder,
 )
 
 FIRST_FLEXIBLE = 9
@@ -56,8 +56,8 @@ def decoded(frame: bytearray, spans: list[RecordsSpan] | None = None) -> Produce
     return decode_request(ProduceRequest, read_request_header(frame), frame, spans)
 
 
-def learnt(*frames: bytearray, version: int) -> RepeatedRequests:
-    known = RepeatedRequests(version, flexible=version >= FIRST_FLEXIBLE)
+def learnt(*frames: bytearray, version: int) -> RequestTemplates:
+    known = RequestTemplates(version, flexible=version >= FIRST_FLEXIBLE)
     for frame in frames:
         spans: list[RecordsSpan] = []
         request = decoded(frame, spans)
@@ -179,7 +179,7 @@ INT64S = st.integers(-(2**63), 2**63 - 1)
 def test_a_packed_answer_is_the_one_that_encoding_gives(
     version: int, correlation_id: int, numbers: tuple[int, int, int]
 ) -> None:
-    pack = answer_packer(lambda number: answer(7, (number, number, number)), version)
+    pack = response_template_encoder(lambda number: answer(7, (number, number, number)), version)
     encoded = b"".join(response_frame(answer(7, numbers), version, correlation_id))  # type: ignore[arg-type]
     assert pack(correlation_id, *numbers) == encoded
 
@@ -211,7 +211,7 @@ INT64S = st.integers(-(2**63), 2**63 - 1)
 def test_other_numbers_are_recognised_and_nothing_else_is(
     version: int, offsets: list[int], correlation_id: int, data: st.DataObject
 ) -> None:
-    known = RepeatedNumbers(lambda number: commit([number] * len(offsets)), version, "me")
+    known = IntegerRequestTemplate(lambda number: commit([number] * len(offsets)), version, "me")
     frame = frame_of(commit(offsets), version, correlation_id)
     assert known.recognise(frame) == (correlation_id, tuple(offsets))
     position = data.draw(st.integers(0, len(frame) - 1))
@@ -226,7 +226,7 @@ def test_the_same_answer_is_what_encoding_gives() -> None:
     response = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="clicks", partitions=[])])
     for version in (2, 8):
         encoded = b"".join(response_frame(response, version, 77))  # type: ignore[arg-type]
-        assert same_answer(response, version)(77) == encoded
+        assert constant_response_encoder(response, version)(77) == encoded
 
 
 def test_what_a_connection_remembers_is_bounded_in_bytes() -> None:

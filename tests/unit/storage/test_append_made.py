@@ -11,7 +11,7 @@ import pytest
 from barnabas.clock import ManualClock
 from barnabas.model import TimestampType
 from barnabas.records import Record
-from barnabas.records.repeated_batch import RepeatedBatch
+from barnabas.records.batch_template import BatchTemplate
 from barnabas.storage import Log, LogConfig
 from barnabas.storage.log_config import CleanupPolicy
 
@@ -21,7 +21,7 @@ COMPACTED = frozenset({CleanupPolicy.COMPACT})
 
 
 def made(clock: ManualClock) -> bytearray:
-    return RepeatedBatch(lambda _number: [(b"key", b"other")]).with_numbers(clock.time_ms(), [])
+    return BatchTemplate(lambda _number: [(b"key", b"other")]).with_numbers(clock.time_ms(), [])
 
 
 def test_it_is_in_the_log_behind_what_was_there(

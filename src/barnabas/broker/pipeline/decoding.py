@@ -17,7 +17,7 @@ from barnabas.net.server_connection import Frame
 from barnabas.protocol.codec import RecordsSpan
 from barnabas.protocol.compiler import EntryBudget
 from barnabas.protocol.frames import RequestHeader, decode_request_in_slices
-from barnabas.protocol.request_templates import RepeatedRequests
+from barnabas.protocol.request_templates import RequestTemplates
 
 AT_ONCE_BYTES_MAX = 20_000
 """A larger frame is decoded in slices, since it may have many entries. The usual batch of a producer is smaller."""
@@ -50,7 +50,7 @@ def received(
     spans: Sequence[RecordsSpan],
     request: Any,
     correlation_id: int,
-    known: RepeatedRequests,
+    known: RequestTemplates,
 ) -> Received:
     """Return a decoded request as a part of a run; learn it without its record bytes if it has one batch."""
     assert served.runs is not None

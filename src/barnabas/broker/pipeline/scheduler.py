@@ -33,7 +33,7 @@ from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVer
 from barnabas.net.server_connection import Answer, ConnectionContext, Frame, FrameReply
 from barnabas.protocol.codec import RecordsSpan
 from barnabas.protocol.frames import RequestHeader, decode_request, read_request_header
-from barnabas.protocol.request_templates import RepeatedRequests
+from barnabas.protocol.request_templates import RequestTemplates
 
 DECODING_STEPS_AT_ONCE = 16
 """Decoding a large batch for a few partitions takes this many steps at most; such a request is always carried out at
@@ -284,7 +284,7 @@ class ConnectionRequests:
         return FrameReply(len(run), answer, self._answer_run_later(call, reply, ids[len(responses) :]))
 
     def _run(
-        self, first: Received, frames: Sequence[Frame], call: Call, known: RepeatedRequests, rules: RunRules
+        self, first: Received, frames: Sequence[Frame], call: Call, known: RequestTemplates, rules: RunRules
     ) -> list[Received]:
         """Return the first request and those behind it that go with it.
 
@@ -309,7 +309,7 @@ class ConnectionRequests:
             run.append(found)
         return run
 
-    def _another(self, call: Call, frame: Frame, known: RepeatedRequests, rules: RunRules) -> Received | None:
+    def _another(self, call: Call, frame: Frame, known: RequestTemplates, rules: RunRules) -> Received | None:
         """Return the request, or None if it does not belong to a run: its own turn comes when those before it are
         answered."""
         spans: list[RecordsSpan] = []

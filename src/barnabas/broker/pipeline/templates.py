@@ -10,7 +10,7 @@ from typing import Protocol
 from barnabas.broker.pipeline.served_api import ServedApi
 from barnabas.net.server_connection import Frame
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.request_templates import RepeatedRequests
+from barnabas.protocol.request_templates import RequestTemplates
 
 
 class FrameTemplate(Protocol):
@@ -49,14 +49,14 @@ class ConnectionTemplates:
     def __init__(self) -> None:
         self.frame: RecogniseFrame | None = None
         """Recognises the frames of the API whose handler has taught it."""
-        self._batches: RepeatedRequests | None = None
+        self._batches: RequestTemplates | None = None
         self._client_id: str | None = None
 
-    def batches(self, served: ServedApi, version: int, client_id: str | None) -> RepeatedRequests:
+    def batches(self, served: ServedApi, version: int, client_id: str | None) -> RequestTemplates:
         """Return what recognises requests of one version and client that differ in their record batches only."""
         known = self._batches
         if known is None or known.version != version or self._client_id != client_id:
             flexible = message_of(served.api.request).flexible(version)
-            known = self._batches = RepeatedRequests(version, flexible=flexible)
+            known = self._batches = RequestTemplates(version, flexible=flexible)
             self._client_id = client_id
         return known

@@ -39,7 +39,7 @@ from barnabas.protocol.messages.fetch import (
     ForgottenTopic,
     next_session_epoch,
 )
-from barnabas.protocol.patterns import AnswerReader, message_packer
+from barnabas.protocol.patterns import ResponseTemplateWithRecords, template_encoder
 from barnabas.protocol.varint import read_uvarint
 
 log = logging.getLogger(__name__)
@@ -240,7 +240,7 @@ class _TopicReader:
 
     __slots__ = ("_reader", "_topic")
 
-    def __init__(self, topic: str, reader: AnswerReader) -> None:
+    def __init__(self, topic: str, reader: ResponseTemplateWithRecords) -> None:
         self._topic = topic
         self._reader = reader
 
@@ -268,10 +268,10 @@ def _packer(whole: FetchRequest, topic: str, version: int) -> Callable[..., byte
             rack_id=whole.rack_id,
         )
 
-    return message_packer(request_with, 7, version)
+    return template_encoder(request_with, 7, version)
 
 
-def _reader(response: FetchResponse, version: int) -> AnswerReader:
+def _reader(response: FetchResponse, version: int) -> ResponseTemplateWithRecords:
     (topic,) = response.responses
     (part,) = topic.partitions
 
@@ -288,7 +288,7 @@ def _reader(response: FetchResponse, version: int) -> AnswerReader:
         )
         return replace(response, session_id=session_id, responses=[replace(topic, partitions=[other])])
 
-    return AnswerReader(answer_with, 5, version)
+    return ResponseTemplateWithRecords(answer_with, 5, version)
 
 
 Answer = FetchResponse | SinglePartitionFetch

@@ -35,7 +35,7 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from barnabas.protocol.patterns import NumbersReader, records_packer
+from barnabas.protocol.patterns import ResponseTemplate, template_encoder_with_records
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class ProduceTemplates:
             topics = [TopicProduceData(name=topic, partition_data=data)]
             return ProduceRequest(acks=self._acks, timeout_ms=self._timeout_ms, topic_data=topics)
 
-        return records_packer(request_with, 1, self._version)
+        return template_encoder_with_records(request_with, 1, self._version)
 
     def learn(self, response: ProduceResponse) -> None:
         """Make a template of a decoded response, if it is a usual one of a topic without a template."""
@@ -101,7 +101,7 @@ class _Topic:
     def __init__(self, name: str, pack: Callable[..., bytes]) -> None:
         self.name = name
         self.pack = pack
-        self.reader: NumbersReader | None = None
+        self.reader: ResponseTemplate | None = None
         """None before the first decoded response."""
 
     def read(self, frame: Buffer) -> SinglePartitionProduce | None:
@@ -113,7 +113,7 @@ class _Topic:
         return SinglePartitionProduce(self.name, partition, base_offset, log_append_time_ms)
 
 
-def _reader(response: ProduceResponse, version: int) -> NumbersReader:
+def _reader(response: ProduceResponse, version: int) -> ResponseTemplate:
     (topic,) = response.responses
     (result,) = topic.partition_responses
 
@@ -127,7 +127,7 @@ def _reader(response: ProduceResponse, version: int) -> NumbersReader:
         )
         return replace(response, responses=[replace(topic, partition_responses=[other])])
 
-    return NumbersReader(answer_with, 4, version)
+    return ResponseTemplate(answer_with, 4, version)
 
 
 LOOK_S_MIN = 0.001

@@ -5,20 +5,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from barnabas.protocol.request_templates import differing_int64
+from barnabas.protocol.request_templates import int64_positions
 from barnabas.records.builder import BatchBuilder
 from barnabas.records.header import BATCH_HEADER_SIZE, set_timestamp, write_crc
 
 _pack_int64_into = struct.Struct(">q").pack_into
 
 
-class RepeatedBatch:
+class BatchTemplate:
     """Batches that differ only in their time and in INT64 fields of their values.
 
     :param records_with: returns keys and values that have a number in all of these fields.
 
     >>> from barnabas.records.reader import read_records
-    >>> batch = RepeatedBatch(lambda number: [(b"key", number.to_bytes(8, signed=True))])
+    >>> batch = BatchTemplate(lambda number: [(b"key", number.to_bytes(8, signed=True))])
     >>> records = read_records(batch.with_numbers(1_700_000_000_000, [258]), "clicks", 0)
     >>> [(record.key, record.value) for record in records]
     [(b'key', b'\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x02')]
@@ -30,7 +30,7 @@ class RepeatedBatch:
         zeros, ones = (_built(records_with(number)) for number in (0, -1))
         self._positions = [
             BATCH_HEADER_SIZE + position
-            for position in differing_int64(zeros[BATCH_HEADER_SIZE:], ones[BATCH_HEADER_SIZE:])
+            for position in int64_positions(zeros[BATCH_HEADER_SIZE:], ones[BATCH_HEADER_SIZE:])
         ]
         self._batch = zeros
 

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from barnabas.records import BatchBuilder
-from barnabas.records.repeated_batch import RepeatedBatch
+from barnabas.records.batch_template import BatchTemplate
 
 
 @pytest.mark.parametrize("fields", [[0], [1], [5], [3, 0, 2]])
@@ -21,7 +21,7 @@ def test_batch_with_other_numbers_equals_built_batch(fields: list[int]) -> None:
             for key, count in zip(keys, fields, strict=True)
         ]
 
-    batch = RepeatedBatch(lambda number: records([number] * sum(fields)))
+    batch = BatchTemplate(lambda number: records([number] * sum(fields)))
     for timestamp_ms, first in ((1_700_000_000_000, 258), (1_700_000_000_123, -(2**63)), (0, 2**62)):
         numbers = [first + number for number in range(sum(fields))]
         builder = BatchBuilder()
