@@ -14,10 +14,10 @@ from barnabas.storage.segment import IndexDamagedError
 
 def delete_old_segments(log: Log) -> int:
     """Let go of what the settings do not keep; return how many segments."""
-    old = log.old_segments()
+    old = log.retention_search()
     if old is None:
         return 0
-    if old.must_roll:
+    if old.is_roll_due:
         log.roll()
     end = old.find()
     if end is None:

@@ -103,7 +103,7 @@ def test_flush_without_descriptors_is_done_by_the_next_one(log: Log, make_batch:
     assert log.recovery_point < log.log_end_offset
     log.flush()
     assert log.recovery_point == log.log_end_offset
-    assert not log.has_unflushed_segments
+    assert not log.is_flush_due
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
@@ -148,8 +148,8 @@ def test_files_of_deleted_segments_are_set_aside_later(
 ) -> None:
     log.delete_records_before(12)
     with no_descriptors(), pytest.raises(StorageError, match="Too many open files"):
-        log.remove_old_files()
-    assert log.remove_old_files()
+        log.rename_deleted_files()
+    assert log.rename_deleted_files()
     assert not log.is_offline
 
 

@@ -257,7 +257,7 @@ def test_append_that_never_came_to_its_end_takes_the_log_offline(
     view = memoryview(make_batch([b"first"]))
     group = log.begin_append(lambda group: group.take(view), 0)
     assert group is not None
-    log.write(group)
+    log.write_append(group)
     with pytest.raises(StorageError, match="offline"):
         log.append(make_batch([b"second"]), 0)
     assert log.log_end_offset == log.high_watermark == 0

@@ -71,7 +71,7 @@ class Home:
         try:
             copy_all(move)
             log = folders.swap(move)
-            move.hand_on(log)
+            move.transfer_state(log)
             is_done = True
         finally:
             folders.end_move(move, is_done=is_done)

@@ -209,7 +209,7 @@ class CompactedLogMachine(RuleBasedStateMachine):
         self.flushed = self.end
         offset = data.draw(st.integers(0, self.end))
         self.start = self.log.delete_records_before(offset)
-        self.log.remove_old_files()
+        self.log.rename_deleted_files()
 
     @rule()
     def stop_and_start(self) -> None:

@@ -125,12 +125,12 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.delete_records_before(offset) == self.start
 
     @rule()
-    def remove_old_files(self) -> None:
+    def rename_deleted_files(self) -> None:
         """What the manager does: flush, store the start, then touch files."""
         self.log.flush()
         self.flushed = self.end
         self.stored_start = self.start
-        for path in self.log.remove_old_files():
+        for path in self.log.rename_deleted_files():
             path.unlink()
 
     @rule(keep_bytes=st.integers(0, 3_000))

@@ -201,7 +201,7 @@ def test_log_with_gaps_is_cut_and_goes_on(made: Compacted, data: st.DataObject) 
         assert as_kept(read_from(log, start)) == made.records(start)
         check_times(log, made.records(start))
         log.flush()
-        log.remove_old_files()
+        log.rename_deleted_files()
         offset = data.draw(st.integers(start, made.end))
         log.truncate_to(offset)
         left = [

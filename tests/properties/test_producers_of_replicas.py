@@ -198,7 +198,7 @@ class ReplicasMachine(RuleBasedStateMachine):
         if replica is leader:
             return
         if replica.end < leader.start:
-            replica.log.start_over_at(leader.start)
+            replica.log.truncate_fully_and_start_at(leader.start)
             replica.batches, replica.deleted, replica.start = [], [], leader.start
         behind = [each for each in leader.batches if each.base_offset >= replica.end][:count]
         if behind:

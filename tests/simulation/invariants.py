@@ -101,7 +101,7 @@ class Invariants:
             self._after(stack, LeaderReplica, "__init__", self._leads)
             self._after(stack, LeaderReplica, "_advance", self._advanced)
             self._after(stack, Log, "__init__", self._has_end)
-            for name in ("truncate_to", "start_over_at", "reach_back_to"):
+            for name in ("truncate_to", "truncate_fully_and_start_at", "lower_log_end_to"):
                 self._after(stack, Log, name, self._was_cut)
                 self._after(stack, Log, name, self._has_end)
             self._after(stack, Log, "mark_newer_than_tree", self._was_marked_newer)

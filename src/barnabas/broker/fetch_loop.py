@@ -305,7 +305,7 @@ class FetchLoop:
         self._has_trouble = True
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset >= 0:
             # Were the logs the same up to here, the leader would have told where they part.
-            self._do_beside(followed, followed.replica.start_over_at(data.log_start_offset), is_cut=True)
+            self._do_beside(followed, followed.replica.truncate_fully_and_start_at(data.log_start_offset), is_cut=True)
             return
         self._trouble(followed, ApiError(data.error_code, f"its leader, {self._leader}, refuses"))
 

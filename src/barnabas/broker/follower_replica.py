@@ -178,7 +178,7 @@ class FollowerReplica:
                 return storage.run_in_line(
                     lambda: self._append_in_turn(records, leader_high_watermark, leader_log_start)
                 )
-            self.log.write(group)
+            self.log.write_append(group)
             self._account(group, records)
         self._raise_high_watermark(leader_high_watermark)
         if min(leader_log_start, self.log.high_watermark) > self.log.log_start_offset:
@@ -223,7 +223,7 @@ class FollowerReplica:
             await self.storage.run_in_line(lambda: self._cut(self.log.truncate_to, offset))
             self.log.accept_loss()
 
-    async def start_over_at(self, offset: int) -> None:
+    async def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records and begin with `offset`: the leader has none before it.
 
         :raises BarnabasError: the disk refused, or the role has ended.
@@ -231,7 +231,7 @@ class FollowerReplica:
         self._check_may_cut(self.log.log_start_offset)
         end = self.log.log_end_offset
         log.warning("%s: ends at offset %d, and the leader's log begins at %d", self.topic_partition, end, offset)
-        await self.storage.run_in_line(lambda: self._cut(self.log.start_over_at, offset))
+        await self.storage.run_in_line(lambda: self._cut(self.log.truncate_fully_and_start_at, offset))
 
     async def _cut(self, cut: Callable[[int], object], offset: int) -> None:
         """Run a truncation."""
@@ -246,10 +246,10 @@ class FollowerReplica:
     async def _append_in_turn(self, records: memoryview, leader_high_watermark: int, leader_log_start: int) -> None:
         if len(records):
             if self._begins_before(records):
-                await self._cut(self.log.reach_back_to, read_header(records).base_offset)
+                await self._cut(self.log.lower_log_end_to, read_header(records).base_offset)
             while (group := self._begin_append(records)) is None:
                 await self.storage.disk.do(self.log.roll, read_header(records).base_offset)
-            await self.storage.disk.do(self.log.write, group)
+            await self.storage.disk.do(self.log.write_append, group)
             self._account(group, records)
         self._raise_high_watermark(leader_high_watermark)
         await self._raise_log_start(leader_log_start, brought=len(records))
@@ -276,7 +276,7 @@ class FollowerReplica:
         return self.log.begin_append(lambda group: group.replicate(records), self.leader_epoch)
 
     def _account(self, group: AppendGroup, records: memoryview) -> None:
-        outcome = self.log.account(group)
+        outcome = self.log.finish_append(group)
         if not isinstance(outcome, AppendInfo):
             raise outcome
         self._unexposed.note(self.log.log_end_offset, len(records))

@@ -106,7 +106,7 @@ class Hosting:
             of a topic that the tree does not know.
         """
         stray = self._logs.get(where)
-        if stray is not None and not self._logs.holds_nothing(where):
+        if stray is not None and not self._logs.has_no_records(where):
             message = (
                 f"the folder {stray.folder} is there, of a topic that is not known; move it away, or start with the"
                 " tree that knows it"
@@ -200,7 +200,7 @@ class Hosting:
                 left[identity.bytes].append(stray)
             elif stray.topic in untouched:
                 continue
-            elif (identity is None or identity.bytes in living) and self._logs.holds_nothing(stray):
+            elif (identity is None or identity.bytes in living) and self._logs.has_no_records(stray):
                 self._is_refused([stray])
             else:
                 log.warning("the folder of %s belongs to no topic; it is left as it is", stray)

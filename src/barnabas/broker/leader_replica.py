@@ -356,7 +356,7 @@ class LeaderReplica:
         if is_hidden or config.value_schemas is not None or sum(map(len, requests)) > AT_ONCE_BYTES_MAX:
             return storage.run_in_line(lambda: self._append_beside(requests), refuse)
         if not storage.line.is_busy and config.compression is None:
-            outcomes = self._append_ready(requests)
+            outcomes = self._append_until_roll(requests)
             if len(outcomes) == len(requests):
                 return outcomes
         return storage.run_in_line(lambda: self._append_in_turn(requests, outcomes), refuse)
@@ -365,7 +365,7 @@ class LeaderReplica:
         """Let appends wait until `until` has returned."""
         return self.storage.run_in_line(until)
 
-    def append_made(self, batch: bytearray) -> bool:
+    def append_own_batch(self, batch: bytearray) -> bool:
         """Append a batch that this broker has made, of records with keys, if it can be acknowledged at once.
 
         :returns: False where the batch was not appended; use `append_all` instead.
@@ -375,7 +375,7 @@ class LeaderReplica:
             return False
         if self.followers is not None or storage.refusal is not None or self._fenced is not None:
             return False
-        if not storage.log.append_made(batch, self.leader_epoch):
+        if not storage.log.append_own_batch(batch, self.leader_epoch):
             return False
         if storage.readers:
             storage.readable(len(batch))
@@ -445,15 +445,15 @@ class LeaderReplica:
         self._check_role()
         while (group := self.log.begin_append(lambda group: group.take(view, checked), self.leader_epoch)) is None:
             await disk.do(self.log.roll)
-        await disk.do(self.log.write, group)
-        outcome = self.log.account(group)
+        await disk.do(self.log.write_append, group)
+        outcome = self.log.finish_append(group)
         self._note_append([records], [outcome])
         return outcome
 
-    def _append_ready(self, requests: Sequence[Buffer]) -> list[Outcome]:
+    def _append_until_roll(self, requests: Sequence[Buffer]) -> list[Outcome]:
         """Append up to the first request that needs a new segment."""
         self._check_role()
-        outcomes = self.storage.log.append_ready(requests, self.leader_epoch)
+        outcomes = self.storage.log.append_until_roll(requests, self.leader_epoch)
         self._note_append(requests, outcomes)
         return outcomes
 
@@ -489,11 +489,11 @@ class LeaderReplica:
                 if self.config.compression is not None:
                     # One by one: each may be refused by itself.
                     rest = [await disk.beside(self._recompressed, rest[0])]
-                ready = self._append_ready(rest)
+                ready = self._append_until_roll(rest)
                 outcomes += ready
                 if len(ready) < len(rest):
                     await disk.do(self.log.roll)
-                    outcomes += self._append_ready(rest[len(ready) : len(ready) + 1])
+                    outcomes += self._append_until_roll(rest[len(ready) : len(ready) + 1])
             except BarnabasError as error:
                 outcomes.append(error)
             except Exception as error:

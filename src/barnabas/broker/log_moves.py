@@ -186,14 +186,14 @@ class LogMoves:
         """
 
         async def complete() -> None:
-            if move.is_cut:
+            if move.is_truncated:
                 raise StorageError(f"{move.current.partition} was cut while it was moved")
             while move.missing:
                 await self._copy_some(move, replica)
 
         def swap() -> Log:
             new = self._folders.swap(move)
-            move.hand_on(new)
+            move.transfer_state(new)
             return new
 
         try:
@@ -202,7 +202,7 @@ class LogMoves:
             if replica.has_ended and not replica.is_deleted and replica.log is move.current:
                 return False  # it has another role now, and is moved in that
             if replica.log is move.current:
-                if move.is_cut and not replica.is_deleted:
+                if move.is_truncated and not replica.is_deleted:
                     return False
                 raise
         return replica.log is not move.current

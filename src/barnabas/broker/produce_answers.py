@@ -22,7 +22,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from barnabas.protocol.request_templates import response_template_encoder
-from barnabas.storage.append import AppendInfo, RecordRefusedError
+from barnabas.storage.append import AppendInfo, InvalidRecordsError
 
 Waiting = list[tuple[PartitionProduceResponse, Waiter]]
 """Acknowledgements, and what each has to wait for."""
@@ -121,7 +121,7 @@ def refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:
     result.log_append_time_ms = NO_TIMESTAMP
 
 
-def errors_of_records(error: RecordRefusedError, request: ProduceRequest) -> list[BatchIndexAndErrorMessage]:
+def errors_of_records(error: InvalidRecordsError, request: ProduceRequest) -> list[BatchIndexAndErrorMessage]:
     """Return what to say of the records for which a batch was refused."""
     count_max = max(1, RECORD_ERRORS_MAX // sum(len(topic.partition_data) for topic in request.topic_data))
     return [

@@ -434,10 +434,10 @@ class ReplicaStorage:
                 log.warning("%s: cannot delete old segments: %s", self.topic_partition, error)
 
     async def _delete_old_records(self) -> None:
-        old = self.log.old_segments()
+        old = self.log.retention_search()
         if old is None:
             return
-        if old.must_roll:
+        if old.is_roll_due:
             await self._roll()
         end = await self.disk.beside(old.find)
         if end is None or self.has_ended:
@@ -455,7 +455,7 @@ class ReplicaStorage:
 
         :raises BarnabasError: the disk refused.
         """
-        if self.log.must_roll:
+        if self.log.is_roll_due:
             await self._roll()
 
     async def find_cleanable(self) -> CleanableRange | None:

@@ -23,7 +23,7 @@ from barnabas.records.compression import Decompressor
 from barnabas.records.header import read_header
 from barnabas.serialization import wire_format
 from barnabas.serialization.registry_client import SchemaRegistry
-from barnabas.storage.append import KEYED_BYTES_MAX, RecordRefusedError
+from barnabas.storage.append import KEYED_BYTES_MAX, InvalidRecordsError
 
 if TYPE_CHECKING:
     from barnabas.records.header import Buffer
@@ -58,7 +58,7 @@ def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> N
         try:
             ids.setdefault(wire_format.schema_id(value), []).append(number)
         except SerializationError as error:
-            raise RecordRefusedError([number], f"a value without a schema: {error}") from error
+            raise InvalidRecordsError([number], f"a value without a schema: {error}") from error
     subject = f"{topic}-value"
     for schema_id, numbers in ids.items():
         if not _is_version(url, subject, schema_id):
@@ -66,7 +66,7 @@ def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> N
             reason = (
                 f"its schema {schema_id} is no version of the subject {subject!r} (barnabas.value.schema.validation)"
             )
-            raise RecordRefusedError(numbers[:NUMBERS_MAX], reason)
+            raise InvalidRecordsError(numbers[:NUMBERS_MAX], reason)
 
 
 def _values(batch: Buffer, bytes_max: int) -> list[bytes | None]:

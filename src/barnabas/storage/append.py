@@ -54,7 +54,7 @@ KEYED_BYTES_MAX = 16 * 1024 * 1024
 """The decompressed size of a batch whose records must have keys."""
 
 
-class RecordRefusedError(ApiError):
+class InvalidRecordsError(ApiError):
     """A batch is refused for some of its records, all for the same reason.
 
     :param numbers: of these records in the batch; of the first ones where there are very many.
@@ -65,7 +65,7 @@ class RecordRefusedError(ApiError):
         self.numbers = numbers
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[RecordRefusedError], tuple[Sequence[int], str]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[type[InvalidRecordsError], tuple[Sequence[int], str]]:  # type: ignore[override]
         return type(self), (self.numbers, self.reason)
 
 
@@ -142,7 +142,7 @@ def _check_keys(view: memoryview, config: LogConfig) -> None:
     except CorruptBatchError as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
     if numbers:
-        raise RecordRefusedError(
+        raise InvalidRecordsError(
             numbers, "a record without a key; the topic is compacted (cleanup.policy), which keeps the last of each key"
         )
 

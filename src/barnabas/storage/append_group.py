@@ -103,7 +103,7 @@ def stamp_plain(
     )
 
 
-def stamp_made(
+def stamp_own_batch(
     batch: bytearray, end: SegmentEnd, next_offset: int, leader_epoch: int, config: LogConfig
 ) -> list[StampedBatch]:
     """Do as `stamp_plain` does with one batch of records with keys, in a known epoch; return nothing if the batch needs

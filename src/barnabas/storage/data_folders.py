@@ -30,8 +30,8 @@ from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
 from barnabas.storage.log_move import LogMove
-from barnabas.storage.several_copies import OldCopy, end_moves, find_old_copies
-from barnabas.storage.wanted_moves import WantedMoves
+from barnabas.storage.several_copies import SupersededLog, find_superseded_logs, finish_moves
+from barnabas.storage.wanted_moves import PendingMoves
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class DataFolders:
         """Offline logs that no manager has, since they may be in an offline folder."""
         self._contested: dict[TopicPartition, list[LogManager]] = {}
         """Logs that several folders have; they are not loaded."""
-        self._old_copies: dict[TopicPartition, OldCopy] = {}
+        self._old_copies: dict[TopicPartition, SupersededLog] = {}
         """Logs that may have a newer copy in a folder that is not here; they are not loaded."""
         self._lost_ids: set[str] = set()
         """The ids of folders that the broker had before, and has no longer."""
@@ -132,7 +132,7 @@ class DataFolders:
         self._swapping = threading.Lock()
         """Held while a log moves to another folder, and while a log is deleted."""
         self._chosen: dict[TopicPartition, Path] = {}
-        self.wanted_moves = WantedMoves(
+        self.wanted_moves = PendingMoves(
             filesystem, lambda: [manager.data_dir for manager in self._healthy()], self.topic_ids
         )
         """The logs that are to move, over restarts."""
@@ -171,7 +171,7 @@ class DataFolders:
 
     def _load_all(self, topic_configs: Callable[[], Mapping[str, LogConfig]]) -> None:
         self._contested = self._find_contested()
-        end_moves(self._contested)
+        finish_moves(self._contested)
         for path, manager in list(self._managers.items()):
             self._begin(path, functools.partial(self._look_for_old_copies, manager))
         left_alone = {*self._contested, *self._old_copies}
@@ -208,7 +208,7 @@ class DataFolders:
     def _find_logs(self, manager: LogManager, holders: dict[TopicPartition, list[LogManager]]) -> None:
         try:
             names = self._filesystem.list_folder(manager.data_dir)
-            manager.moved.give_up_futures(names)
+            manager.moved.discard_futures(names)
         except OSError as error:
             raise DataFolderError(f"{manager.data_dir}: cannot be loaded: {error}") from error
         for name in names:
@@ -217,7 +217,7 @@ class DataFolders:
 
     def _look_for_old_copies(self, manager: LogManager) -> None:
         try:
-            self._old_copies |= find_old_copies(manager, self._managers.values(), self._contested)
+            self._old_copies |= find_superseded_logs(manager, self._managers.values(), self._contested)
         except OSError as error:
             raise DataFolderError(f"{manager.data_dir}: cannot be loaded: {error}") from error
 
@@ -503,10 +503,10 @@ class DataFolders:
                 return manager
         return next((each for each in managers if each.is_checkpointed(partition)), None)
 
-    def holds_nothing(self, partition: TopicPartition) -> bool:
-        """See `LogManager.holds_nothing`."""
+    def has_no_records(self, partition: TopicPartition) -> bool:
+        """See `LogManager.has_no_records`."""
         manager = self._manager_of(partition)
-        return manager is not None and manager.holds_nothing(partition)
+        return manager is not None and manager.has_no_records(partition)
 
     def is_known(self, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
         """See `LogManager.is_known`."""
@@ -620,7 +620,9 @@ class DataFolders:
         for manager in self._healthy():
             if manager is not source and manager.moved.is_leaving(partition):
                 manager.moved.release(partition)  # what an earlier move could not
-        move = LogMove(current, to.moved.begin_future(current, source.folder_id, self.topic_ids.get(partition)), target)
+        move = LogMove(
+            current, to.moved.create_future(current, source.folder_id, self.topic_ids.get(partition)), target
+        )
         self.moves[partition] = move
         return move
 
@@ -635,11 +637,11 @@ class DataFolders:
             is_given_up = self.moves.get(move.current.partition) is not move
             if is_given_up or source is None or source.get(move.current.partition) is not move.current:
                 raise StorageError(f"{move.current.partition} is not to be moved any more")
-            move.seal()
+            move.complete()
             target = self._managers[move.target]
             source.moved.note_leaving(move.current.partition, target.folder_id)
             try:
-                return target.moved.adopt(move.future, move.current)
+                return target.moved.promote(move.future, move.current)
             except StorageError:
                 if not move.current.is_offline:
                     source.moved.forget_leaving(move.current.partition)
@@ -658,7 +660,7 @@ class DataFolders:
             if not is_done:
                 move.future.abandon()
                 if target.get(partition) is None:
-                    target.moved.give_up_future(move.future.folder)
+                    target.moved.discard_future(move.future.folder)
                 return
             for manager in self._managers.values():
                 if manager is not target and manager.get(partition) is move.current:

@@ -100,7 +100,7 @@ class LifeCounter:
                 self._path.parent, self.old_copy.described(record_count),
             )  # fmt: skip
 
-    def raise_it(self, now_ms: int, record_count: int) -> LifeMark:
+    def increment(self, now_ms: int, record_count: int) -> LifeMark:
         """Raise the counter on the disk, durably.
 
         :raises StorageError: the disk refuses; the counter may be raised or not, and the next attempt uses another one.

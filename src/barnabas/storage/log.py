@@ -18,10 +18,10 @@ left. The recovery point and the high watermark are lowered and stored before a 
 deleted records are renamed only after the log start was stored.
 
 Threads. One thread, the owner's, appends and reads. These calls may wait for the disk and come from other threads:
-`roll` and `write`, while no append runs; `flush`, `remove_old_files`, `replace_segments`, `truncate_to`, `close`. The
-state lock guards what they share with the owner; it is never held while the disk works. `LogFlusher.file_lock` keeps
-two of them from working on the same files. Searches (`time_search`, `old_segments`, `cleaning_search`) work on a
-snapshot and need neither lock.
+`roll` and `write_append`, while no append runs; `flush`, `rename_deleted_files`, `replace_segments`, `truncate_to`,
+`close`. The state lock guards what they share with the owner; it is never held while the disk works.
+`LogFlusher.file_lock` keeps two of them from working on the same files. Searches (`time_search`, `retention_search`,
+`cleaning_search`) work on a snapshot and need neither lock.
 
 Errors. If the disk fails, the log goes offline: this call and all later ones raise StorageError. The next start
 recovers what is whole. A shortage of room, file descriptors or memory is not a failure of the disk: only the call
@@ -56,9 +56,9 @@ from barnabas.storage.log_offsets import LogOffsets, OffsetTracker
 from barnabas.storage.log_reader import Batches, LogReader, ReadResult
 from barnabas.storage.producer_state import ProducerEntry
 from barnabas.storage.recovery import TRUST_ALL, LoadedLog, load_log, load_producers
-from barnabas.storage.retention import UNLIMITED, OldSegments
+from barnabas.storage.retention import UNLIMITED, RetentionSearch
 from barnabas.storage.segment import ActiveSegment, SealedSegment, SegmentReplacedError
-from barnabas.storage.segment_files import set_segment_files_aside
+from barnabas.storage.segment_files import rename_deleted_segments
 from barnabas.storage.segment_list import OpenSegments, SegmentList
 from barnabas.storage.time_search import TimeSearch
 
@@ -400,13 +400,13 @@ class Log:
         """See `LogAppender.append_all`."""
         return self._appender.append_all(requests, leader_epoch)
 
-    def append_ready(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
-        """See `LogAppender.append_ready`."""
-        return self._appender.append_ready(requests, leader_epoch)
+    def append_until_roll(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
+        """See `LogAppender.append_until_roll`."""
+        return self._appender.append_until_roll(requests, leader_epoch)
 
-    def append_made(self, batch: bytearray, leader_epoch: int) -> bool:
-        """See `LogAppender.append_made`."""
-        return self._appender.append_made(batch, leader_epoch)
+    def append_own_batch(self, batch: bytearray, leader_epoch: int) -> bool:
+        """See `LogAppender.append_own_batch`."""
+        return self._appender.append_own_batch(batch, leader_epoch)
 
     def append_as_follower(self, records: Buffer, leader_epoch: int) -> AppendInfo:
         """See `LogAppender.append_as_follower`."""
@@ -416,20 +416,20 @@ class Log:
         """See `LogAppender.begin_append`."""
         return self._appender.begin_append(take, leader_epoch)
 
-    def write(self, group: AppendGroup) -> None:
-        """See `LogAppender.write`. May be called from any thread."""
-        self._appender.write(group)
+    def write_append(self, group: AppendGroup) -> None:
+        """See `LogAppender.write_append`. May be called from any thread."""
+        self._appender.write_append(group)
 
-    def account(self, group: AppendGroup) -> Outcome:
-        """See `LogAppender.account`."""
-        return self._appender.account(group)
+    def finish_append(self, group: AppendGroup) -> Outcome:
+        """See `LogAppender.finish_append`."""
+        return self._appender.finish_append(group)
 
     def roll(self, base_offset: int | None = None) -> None:
         """See `LogAppender.roll`. May be called from another thread, while no append runs."""
         self._appender.roll(base_offset)
 
     @property
-    def must_roll(self) -> bool:
+    def is_roll_due(self) -> bool:
         """Whether the active segment has been written to for as long as the settings allow."""
         return self._appender.is_roll_due
 
@@ -440,7 +440,7 @@ class Log:
         self._flusher.flush()
 
     @property
-    def has_unflushed_segments(self) -> bool:
+    def is_flush_due(self) -> bool:
         """Whether a flush is due: a segment was sealed since the last one, or much was appended."""
         return self._flusher.is_due
 
@@ -469,7 +469,7 @@ class Log:
         """Delete the records before `offset`; return the new log start offset.
 
         Nobody can read the records when this returns. The log lets go of sealed segments that hold nothing else;
-        `remove_old_files` removes their files, after the new start was stored. Where all records go, `roll` first.
+        `rename_deleted_files` removes their files, after the new start was stored. Where all records go, `roll` first.
 
         :raises ApiError: OFFSET_OUT_OF_RANGE: negative, or above the high watermark.
         :raises StorageError: the log is offline.
@@ -488,7 +488,7 @@ class Log:
         self.leader_epochs.truncate_before(self._segments.first.base_offset)
         return offset
 
-    def old_segments(self) -> OldSegments | None:
+    def retention_search(self) -> RetentionSearch | None:
         """Return a search for the segments that the settings no longer keep; any thread can carry it out.
 
         :returns: None where it is clear that all are kept.
@@ -500,9 +500,9 @@ class Log:
             # Segments still go by size: the disk is not to fill up meanwhile.
             now_ms, config = self._clock.time_ms(), replace(config, retention_ms=UNLIMITED)
         high_watermark = self._offsets.current.high_watermark
-        return OldSegments.of(self._segments, config, now_ms, high_watermark, self._appender.active_since_ms)
+        return RetentionSearch.of(self._segments, config, now_ms, high_watermark, self._appender.active_since_ms)
 
-    def remove_old_files(self) -> list[Path]:
+    def rename_deleted_files(self) -> list[Path]:
         """Rename the files of deleted segments, and return their new names, to be removed later.
 
         May be called from any thread, after the log start was stored durably: a crash in between must not bring back a
@@ -516,7 +516,7 @@ class Log:
                 return []
             with self._health.offline_on_error("delete", even_if_short=False):
                 bases = [segment.base_offset for segment in removed]
-                renamed = set_segment_files_aside(self._filesystem, self.folder, bases)
+                renamed = rename_deleted_segments(self._filesystem, self.folder, bases)
                 with self._state_lock:
                     del self._removed[: len(removed)]
                 self._flusher.files.remove_snapshots_before(self._segments.first.base_offset)
@@ -618,7 +618,7 @@ class Log:
             else:
                 self._end_at(*self._segments.cut(offset, self.config.index_interval_bytes))
 
-    def start_over_at(self, offset: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records; the log begins and ends with `offset` from now on.
 
         :raises StorageError: the disk refused.
@@ -627,7 +627,7 @@ class Log:
         with self._truncating(min(offset, self._offsets.current.log_start_offset)):
             self._start_over(offset, offset)
 
-    def reach_back_to(self, offset: int) -> None:
+    def lower_log_end_to(self, offset: int) -> None:
         """Let an empty log take the batch that it begins in, whose base offset is `offset`.
 
         Until then the log ends before it begins. The log start stays: it may have been stored already, and other

@@ -3,11 +3,11 @@
 Invariants. An append is one transaction. It checks everything before it writes the first byte; then it writes the
 batches, accounts for them, and returns where they are. An error between the write and the accounting takes the log
 offline, so no later batch is acknowledged behind bytes that are not accounted for. An append looks at no record.
-An append does no other work on files: one that needs a new segment says so (`append_ready`), and `roll` makes the
+An append does no other work on files: one that needs a new segment says so (`append_until_roll`), and `roll` makes the
 segment. A new leader epoch is in memory until the next flush; recovery learns it from the batches.
 
-Threads. The owner of the log appends. `roll` and `write` may wait for the disk on another thread, while no append
-runs. Segments, epochs and producers change under the state lock.
+Threads. The owner of the log appends. `roll` and `write_append` may wait for the disk on another thread, while no
+append runs. Segments, epochs and producers change under the state lock.
 
 Errors. A refused request is a BarnabasError in its outcome, and the log is as it was. If room, file descriptors or
 memory are short, what was written is taken back. After any other refusal of the disk the log is offline.
@@ -24,7 +24,7 @@ from barnabas.model import TopicPartition
 from barnabas.records.header import Buffer, read_header
 from barnabas.records.scan import StampedBatch
 from barnabas.storage.append import AppendInfo
-from barnabas.storage.append_group import AppendGroup, LogState, Outcome, stamp_made
+from barnabas.storage.append_group import AppendGroup, LogState, Outcome, stamp_own_batch
 from barnabas.storage.health import LogHealth
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_config import LogConfig
@@ -98,16 +98,16 @@ class LogAppender:
 
         Each request is judged alone, after those before it. An error of a request is its outcome.
         """
-        outcomes = self.append_ready(requests, leader_epoch)
+        outcomes = self.append_until_roll(requests, leader_epoch)
         while len(outcomes) < len(requests):
             try:
                 self.roll()
             except BarnabasError as error:
                 outcomes.append(error)
-            outcomes += self.append_ready(requests[len(outcomes) :], leader_epoch)
+            outcomes += self.append_until_roll(requests[len(outcomes) :], leader_epoch)
         return outcomes
 
-    def append_ready(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
+    def append_until_roll(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
         """Do as `append_all` does, with one write, up to the first request that needs a new segment: `roll` makes it.
 
         :returns: the outcomes of the requests before that one; of all if there is none.
@@ -117,23 +117,23 @@ class LogAppender:
         group = self._begin_group(leader_epoch)
         group.take_all(requests)
         with suppress(BarnabasError):  # the outcomes have it
-            self.write(group)
+            self.write_append(group)
             self._unaccounted = None
             self._account_for(group)
         return group.outcomes
 
-    def append_made(self, batch: bytearray, leader_epoch: int) -> bool:
+    def append_own_batch(self, batch: bytearray, leader_epoch: int) -> bool:
         """Append a batch that this broker made, of records with keys, if nothing stands in the way.
 
-        The batch is checked and stamped as `append_ready` does. The rest of `append_ready` is most of the cost of a
-        batch of a few bytes.
+        The batch is checked and stamped as `append_until_roll` does. The rest of `append_until_roll` is most of the
+        cost of a batch of a few bytes.
 
-        :returns: False where the batch is not in the log. `append_ready` returns why, or what must be done first.
+        :returns: False where the batch is not in the log. `append_until_roll` returns why, or what must be done first.
         """
         if self._refusal(leader_epoch) is not None or leader_epoch > self._epochs.latest:
             return False
         active = self._segments.active
-        stamped = stamp_made(batch, active, self._offsets.current.log_end_offset, leader_epoch, self._config)
+        stamped = stamp_own_batch(batch, active, self._offsets.current.log_end_offset, leader_epoch, self._config)
         if not stamped:
             return False
         with suppress(BarnabasError):  # the next append returns it
@@ -157,8 +157,8 @@ class LogAppender:
         view = memoryview(records)
         while (group := self.begin_append(lambda group: group.replicate(view), leader_epoch)) is None:
             self.roll(read_header(view).base_offset)
-        self.write(group)
-        outcome = self.account(group)
+        self.write_append(group)
+        outcome = self.finish_append(group)
         if not isinstance(outcome, AppendInfo):
             raise outcome
         return outcome
@@ -168,8 +168,8 @@ class LogAppender:
     def begin_append(self, take: Callable[[AppendGroup], bool], leader_epoch: int) -> AppendGroup | None:
         """Begin an append of records that are too many for the owner's thread to write at once.
 
-        `write` puts the batches into the file, on any thread. Then `account` ends the append, on the owner's thread.
-        No other append runs meanwhile.
+        `write_append` puts the batches into the file, on any thread. Then `finish_append` ends the append, on the
+        owner's thread. No other append runs meanwhile.
 
         :param take: puts one request into a group, by `AppendGroup.take` or `AppendGroup.replicate`.
         :returns: None if a new segment is needed first: `roll`.
@@ -180,8 +180,8 @@ class LogAppender:
         group = self._begin_group(leader_epoch)
         return group if take(group) else None
 
-    def write(self, group: AppendGroup) -> None:
-        """Write the batches of a group, on any thread. `account` returns an error, if there is one."""
+    def write_append(self, group: AppendGroup) -> None:
+        """Write the batches of a group, on any thread. `finish_append` returns an error, if there is one."""
         self._unaccounted = group
         try:
             self._health.check()
@@ -190,7 +190,7 @@ class LogAppender:
         except BarnabasError as error:
             group.fail(error)
 
-    def account(self, group: AppendGroup) -> Outcome:
+    def finish_append(self, group: AppendGroup) -> Outcome:
         """End an append; return its outcome."""
         self._unaccounted = None
         with suppress(BarnabasError):  # the outcomes have it

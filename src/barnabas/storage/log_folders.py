@@ -19,6 +19,7 @@ from pathlib import Path
 from barnabas.errors import StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage.checkpoints import decode_partition_metadata, encode_partition_metadata
+from barnabas.storage.damaged_files import rename_damaged
 from barnabas.storage.deleted_files import DeletedFiles
 from barnabas.storage.file_names import (
     DELETED_FOLDER_SUFFIX,
@@ -38,7 +39,6 @@ from barnabas.storage.file_names import (
     partition_of,
 )
 from barnabas.storage.filesystem import FileSystem, read_file, remove_if_there, replace_file
-from barnabas.storage.set_aside import set_aside
 
 logger = logging.getLogger(__name__)
 
@@ -106,11 +106,11 @@ class LogFolders:
         try:
             return decode_partition_metadata(content)
         except ValueError as error:
-            renamed = set_aside(self._filesystem, Path(path))
+            renamed = rename_damaged(self._filesystem, Path(path))
             logger.warning("%s is damaged, and renamed to %s: %s", path, renamed.name, error)
             return None
 
-    def holds_nothing(self, partition: TopicPartition) -> bool:
+    def has_no_records(self, partition: TopicPartition) -> bool:
         """Whether a folder exists and has only the files of a new log: no records, and no trace of any.
 
         False if the folder cannot be read.
@@ -123,7 +123,7 @@ class LogFolders:
         except OSError:
             return False
 
-    def set_aside(self, partition: TopicPartition) -> None:
+    def rename_deleted(self, partition: TopicPartition) -> None:
         """Rename the folder of a deleted log, to be removed later.
 
         :raises StorageError: the disk refuses; the folder is in `half_deleted`.
@@ -230,7 +230,7 @@ class LogFolders:
         self._filesystem.replace(future, self.path_of(partition))
         self._filesystem.fsync_folder(self.data_dir)
 
-    def give_up_future(self, folder: Path) -> None:
+    def discard_future(self, folder: Path) -> None:
         """Remove the folder of an abandoned copy.
 
         :raises OSError: the disk refuses.

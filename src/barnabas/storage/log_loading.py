@@ -100,7 +100,7 @@ class LogLoader:
             return self.load(each, clean=clean, lost_memory=lost_memory, config=configs.get(each.topic))
 
         with self._new_threads(thread_count, "load") as threads:
-            return in_groups(threads, load, partitions, at_once)
+            return map_in_chunks(threads, load, partitions, at_once)
 
     @lines_about_partition
     def load(
@@ -179,7 +179,7 @@ class LogLoader:
         )
 
 
-def in_groups(threads: Executor, do: Callable[[T], R], items: Sequence[T], size: int) -> list[R]:
+def map_in_chunks(threads: Executor, do: Callable[[T], R], items: Sequence[T], size: int) -> list[R]:
     """Do something to all items, `size` of them on a thread one after the other; return the results in their order."""
     groups = [items[start : start + size] for start in range(0, len(items), size)]
     return [done for group in threads.map(lambda group: [do(each) for each in group], groups) for done in group]

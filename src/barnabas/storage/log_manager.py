@@ -42,12 +42,12 @@ from barnabas.storage.file_names import (
 )
 from barnabas.storage.filesystem import DataFile, FileSystem, make_folder_to_stay, replace_file
 from barnabas.storage.folder_identity import identify, lock_folder, note_boot
+from barnabas.storage.future_logs import FutureLogs
 from barnabas.storage.life_counter import LifeCounter
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_folders import LogFolders
-from barnabas.storage.log_loading import LogLoader, in_groups
-from barnabas.storage.moved_logs import MovedLogs
+from barnabas.storage.log_loading import LogLoader, map_in_chunks
 from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.segment_list import SEALED_OPEN_MAX, OpenSegments
 
@@ -136,7 +136,7 @@ class LogManager:
             self._checkpoint,
             self._note_roll,
         )
-        self.moved = MovedLogs(self._logs, self._folders, self._loader, self._checkpoint)
+        self.moved = FutureLogs(self._logs, self._folders, self._loader, self._checkpoint)
         """The logs that move from other folders or to them."""
         self._closed = False
         self.failure: str | None = None
@@ -188,11 +188,11 @@ class LogManager:
         self.lost_memory = False
 
     def raise_life(self, now_ms: int) -> LifeMark:
-        """Raise the life counter on the disk, durably; see `LifeCounter.raise_it`.
+        """Raise the life counter on the disk, durably; see `LifeCounter.increment`.
 
         :raises StorageError: the disk refuses.
         """
-        return self.life.raise_it(now_ms, self._record_count())
+        return self.life.increment(now_ms, self._record_count())
 
     def confirm_life(self) -> None:
         """Store durably that the metadata tree has the life counter; see `LifeCounter.confirm`.
@@ -259,9 +259,9 @@ class LogManager:
             self._checkpoint()
         folders, folder = self._folders, self._folders.path_of(partition)
         if partition in folders.half_deleted:
-            folders.set_aside(partition)
+            folders.rename_deleted(partition)
         if self._filesystem.exists(folder):
-            if not folders.holds_nothing(partition):
+            if not folders.has_no_records(partition):
                 raise StorageError(f"{folder} is there already, and nobody knows whose it is; move it away")
             logger.warning("%s is of a log that could not be made, with nothing in it; it is used now", folder)
         try:
@@ -287,9 +287,9 @@ class LogManager:
         """
         return self._folders.topic_id_of(partition)
 
-    def holds_nothing(self, partition: TopicPartition) -> bool:
+    def has_no_records(self, partition: TopicPartition) -> bool:
         """Whether the log of a partition never had a record, by its folder and the checkpoints."""
-        return not any(self._checkpoints.of(partition)) and self._folders.holds_nothing(partition)
+        return not any(self._checkpoints.of(partition)) and self._folders.has_no_records(partition)
 
     @lines_about_partition
     def restore(
@@ -331,7 +331,7 @@ class LogManager:
         known_id = self.topic_ids.get(partition)
         is_other = known_id not in {None, topic_id}
         if is_other or (in_doubt and known_id is None and partition in self._logs):
-            if self.holds_nothing(partition):
+            if self.has_no_records(partition):
                 _succeeds(functools.partial(self.delete, partition))
             elif is_other:
                 return (
@@ -397,7 +397,7 @@ class LogManager:
             self._foreign.discard(partition)
             logger.warning("%s is left as it is: it belongs to another topic of this name", log.folder)
             return
-        self._folders.set_aside(partition)
+        self._folders.rename_deleted(partition)
 
     def remove_deleted_records(self) -> None:
         """Store the log start offsets durably, and rename the files of segments whose records are all deleted.
@@ -417,7 +417,7 @@ class LogManager:
             _succeeds(functools.partial(self._set_aside, log))
 
     def _set_aside(self, log: Log) -> None:
-        self._deleted.add(log.remove_old_files())
+        self._deleted.add(log.rename_deleted_files())
 
     def set_file_delete_delay(self, delay_ms: int) -> None:
         """Use another `file_delete_delay_ms` for files that are deleted from now on."""
@@ -453,7 +453,7 @@ class LogManager:
         flushed = False
         self._rolled = 0
         for log in self.all().values():
-            if log.has_unflushed_segments and not log.is_offline:
+            if log.is_flush_due and not log.is_offline:
                 flushed |= _succeeds(log.flush)
         if flushed:
             self.checkpoint_recovery_points()
@@ -533,7 +533,7 @@ class LogManager:
             closed = [_succeeds(log.close) for log in logs]
         else:
             with self._new_threads(_CLOSING_THREADS, "close") as threads:
-                closed = in_groups(threads, lambda log: _succeeds(log.close), logs, _AT_ONCE)
+                closed = map_in_chunks(threads, lambda log: _succeeds(log.close), logs, _AT_ONCE)
         return [str(log.partition) for log, is_closed in zip(logs, closed, strict=True) if not is_closed]
 
     def _sync_folder(self) -> None:

@@ -5,7 +5,7 @@ does. When no batch is missing, it is closed, so all of it is durable, and takes
 (`DataFolders.swap`): its folder, which holds a note of the old place, gets the partition's name. The old folder is
 renamed afterwards. A start that finds both folders goes by the note; a start that finds a copy removes it.
 
-Threads. One at a time, except for `missing` and `is_cut`, which any thread may ask.
+Threads. One at a time, except for `missing` and `is_truncated`, which any thread may ask.
 
 Errors. StorageError if the disk refuses, or the log was truncated meanwhile.
 """
@@ -40,7 +40,7 @@ class LogMove:
         return max(0, self.current.log_end_offset - self.future.log_end_offset)
 
     @property
-    def is_cut(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether the log was truncated since `prepare`: the copy may have removed records."""
         return self.current.truncation_count != self._truncations
 
@@ -49,10 +49,10 @@ class LogMove:
 
         :raises StorageError: the disk refuses.
         """
-        if self.is_cut or self.future.log_end_offset < self.current.log_start_offset:
+        if self.is_truncated or self.future.log_end_offset < self.current.log_start_offset:
             self._truncations = self.current.truncation_count
             self._first_dirty_offset = min(self._first_dirty_offset, self.current.first_dirty_offset)
-            self.future.start_over_at(self.current.log_start_offset)
+            self.future.truncate_fully_and_start_at(self.current.log_start_offset)
 
     def append(self, batches: bytes, leader_epoch: int) -> None:
         """Append the next batches to the copy.
@@ -62,25 +62,25 @@ class LogMove:
         first, future = read_header(batches), self.future
         if future.log_start_offset == future.log_end_offset and first.base_offset < future.log_end_offset:
             # The log begins within this batch.
-            future.reach_back_to(first.base_offset)
+            future.lower_log_end_to(first.base_offset)
         future.append_as_follower(batches, leader_epoch)
 
-    def seal(self) -> None:
+    def complete(self) -> None:
         """Let the complete copy begin where the log does, make it durable, and close it.
 
         :raises StorageError: the disk refuses; or the log was truncated, and the copy is as it was.
         """
-        if self.is_cut:
+        if self.is_truncated:
             raise StorageError(f"{self.current.partition} was cut while it was moved")
         current, future = self.current, self.future
         if future.log_start_offset < current.log_start_offset:
             if current.log_start_offset == future.log_end_offset:
                 future.roll()
             future.delete_records_before(current.log_start_offset)
-            future.remove_old_files()
+            future.rename_deleted_files()
         future.close()
 
-    def hand_on(self, log: Log) -> None:
+    def transfer_state(self, log: Log) -> None:
         """Pass on to the log in the new place what its files do not hold.
 
         :param log: the result of `DataFolders.swap`.

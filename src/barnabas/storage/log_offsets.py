@@ -6,7 +6,7 @@ Invariants. `OffsetTracker` asserts after every move, and no other module does:
     recovery_point <= log_end_offset
 
 There is one exception. A follower whose log begins within a batch of its leader lets its empty log end before that
-batch (`Log.reach_back_to`). Until the batch is appended, the log end is below the log start.
+batch (`Log.lower_log_end_to`). Until the batch is appended, the log end is below the log start.
 
 Threads. A `LogOffsets` never changes, so its six offsets are always of the same moment. `OffsetTracker` replaces it
 under the state lock of the log. Any thread may read `OffsetTracker.current` without a lock.

@@ -18,6 +18,7 @@ from pathlib import Path
 from barnabas.errors import StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage.checkpoints import StoredOffsets, decode_offsets, encode_offsets
+from barnabas.storage.damaged_files import rename_damaged
 from barnabas.storage.file_names import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -25,7 +26,6 @@ from barnabas.storage.file_names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from barnabas.storage.filesystem import FileSystem, read_file, replace_file
-from barnabas.storage.set_aside import set_aside
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class OffsetCheckpoints:
             except FileNotFoundError:
                 continue
             except ValueError as error:
-                renamed = set_aside(self._filesystem, path)
+                renamed = rename_damaged(self._filesystem, path)
                 logger.warning("%s is damaged, renamed to %s, and not believed: %s", path, renamed.name, error)
 
     def of(self, partition: TopicPartition) -> StoredOffsets:

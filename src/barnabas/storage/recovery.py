@@ -10,8 +10,8 @@ logs a gap behind the recovery point is damage: a crash of the machine lost the 
 one. After a crash of the machine, so is a gap between two segments of a compacted log: compaction takes only what is
 below the stored recovery point, and a follower begins a segment where the one before ended.
 
-Files that may be of use are renamed, not deleted (`barnabas.storage.set_aside`): later segments, a tail with a sound
-batch, damaged files. The time depends on what was not flushed, and on the number of segments, not on their size.
+Files that may be of use are renamed, not deleted (`barnabas.storage.damaged_files`): later segments, a tail with a
+sound batch, damaged files. The time depends on what was not flushed, and on the number of segments, not on their size.
 
 Threads. One thread loads a log; several threads load several logs.
 
@@ -34,6 +34,7 @@ from barnabas.records.scan import ANY_GAPS, RELATIVE_OFFSET_MAX, SegmentScan
 from barnabas.storage.batch_scan import scan_segment
 from barnabas.storage.checkpoints import EpochStart, StoredOffsets, decode_leader_epochs
 from barnabas.storage.cleaner.swap import finish_swaps
+from barnabas.storage.damaged_files import copy_damaged_tail, has_valid_batch, rename_damaged, rename_damaged_segment
 from barnabas.storage.file_names import (
     BEFORE_START_SUFFIX,
     DELETED_SUFFIX,
@@ -56,7 +57,6 @@ from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import ProducerStates, decode_snapshot
 from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
 from barnabas.storage.segment_recovery import EpochCheck, load_segment
-from barnabas.storage.set_aside import copy_tail_aside, holds_sound_batch, set_aside, set_segment_aside
 
 logger = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ def _load_from(
             " stop the broker, remove the line from that file, and rename %s* back",
             folder, base, start, LOG_START_CHECKPOINT, offset_name(base, ""),
         )  # fmt: skip
-        set_segment_aside(filesystem, folder, base, BEFORE_START_SUFFIX)
+        rename_damaged_segment(filesystem, folder, base, BEFORE_START_SUFFIX)
     loaded.log_start_offset = max(start, bases[first])
     return loaded
 
@@ -296,12 +296,12 @@ def load_producers(
                 states, offset = decode_snapshot(read_file(filesystem, f"{folder}/{name}"), now_s), snapshot_offset
                 break
             except ValueError as error:
-                renamed = set_aside(filesystem, folder / name)
+                renamed = rename_damaged(filesystem, folder / name)
                 logger.warning("%s/%s is damaged, and renamed to %s: %s", folder, name, renamed.name, error)
         elif snapshots is None:
             filesystem.unlink(folder / name)
         else:
-            renamed = set_aside(filesystem, folder / name)
+            renamed = rename_damaged(filesystem, folder / name)
             logger.warning("%s/%s is of a later end, and renamed to %s", folder, name, renamed.name)
         found.remove(snapshot_offset)
     for scan in _scans_from(segments, offset):
@@ -326,7 +326,7 @@ def _tidy_folder(filesystem: FileSystem, folder: Path, names: list[str], found: 
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         for base in sorted(set(found[suffix]).difference(found[LOG_SUFFIX])):
             name = offset_name(base, suffix)
-            renamed = set_aside(filesystem, folder / name)
+            renamed = rename_damaged(filesystem, folder / name)
             logger.warning("%s/%s is an index without batches; renamed to %s", folder, name, renamed.name)
 
 
@@ -367,16 +367,16 @@ def _cut(segment: ActiveSegment, damage: str, later: list[int], index_interval_b
         segment.folder, segment.next_offset, segment.size, path.name, damage, size - segment.size, len(later),
     )  # fmt: skip
     # First of all: if the copy does not fit, no file is changed.
-    whole = size > segment.size and holds_sound_batch(filesystem, segment.file, segment.size, size)
+    whole = size > segment.size and has_valid_batch(filesystem, segment.file, segment.size, size)
     if whole and segment.size:
-        copy = copy_tail_aside(filesystem, segment.file, segment.size, size)
+        copy = copy_damaged_tail(filesystem, segment.file, segment.size, size)
         logger.warning("%s: what follows holds sound batches, and was copied to %s", path, copy.name)
     for base in reversed(later):
-        set_segment_aside(filesystem, segment.folder, base)
+        rename_damaged_segment(filesystem, segment.folder, base)
         logger.warning("%s: segment %d set aside as .damaged", segment.folder, base)
     if whole and not segment.size:
         logger.warning("%s: its batches are not what its name says; renamed", path)
-        set_segment_aside(filesystem, segment.folder, segment.base_offset)
+        rename_damaged_segment(filesystem, segment.folder, segment.base_offset)
         return ActiveSegment.create(filesystem, segment.folder, segment.base_offset, index_interval_bytes)
     filesystem.truncate(segment.file, segment.size)
     return segment
@@ -400,7 +400,7 @@ def _read_epochs(filesystem: FileSystem, folder: Path, log_start_offset: int) ->
         return None
     except ValueError as error:
         path = folder / LEADER_EPOCH_CHECKPOINT
-        renamed = set_aside(filesystem, path)
+        renamed = rename_damaged(filesystem, path)
         logger.warning("%s is damaged: %s; renamed to %s, and rebuilt from the batches", path, error, renamed.name)
         return None
     return LeaderEpochs(entries) if entries and entries[0].start_offset <= log_start_offset else None

@@ -67,17 +67,23 @@ def _is_expired(retention_ms: int, now_ms: int, segment: S, newest_ms: Callable[
     return retention_ms != UNLIMITED and now_ms - newest_ms(segment) > retention_ms
 
 
-class OldSegments:
+class RetentionSearch:
     """A search for the segments of a log that are to be deleted, as of one moment; any thread calls `find`.
 
     :param segments: snapshots of all segments with batches, oldest first.
-    :param must_roll: the active segment has been active for `segment.ms`; it is sealed whatever `find` returns.
+    :param is_roll_due: the active segment has been active for `segment.ms`; it is sealed whatever `find` returns.
     """
 
     def __init__(
-        self, segments: Sequence[SealedSegment], config: LogConfig, now_ms: int, high_watermark: int, *, must_roll: bool
+        self,
+        segments: Sequence[SealedSegment],
+        config: LogConfig,
+        now_ms: int,
+        high_watermark: int,
+        *,
+        is_roll_due: bool,
     ) -> None:
-        self.must_roll = must_roll
+        self.is_roll_due = is_roll_due
         self._segments = segments
         self._config = config
         self._now_ms = now_ms
@@ -86,19 +92,19 @@ class OldSegments:
     @classmethod
     def of(
         cls, segments: SegmentList, config: LogConfig, now_ms: int, high_watermark: int, active_since_ms: int
-    ) -> OldSegments | None:
+    ) -> RetentionSearch | None:
         """Return a search in the segments as they are now; None where it is clear that all are kept."""
         active = segments.active
-        must_roll = now_ms - active_since_ms > config.roll_ms and active.size > 0
-        if not config.deletes_old and not must_roll:
+        is_roll_due = now_ms - active_since_ms > config.roll_ms and active.size > 0
+        if not config.deletes_old and not is_roll_due:
             return None
         is_young = config.retention_ms == UNLIMITED or now_ms - active.max_timestamp_ms <= config.retention_ms
         is_small = config.retention_bytes == UNLIMITED or active.size <= config.retention_bytes
         # Most logs have one segment with a recent append, which stays: no file needs to be read.
-        if not segments.sealed and not must_roll and (not active.size or (is_young and is_small)):
+        if not segments.sealed and not is_roll_due and (not active.size or (is_young and is_small)):
             return None
         filled = [segment.snapshot() for segment in segments.all if segment.size]
-        return cls(filled, config, now_ms, high_watermark, must_roll=must_roll) if filled else None
+        return cls(filled, config, now_ms, high_watermark, is_roll_due=is_roll_due) if filled else None
 
     def find(self) -> int | None:
         """Return the offset before which all segments are to be deleted, or None.

@@ -50,7 +50,7 @@ def delete_segment_files(filesystem: FileSystem, folder: Path, base_offsets: Seq
         filesystem.unlink(path)
 
 
-def set_segment_files_aside(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> list[Path]:
+def rename_deleted_segments(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> list[Path]:
     """Rename the files of segments, so that no start finds them; return their new names.
 
     :raises OSError: the disk refuses; some files may have their old names.

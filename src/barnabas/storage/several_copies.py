@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class OldCopy(NamedTuple):
+class SupersededLog(NamedTuple):
     """A log that may have a newer copy in a data folder that is not here."""
 
     manager: LogManager
@@ -47,7 +47,7 @@ class OldCopy(NamedTuple):
             log.note_loss(log.log_end_offset)
 
 
-def end_moves(contested: dict[TopicPartition, list[LogManager]]) -> None:
+def finish_moves(contested: dict[TopicPartition, list[LogManager]]) -> None:
     """Rename the replaced logs; those that stay in `contested` cannot be decided."""
     for partition, managers in list(contested.items()):
         try:
@@ -73,9 +73,9 @@ def _end_move(partition: TopicPartition, managers: Sequence[LogManager]) -> bool
     return True
 
 
-def find_old_copies(
+def find_superseded_logs(
     manager: LogManager, managers: Collection[LogManager], contested: Collection[TopicPartition]
-) -> dict[TopicPartition, OldCopy]:
+) -> dict[TopicPartition, SupersededLog]:
     """Return the logs of a folder that may have a newer copy in a folder that is not here.
 
     :param managers: of all present folders.
@@ -88,5 +88,5 @@ def find_old_copies(
             # The log has left, or the target folder has no part of it.
             manager.moved.forget_leaving(partition)
         elif target_id not in here:
-            found[partition] = OldCopy(manager, target_id)
+            found[partition] = SupersededLog(manager, target_id)
     return found

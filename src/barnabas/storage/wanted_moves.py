@@ -24,7 +24,7 @@ Wanted = Mapping[TopicPartition, uuid.UUID | None]
 """The partitions to move, with the ids of their topics."""
 
 
-class WantedMoves:
+class PendingMoves:
     """The wanted moves in the notes of the data folders. Used by one thread at a time.
 
     :param folders: returns the healthy ones.

@@ -71,7 +71,7 @@ class FakeFollower:
     async def truncate_to(self, offset: int) -> None:
         self.log.log_end_offset = min(self.log.log_end_offset, max(0, offset))
 
-    async def start_over_at(self, offset: int) -> None:
+    async def truncate_fully_and_start_at(self, offset: int) -> None:
         self.log.log_start_offset = self.log.log_end_offset = offset
 
 

@@ -176,7 +176,7 @@ def test_truncation_and_a_new_start(tmp_path: Path, caplog: pytest.LogCaptureFix
         await bench.follower.truncate_to(1)
         assert bench.log.high_watermark == 1
         assert "below the high watermark 2" in caplog.text
-        await bench.follower.start_over_at(20)
+        await bench.follower.truncate_fully_and_start_at(20)
         assert (bench.log.log_start_offset, bench.log.high_watermark, bench.log.log_end_offset) == (20, 20, 20)
         await bench.append(20, high_watermark=21)
         assert bench.log.high_watermark == 21
@@ -189,9 +189,9 @@ def test_log_that_begins_within_a_batch_begins_no_earlier_while_that_is_appended
 ) -> None:
     # Where it begins may be stored at any moment: what the leader was told of it, no crash may undo.
     async def scenario(bench: Bench) -> None:
-        await bench.follower.start_over_at(2)
+        await bench.follower.truncate_fully_and_start_at(2)
         starts = []
-        for name in ("reach_back_to", "write", "account"):
+        for name in ("lower_log_end_to", "write_append", "finish_append"):
             act = getattr(Log, name)
 
             def act_and_look(self: Log, *args: Any, act: Any = act) -> Any:
@@ -306,7 +306,7 @@ def test_records_that_come_after_a_truncation_wait_for_no_flush_of_those_before(
         assert flushed is not None
         await flushed
         assert bench.log.recovery_point == 3
-        await bench.follower.start_over_at(0)
+        await bench.follower.truncate_fully_and_start_at(0)
         assert bench.follower.append(batch(0), 0, 0) is None
 
     run(tmp_path, scenario)

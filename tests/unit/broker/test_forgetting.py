@@ -162,7 +162,7 @@ def test_group_whose_deletion_the_disk_refuses_is_not_said_to_be_deleted(
             raise StorageError("no space left")
 
         with monkeypatch.context() as patch:
-            patch.setattr(Log, "append_ready", refuse)
+            patch.setattr(Log, "append_until_roll", refuse)
             response = await caller.call(DeleteGroupsRequest(groups_names=["g"]))
         assert [each.error_code for each in response.results] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 

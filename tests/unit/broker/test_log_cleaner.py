@@ -20,7 +20,7 @@ from barnabas.storage.cleaner.cleaner import Cleaner
 from barnabas.storage.cleaner.job import CleanedGroup, CleaningFailedError, CleaningJob, Message, UncleanableError
 from barnabas.storage.cleaner.swap import begin_swap
 from barnabas.storage.log_config import CleanupPolicy
-from barnabas.storage.segment_files import set_segment_files_aside
+from barnabas.storage.segment_files import rename_deleted_segments
 from bench.compaction.accounts import of_barnabas
 from tests.compacting import Keyed, keyed_batch, last_values, read_gapped
 from tests.log_steps import append
@@ -325,7 +325,7 @@ def test_a_crash_in_a_swap_after_records_were_deleted_meanwhile_loses_nothing(ru
                 shutil.copytree(compacting.broker.config.data, crashed)
                 folder = crashed / "states-0"
                 begin_swap(OsFileSystem(), folder, answer.base_offsets[0])
-                set_segment_files_aside(OsFileSystem(), folder, answer.base_offsets)
+                rename_deleted_segments(OsFileSystem(), folder, answer.base_offsets)
 
         compacting.cleaner.before_answer = delete
         await compacting.log_cleaner.clean_all()

@@ -53,13 +53,13 @@ def records(caller: Caller) -> int:
 def writes(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count the requests of each write from now on."""
     counted: list[int] = []
-    original = Log.append_ready
+    original = Log.append_until_roll
 
-    def append_ready(log: Log, requests: Any, leader_epoch: int) -> Any:
+    def append_until_roll(log: Log, requests: Any, leader_epoch: int) -> Any:
         counted.append(len(requests))
         return original(log, requests, leader_epoch)
 
-    monkeypatch.setattr(Log, "append_ready", append_ready)
+    monkeypatch.setattr(Log, "append_until_roll", append_until_roll)
     return counted
 
 
@@ -154,7 +154,7 @@ def test_commit_that_the_disk_refuses_is_told_and_the_next_one_is_tried(
                 def refuse(*_arguments: object, failure: Exception = failure) -> list[BarnabasError]:
                     raise failure
 
-                patch.setattr(Log, "append_ready", refuse)
+                patch.setattr(Log, "append_until_roll", refuse)
                 with pytest.raises(ApiError) as caught:
                     await store.commit("g", {FIRST: offset(2)})
                 assert caught.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -244,11 +244,11 @@ def test_a_log_that_is_closed_during_an_append_refuses_it_and_no_disk_is_blamed(
     group = log.begin_append(lambda group: group.take(memoryview(make_batch())), 0)
     assert group
     if is_written:
-        log.write(group)
+        log.write_append(group)
     log.abandon()
     if not is_written:
-        log.write(group)
-    assert isinstance(log.account(group), ClosedError)
+        log.write_append(group)
+    assert isinstance(log.finish_append(group), ClosedError)
     assert [type(outcome) for outcome in log.append_all([make_batch()], 0)] == [ClosedError]
     assert not log.is_offline
     assert not caplog.records

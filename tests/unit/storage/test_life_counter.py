@@ -42,11 +42,11 @@ def test_directory_below_the_tree_is_an_older_copy(
     tmp_path: Path, own: int | None, known: int | None, is_old: bool
 ) -> None:
     for _ in range(own or 0):
-        counter(tmp_path).raise_it(1_000, 0)
+        counter(tmp_path).increment(1_000, 0)
     found = counter(tmp_path)
     found.compare(None if known is None else LifeMark(known))
     assert (found.old_copy is not None) == is_old
-    assert found.raise_it(2_000, 7) == LifeMark(max(own or 0, known or 0) + 1, 2_000, 7)
+    assert found.increment(2_000, 7) == LifeMark(max(own or 0, known or 0) + 1, 2_000, 7)
     assert counter(tmp_path).mark == found.mark
 
 
@@ -68,16 +68,16 @@ def test_damaged_counter_stands_for_an_older_copy_where_the_tree_has_one(
     found.report(2)
     assert "life-counter is missing or damaged, and the metadata tree has life 9; it lacks at least 40" in caplog.text
     assert "if there is a newer copy, stop this broker and put that one in its place" in caplog.text
-    assert found.raise_it(1_000, 0).life == 10
+    assert found.increment(1_000, 0).life == 10
 
 
 def test_tree_that_is_older_than_the_directory_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     own = counter(tmp_path)
     for _ in range(3):
-        own.raise_it(1_000, 0)
+        own.increment(1_000, 0)
     own.confirm()
     for _ in range(20):
-        own.raise_it(1_000, 0)
+        own.increment(1_000, 0)
     for known in (3, 22, 23):
         again = counter(tmp_path)
         again.compare(LifeMark(known))
@@ -92,14 +92,14 @@ def test_tree_that_is_older_than_the_directory_is_logged(tmp_path: Path, caplog:
 
 def test_directory_shows_until_the_tree_has_its_counter_that_the_tree_is_older(tmp_path: Path) -> None:
     own = counter(tmp_path)
-    own.compare(LifeMark(own.raise_it(1_000, 0).life))
+    own.compare(LifeMark(own.increment(1_000, 0).life))
     own.confirm()
     own.stay_ahead()
     for _ in range(2):
         own = counter(tmp_path)
         own.compare(LifeMark(1))
         assert own.is_ahead
-    mark = own.raise_it(1_000, 0)
+    mark = own.increment(1_000, 0)
     own.confirm()
     own = counter(tmp_path)
     own.compare(mark)
@@ -109,7 +109,7 @@ def test_directory_shows_until_the_tree_has_its_counter_that_the_tree_is_older(t
 def test_counter_that_a_disk_refuses_is_not_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = OsFileSystem()
     found = LifeCounter(disk, tmp_path)
-    found.raise_it(1_000, 0)
+    found.increment(1_000, 0)
 
     def refuse(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
@@ -117,9 +117,9 @@ def test_counter_that_a_disk_refuses_is_not_used_again(tmp_path: Path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(disk, "fsync_folder", refuse)
         with pytest.raises(StorageError, match=r"life-counter cannot be written: .*No space left"):
-            found.raise_it(1_000, 0)
+            found.increment(1_000, 0)
     assert found.mark == LifeMark(1, 1_000, 0)
-    assert found.raise_it(1_000, 0).life == 3
+    assert found.increment(1_000, 0).life == 3
 
 
 class Disks:

@@ -158,7 +158,7 @@ def test_log_can_start_over_further_on(open_log: OpenLog, make_batch: MakeBatch)
         log.append(make_batch(2), 1)
         log.roll()
     log.flush()
-    log.start_over_at(50)
+    log.truncate_fully_and_start_at(50)
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (50, 50, 50)
     assert log.segment_count == 1
     assert log.leader_epochs.entries == ()

@@ -78,14 +78,14 @@ def test_whole_segments_are_renamed_and_later_removed(
     region = log.read(0, 10_000, 30).batches
     log.delete_records_before(25)
     assert segments_in(folder) == [0, 10, 20]
-    renamed = log.remove_old_files()
+    renamed = log.rename_deleted_files()
     assert segments_in(folder) == [20]
     assert {path.name for path in renamed} == {
         f"{base:020}{suffix}.deleted" for base in (0, 10) for suffix in (".log", ".index", ".timeindex")
     }
     assert all(path.exists() for path in renamed)
     assert not list(folder.glob(f"{10:020}.snapshot"))
-    assert log.remove_old_files() == []
+    assert log.rename_deleted_files() == []
     assert [record.offset for record in read_all(log)] == list(range(25, 30))
     assert region
     data = os.pread(region.file.fileno(), region.length, region.position)
@@ -98,7 +98,7 @@ def test_deleting_everything_frees_the_active_segment_too(
     log = open_log()
     fill(log, make_batch)
     delete_records_before(log, 30)
-    log.remove_old_files()
+    log.rename_deleted_files()
     assert segments_in(tmp_path / "clicks-0") == [30]
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (30, 30, 0)
     assert log.append(make_batch(1), 0).base_offset == 30
@@ -158,7 +158,7 @@ def test_producers_are_known_although_their_batches_were_deleted(open_log: OpenL
     log = open_log()
     log.append(make_batch(5, base_sequence=0, **producer), 0)
     log.delete_records_before(5)
-    log.remove_old_files()
+    log.rename_deleted_files()
     log.close()
     log = open_log(clean=True, log_start_offset=5)
     assert log.append(make_batch(5, base_sequence=0, **producer), 0).duplicate
@@ -280,7 +280,7 @@ def test_deletion_runs_beside_flushes_and_appends(
         while not ends.is_set():
             try:
                 log.flush()
-                for path in log.remove_old_files():
+                for path in log.rename_deleted_files():
                     path.unlink()
             except Exception as error:  # noqa: BLE001 - it is raised where the test sees it
                 errors.append(error)

@@ -28,10 +28,10 @@ def test_flush_moves_the_recovery_point(open_log: OpenLog, make_batch: MakeBatch
     assert log.recovery_point == 3
     log.append(make_batch(3), 0)
     log.roll()
-    assert log.has_unflushed_segments
+    assert log.is_flush_due
     log.append(make_batch(3), 0)
     log.flush()
-    assert not log.has_unflushed_segments
+    assert not log.is_flush_due
     assert log.recovery_point == 9
 
 

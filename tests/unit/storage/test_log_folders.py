@@ -58,7 +58,7 @@ def test_no_loss_of_power_leaves_records_without_it_being_known_whose_they_are(m
             kept += 1
         elif log is not None:
             assert manager.topic_ids.get(CLICKS, FIRST) == FIRST
-            assert manager.holds_nothing(CLICKS)
+            assert manager.has_no_records(CLICKS)
         machine.world.end()
     assert kept > 10
 
@@ -138,7 +138,7 @@ def test_folder_of_a_log_that_could_be_neither_made_nor_removed_is_in_nobodys_wa
         with contextlib.suppress(StorageError):
             manager.close()
         manager = open_manager()
-        assert manager.holds_nothing(CLICKS)
+        assert manager.has_no_records(CLICKS)
     assert not manager.restore(CLICKS, None, SECOND).is_offline
     assert manager.topic_ids == {CLICKS: SECOND}
     manager.abandon()
@@ -181,7 +181,7 @@ def test_log_that_the_checkpoints_know_does_not_count_as_empty(
     for path in (tmp_path / "data" / "clicks-0").iterdir():
         path.unlink()
     (tmp_path / "data" / "clicks-0" / f"{0:020}.log").write_bytes(b"")
-    assert not open_manager().holds_nothing(CLICKS)
+    assert not open_manager().has_no_records(CLICKS)
 
 
 @pytest.mark.parametrize("count", [0, 3])

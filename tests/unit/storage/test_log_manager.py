@@ -383,11 +383,11 @@ def test_stored_log_start_stays_while_the_log_reaches_back_to_a_batch(
 ) -> None:
     manager = open_manager()
     log = manager.create(CLICKS)
-    log.start_over_at(2)
+    log.truncate_fully_and_start_at(2)
     checkpoint = tmp_path / "data" / "log-start-offset-checkpoint"
     stored = checkpoint.read_text()
     assert stored == "0\n1\nclicks 0 2\n"
-    log.reach_back_to(0)
+    log.lower_log_end_to(0)
     assert checkpoint.read_text() == stored
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (2, 0, 0)
     log.append(make_batch(4), 0)
@@ -402,7 +402,7 @@ def test_no_checkpoint_stores_a_lower_log_start_while_the_log_reaches_back_to_a_
 ) -> None:
     manager = open_manager()
     log = manager.create(CLICKS)
-    log.start_over_at(2)
+    log.truncate_fully_and_start_at(2)
     create, starts = ActiveSegment.create, []
 
     def create_and_look(*args: Any) -> ActiveSegment:
@@ -410,15 +410,15 @@ def test_no_checkpoint_stores_a_lower_log_start_while_the_log_reaches_back_to_a_
         return create(*args)
 
     monkeypatch.setattr(ActiveSegment, "create", create_and_look)
-    log.reach_back_to(0)
+    log.lower_log_end_to(0)
     assert starts == [2]
 
 
 def test_log_that_ends_before_its_stored_start_lacks_records(open_manager: OpenManager) -> None:
     manager = open_manager()
     log = manager.create(CLICKS)
-    log.start_over_at(2)
-    log.reach_back_to(0)
+    log.truncate_fully_and_start_at(2)
+    log.lower_log_end_to(0)
     manager.abandon()
     found = open_manager().get(CLICKS)
     assert found is not None

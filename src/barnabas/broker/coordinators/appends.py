@@ -184,7 +184,7 @@ class ShardLog(Generic[RecordT]):
         """
         if self._queue or self._in_flight or self._closed is not None:
             return False
-        if self._replica.leader_epoch != self._leader_epoch or not self._replica.append_made(batch):
+        if self._replica.leader_epoch != self._leader_epoch or not self._replica.append_own_batch(batch):
             return False
         self._counters.appends += 1
         return self._take_effect(records)

@@ -64,7 +64,7 @@ class LedReplica(Protocol):
     def append_all(self, requests: Sequence[Buffer]) -> list[Outcome] | asyncio.Future[list[Outcome]]:
         """Append batches, each judged alone; an error is the outcome of a batch that is not in the log."""
 
-    def append_made(self, batch: bytearray) -> bool:
+    def append_own_batch(self, batch: bytearray) -> bool:
         """Append one batch of records with keys if it can be appended and acknowledged at once."""
 
     def acknowledges_at_once(self, acks: int) -> bool:

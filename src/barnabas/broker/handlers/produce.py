@@ -52,7 +52,7 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas.storage.append import AppendInfo, RecordRefusedError
+from barnabas.storage.append import AppendInfo, InvalidRecordsError
 
 if TYPE_CHECKING:
     from barnabas.broker.acknowledgements import Waiter
@@ -350,7 +350,7 @@ def _result(index: int, append: _Append, request: ProduceRequest, waiting: Waiti
     if isinstance(outcome, BarnabasError):
         result = PartitionProduceResponse(index=index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET)
         refuse(result, outcome)
-        if isinstance(outcome, RecordRefusedError):
+        if isinstance(outcome, InvalidRecordsError):
             result.record_errors = errors_of_records(outcome, request)
         return result
     result = PartitionProduceResponse(

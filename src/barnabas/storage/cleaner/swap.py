@@ -18,6 +18,7 @@ from pathlib import Path
 
 from barnabas.records.scan import ANY_GAPS, SegmentScan
 from barnabas.storage.batch_scan import scan_segment
+from barnabas.storage.damaged_files import rename_damaged
 from barnabas.storage.file_names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
@@ -29,8 +30,7 @@ from barnabas.storage.file_names import (
     segment_file_of,
 )
 from barnabas.storage.filesystem import FileSystem
-from barnabas.storage.segment_files import delete_segment_files, set_segment_files_aside
-from barnabas.storage.set_aside import set_aside
+from barnabas.storage.segment_files import delete_segment_files, rename_deleted_segments
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def end_swap(filesystem: FileSystem, folder: Path, base_offset: int, replaced: S
     :returns: the new names of the old files, to be deleted later.
     :raises OSError: it is not known how far this came.
     """
-    set_aside_paths = set_segment_files_aside(filesystem, folder, replaced)
+    set_aside_paths = rename_deleted_segments(filesystem, folder, replaced)
     filesystem.fsync_folder(folder)
     _name_as_segment(filesystem, folder, base_offset)
     return set_aside_paths
@@ -125,7 +125,7 @@ def _finish_swap(filesystem: FileSystem, folder: Path, base_offset: int) -> None
         for suffix in _BATCHES_LAST:
             swap = folder / (offset_name(base_offset, suffix) + SWAP_SUFFIX)
             if swap.name in filesystem.list_folder(folder):
-                set_aside(filesystem, swap)
+                rename_damaged(filesystem, swap)
         return
     replaced = [base for base in bases if base_offset <= base < max(end_offset, base_offset + 1)]
     logger.info("%s: the swap of compacted segment %d is completed; it replaces %s", folder, base_offset, replaced)

@@ -107,7 +107,7 @@ class FakeReplica:
         error = self.errors.pop(0) if self.errors else None
         return error or self.log.append(batch, self.leader_epoch)
 
-    def append_made(self, batch: bytearray) -> bool:
+    def append_own_batch(self, batch: bytearray) -> bool:
         if self.disk is not None or self.holds_back:
             return False
         self.log.append(batch, self.leader_epoch)

@@ -46,7 +46,7 @@ def test_a_search_in_the_middle_of_a_swap_looks_into_the_compacted_segment(tmp_p
     def search() -> None:
         found.append(log.time_search().first_at(NOW_MS))
         found.append(log.time_search().latest())
-        old = log.old_segments()
+        old = log.retention_search()
         deletable.add(old.find() if old else None)
 
     filesystem.before_replace = search

@@ -28,11 +28,11 @@ def test_it_is_in_the_log_behind_what_was_there(
     open_log: OpenLog, clock: ManualClock, read_all: Callable[[Log], list[Record]]
 ) -> None:
     log = open_log(cleanup_policy=COMPACTED, index_interval_bytes=0)
-    assert not log.append_made(made(clock), 3)  # the epoch has yet to begin
+    assert not log.append_own_batch(made(clock), 3)  # the epoch has yet to begin
     assert log.log_end_offset == 0
     log.append(made(clock), 3)
-    assert log.append_made(made(clock), 3)
-    assert log.append_made(made(clock), 3)
+    assert log.append_own_batch(made(clock), 3)
+    assert log.append_own_batch(made(clock), 3)
     assert log.append_all([made(clock)], 3)
     assert [(record.offset, record.value) for record in read_all(log)] == [(offset, b"other") for offset in range(4)]
     assert (log.log_end_offset, log.high_watermark) == (4, 4)
@@ -58,16 +58,16 @@ def test_where_more_is_to_be_done_it_is_left_as_it_was(
     log.append(made(clock), 0)
     log.configure(LogConfig(**setting))
     clock.advance(1)
-    assert not log.append_made(made(clock), 0)
+    assert not log.append_own_batch(made(clock), 0)
     assert log.log_end_offset == 1
 
 
 def test_an_older_epoch_and_a_closed_log_refuse_it(open_log: OpenLog, clock: ManualClock) -> None:
     log = open_log()
     log.append(made(clock), 5)
-    assert not log.append_made(made(clock), 4)
+    assert not log.append_own_batch(made(clock), 4)
     log.close()
-    assert not log.append_made(made(clock), 5)
+    assert not log.append_own_batch(made(clock), 5)
 
 
 @pytest.mark.parametrize(("number", "is_offline"), [(errno.ENOSPC, False), (errno.EIO, True)])
@@ -84,9 +84,9 @@ def test_what_the_disk_refuses_is_not_in_the_log(
         raise OSError(number, "refused")
 
     log._segments.active.write = write_half  # type: ignore[method-assign]
-    assert not log.append_made(made(clock), 0)
+    assert not log.append_own_batch(made(clock), 0)
     del log._segments.active.write  # type: ignore[method-assign]
     assert (log.is_offline, log.log_end_offset) == (is_offline, 1)
     if not is_offline:
         assert log._filesystem.size_of(file) == size
-        assert log.append_made(made(clock), 0)
+        assert log.append_own_batch(made(clock), 0)

@@ -26,7 +26,7 @@ from barnabas.storage.log_loading import LogLoader
 logger = logging.getLogger(__name__)
 
 
-class MovedLogs:
+class FutureLogs:
     """The moves of logs from and to a data folder.
 
     :param logs: in the folder.
@@ -46,7 +46,7 @@ class MovedLogs:
         self._store_all = store_all
         self._leaving: dict[TopicPartition, str] = {}
 
-    def begin_future(self, current: Log, source_id: str, topic_id: uuid.UUID | None) -> Log:
+    def create_future(self, current: Log, source_id: str, topic_id: uuid.UUID | None) -> Log:
         """Begin the copy of a log in another data folder.
 
         :param source_id: the id of that folder.
@@ -62,7 +62,7 @@ class MovedLogs:
         except OSError as error:
             raise StorageError(f"{folder}: cannot be made: {error}") from error
 
-    def adopt(self, future: Log, current: Log) -> Log:
+    def promote(self, future: Log, current: Log) -> Log:
         """Make a closed copy the log of its partition; open and return it.
 
         Once the folder of the copy has the partition's name, the copy counts, also after a crash.
@@ -88,7 +88,7 @@ class MovedLogs:
         self._logs[partition] = log
         return log
 
-    def give_up_futures(self, names: Iterable[str]) -> None:
+    def discard_futures(self, names: Iterable[str]) -> None:
         """Remove the copies that the last run left.
 
         :param names: of all files in the data folder.
@@ -97,12 +97,12 @@ class MovedLogs:
         for name in names:
             if self._folders.is_own_future(name):
                 logger.warning("%s: it was being copied when the last run ended; the copy is removed", name)
-                self.give_up_future(self._folders.data_dir / name)
+                self.discard_future(self._folders.data_dir / name)
 
-    def give_up_future(self, folder: Path) -> None:
+    def discard_future(self, folder: Path) -> None:
         """Remove the folder of an abandoned copy; if that fails, the next start removes it."""
         try:
-            self._folders.give_up_future(folder)
+            self._folders.discard_future(folder)
         except OSError as error:
             logger.warning("%s: a log that is not moved cannot be removed: %s", folder, error)
 
@@ -168,5 +168,5 @@ class MovedLogs:
         """
         if (log := self._logs.pop(partition, None)) is not None:
             log.abandon()
-        self._folders.set_aside(partition)
+        self._folders.rename_deleted(partition)
         self.forget_leaving(partition)

@@ -23,24 +23,26 @@ _MAGIC_POSITION = 16
 _COPIED_BYTES = 1024 * 1024
 
 
-def free_name(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX) -> Path:
+def unused_name(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX) -> Path:
     """Return the first of the names `<path><suffix>`, `<path><suffix>-2`, ... that nothing has."""
     names = set(filesystem.list_folder(path.parent))
     numbered = (f"{path.name}{suffix}-{number}" for number in count(2))
     return path.with_name(next(name for name in chain([path.name + suffix], numbered) if name not in names))
 
 
-def set_aside(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX) -> Path:
+def rename_damaged(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX) -> Path:
     """Rename a file, so that no start finds it; return its new name.
 
     :raises OSError: the disk refuses; the file has its old name.
     """
-    target = free_name(filesystem, path, suffix)
+    target = unused_name(filesystem, path, suffix)
     filesystem.replace(path, target)
     return target
 
 
-def set_segment_aside(filesystem: FileSystem, folder: Path, base_offset: int, suffix: str = DAMAGED_SUFFIX) -> None:
+def rename_damaged_segment(
+    filesystem: FileSystem, folder: Path, base_offset: int, suffix: str = DAMAGED_SUFFIX
+) -> None:
     """Rename the files of a segment, the batches last: an interruption leaves a segment without indexes.
 
     :raises OSError: the disk refuses; some files may have their old names.
@@ -48,15 +50,15 @@ def set_segment_aside(filesystem: FileSystem, folder: Path, base_offset: int, su
     names = set(filesystem.list_folder(folder))
     for name in (offset_name(base_offset, each) for each in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)):
         if name in names:
-            set_aside(filesystem, folder / name, suffix)
+            rename_damaged(filesystem, folder / name, suffix)
 
 
-def copy_tail_aside(filesystem: FileSystem, file: DataFile, position: int, size: int) -> Path:
+def copy_damaged_tail(filesystem: FileSystem, file: DataFile, position: int, size: int) -> Path:
     """Copy the bytes of a file from `position` on into another file, durably.
 
     :raises OSError: the disk refuses; there is no copy.
     """
-    target = free_name(filesystem, file.path)
+    target = unused_name(filesystem, file.path)
     copy = filesystem.open(target, create=True)
     try:
         while position < size:
@@ -74,7 +76,7 @@ def copy_tail_aside(filesystem: FileSystem, file: DataFile, position: int, size:
     return target
 
 
-def holds_sound_batch(filesystem: FileSystem, file: DataFile, position: int, size: int) -> bool:
+def has_valid_batch(filesystem: FileSystem, file: DataFile, position: int, size: int) -> bool:
     """Whether a whole batch with a correct CRC begins at `position` or near behind it.
 
     A write that a crash interrupted leaves none. If there is one, the damage has another cause, and the bytes may be
