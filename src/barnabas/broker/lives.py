@@ -90,7 +90,7 @@ class Lives:
             if self._has_unread():
                 return
             await self._note()
-        raised = await self._run(self._logs.raise_lives, self._clock.time_ms())
+        raised = await self._run(self._logs.increment_life_counters, self._clock.time_ms())
         try:
             overtaken = await self._in_tree_thread(write_lives, self._tree, self._broker_id, raised)
         except BarnabasError as error:
@@ -101,7 +101,7 @@ class Lives:
         self._refused = False
         for directory_id in overtaken:
             self._logs.stop_raising(directory_id)
-        await self._run(self._logs.confirm_lives, raised.keys() - set(overtaken))
+        await self._run(self._logs.confirm_life_counters, raised.keys() - set(overtaken))
 
     def raise_soon(self) -> None:
         """Raise the counters soon: the metadata tree has changed, and an older one is to be recognised."""

@@ -279,7 +279,7 @@ class DataFolders:
         manager = self._manager_of(partition)
         return manager is not None and manager.life.is_ahead
 
-    def raise_lives(self, now_ms: int) -> dict[str, LifeMark]:
+    def increment_life_counters(self, now_ms: int) -> dict[str, LifeMark]:
         """Raise the life counters on the disks, durably; return the raised ones, by folder id.
 
         A disk that refuses keeps its counter, and the caller must not raise it in the metadata tree. A disk with a log
@@ -294,7 +294,7 @@ class DataFolders:
                 if manager.must_stay_ahead:
                     manager.life.stay_ahead()
                     continue
-                raised[manager.folder_id] = manager.raise_life(now_ms)
+                raised[manager.folder_id] = manager.increment_life_counter(now_ms)
             except StorageError as error:
                 self._note_failure(manager, error)
                 refused = True
@@ -304,12 +304,12 @@ class DataFolders:
         self._lives_refused = refused
         return raised
 
-    def confirm_lives(self, folder_ids: Collection[str]) -> None:
+    def confirm_life_counters(self, folder_ids: Collection[str]) -> None:
         """Store durably that the metadata tree has the counters of these folders."""
         for manager in self._healthy():
             if manager.folder_id in folder_ids and not manager.must_stay_ahead:
                 try:
-                    manager.confirm_life()
+                    manager.confirm_life_counter()
                 except StorageError as error:
                     self._note_failure(manager, error)
                     logger.warning("%s; a metadata tree that is older may go unnoticed", error)

@@ -187,14 +187,14 @@ class LogManager:
             self.meta = note_boot(self._filesystem, self.data_dir, self.meta, self._boot_id, folder_ids)
         self.lost_memory = False
 
-    def raise_life(self, now_ms: int) -> LifeMark:
+    def increment_life_counter(self, now_ms: int) -> LifeMark:
         """Raise the life counter on the disk, durably; see `LifeCounter.increment`.
 
         :raises StorageError: the disk refuses.
         """
         return self.life.increment(now_ms, self._record_count())
 
-    def confirm_life(self) -> None:
+    def confirm_life_counter(self) -> None:
         """Store durably that the metadata tree has the life counter; see `LifeCounter.confirm`.
 
         :raises StorageError: the disk refuses.

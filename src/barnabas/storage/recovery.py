@@ -264,7 +264,7 @@ def _load_segments(
     )
     loaded = LoadedLog(sealed, active, LeaderEpochs(), False, log_start_offset=bases[0], damage=damage)
     loaded.stored_epochs = epochs.entries if epochs else None
-    learned = epoch_check.learned(bases[0], active.next_offset)
+    learned = epoch_check.epoch_history(bases[0], active.next_offset)
     loaded.epochs = _epochs_of_batches(loaded.segments) if learned is None else learned
     loaded.epochs.truncate_from(active.next_offset)
     loaded.epochs_changed = loaded.epochs.entries != (epochs.entries if epochs else ())

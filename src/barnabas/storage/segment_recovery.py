@@ -49,12 +49,12 @@ class EpochCheck:
         self._stored = stored.entries if stored else ()
         self._may_have_gaps = may_have_gaps
 
-    def see(self, scan: SegmentScan) -> None:
+    def add_scan(self, scan: SegmentScan) -> None:
         """Note the sound batches of a scan; scans must come in order."""
         self.seen += [EpochStart(*each) for each in scan.epochs if each[0] >= 0]
         self.last_epoch = scan.epoch
 
-    def unbelievable(self, scan: SegmentScan, following: BatchHeader | None) -> EpochStart | None:
+    def implausible_epoch(self, scan: SegmentScan, following: BatchHeader | None) -> EpochStart | None:
         """Return the first implausible epoch of a scan, or None.
 
         :param following: the header of the batch that ended the scan, if it is readable.
@@ -71,7 +71,7 @@ class EpochCheck:
                 return last
         return None
 
-    def learned(self, log_start_offset: int, end_offset: int) -> LeaderEpochs | None:
+    def epoch_history(self, log_start_offset: int, end_offset: int) -> LeaderEpochs | None:
         """Return the epochs of a log between two offsets, from the checkpoint and the batches.
 
         :returns: None if they contradict each other, or the start of an epoch is unknown.
@@ -131,13 +131,13 @@ def load_segment(
         scan = _scan(segment, None, size, epoch_check.last_epoch, gaps_up_to)
     assert scan is not None, "without an entry there is a scan"
     damage = scan.damage
-    unbelievable = _find_unbelievable(segment, entry, scan, epoch_check)
+    unbelievable = _find_implausible_epoch(segment, entry, scan, epoch_check)
     if unbelievable is not None:
         epoch, start_offset, position = unbelievable
         damage = f"leader epoch {epoch} at offset {start_offset} is not believed"
         segment, entry = _without_entry(segment, entry, position, index_interval_bytes)
         scan = _scan(segment, entry, position, epoch_check.last_epoch, gaps_up_to) or scan
-    epoch_check.see(scan)
+    epoch_check.add_scan(scan)
     segment.note_scan(scan)
     return segment, damage
 
@@ -162,11 +162,11 @@ def _scan(
     return scan
 
 
-def _find_unbelievable(
+def _find_implausible_epoch(
     segment: ActiveSegment, entry: OffsetPosition | None, scan: SegmentScan, epoch_check: EpochCheck
 ) -> tuple[int, int, int] | None:
     """Return the first implausible epoch of a scan, with the offset and position of its first batch."""
-    wrong = epoch_check.unbelievable(scan, _header_behind(segment, scan))
+    wrong = epoch_check.implausible_epoch(scan, _header_behind(segment, scan))
     if wrong is None:
         return None
     start = entry.position if entry else 0

@@ -44,7 +44,7 @@ class World:
             lambda: self.has_unread,
         )
 
-    def raise_lives(self, now_ms: int) -> dict[str, LifeMark]:
+    def increment_life_counters(self, now_ms: int) -> dict[str, LifeMark]:
         self.raised.set()
         self.life += 1
         return {} if self.is_full else {"one": LifeMark(self.life, now_ms, 0)}
@@ -52,7 +52,7 @@ class World:
     def note_boot(self) -> None:
         self.is_noted = True
 
-    def confirm_lives(self, folder_ids: set[str]) -> None:
+    def confirm_life_counters(self, folder_ids: set[str]) -> None:
         self.confirmed |= folder_ids
 
     def stop_raising(self, _: str) -> None:

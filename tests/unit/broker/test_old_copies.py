@@ -34,7 +34,7 @@ async def write_and_copy(cluster: Cluster) -> None:
             append_to_replica(node, count - written)
             if name != "newest":
                 shutil.copytree(cluster.folder / str(node.id), cluster.folder / f"{name}-{node.id}")
-            node.raise_life()
+            node.increment_life_counter()
         written = count
     for node in nodes:
         await cluster.lose(node)
@@ -168,7 +168,7 @@ def test_a_partition_with_one_replica_is_led_and_the_loss_is_logged(run: Run, ca
         await one.topic_admin.create("clicks", 1, {}, assignment=[[1]])
         shutil.copytree(cluster.folder / "1", cluster.folder / "older-1")
         append(one, 3)
-        one.raise_life()
+        one.increment_life_counter()
         await cluster.lose(one)
         restore(cluster, {1: "older"})
         assert (await come_back(cluster, 1, lost_memory=False)).leads()

@@ -106,11 +106,11 @@ class History:
         topic = leader.topics.image.topics["clicks"]
         await leader.topics.follow(await leader.topics.propose([next_state(CLICKS, topic, wanted)]))
         await self.cluster.follow()
-        await self.raise_lives()
+        await self.increment_life_counters()
 
-    async def raise_lives(self) -> None:
+    async def increment_life_counters(self) -> None:
         for node in self.cluster.nodes:
-            node.raise_life()
+            node.increment_life_counter()
 
     async def begin(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:
@@ -169,7 +169,7 @@ async def broker_1_goes_on_alone(history: History, epochs: int) -> None:
         if history.leader is None:
             await history.begin(1)
         history.produce(3)
-        await history.raise_lives()
+        await history.increment_life_counters()
         await history.stop_all()
 
 
@@ -360,7 +360,7 @@ def test_normal_restarts_keep_nothing_back(
             if is_interrupted:
                 for node in cluster.nodes:
                     for _ in range(7):
-                        node.logs.raise_life(1_000)
+                        node.logs.increment_life_counter(1_000)
             await history.stop(leader.id)
             await history.begin(leader.id)
             await history.stop_all()

@@ -90,18 +90,18 @@ class Node:
         self.before_loading()
         await self.topics.load(news, lost_memory=lost_memory)
         self.logs.note_boot()
-        self.raise_life()
+        self.increment_life_counter()
         await self.topics.end_deletions()
         return self
 
-    def raise_life(self) -> None:
+    def increment_life_counter(self) -> None:
         """Raise the life counter, as a broker does every 10 s."""
         if self.logs.must_stay_ahead:
             self.logs.life.stay_ahead()
         else:
-            mark = self.logs.raise_life(self.cluster.clock.time_ms())
+            mark = self.logs.increment_life_counter(self.cluster.clock.time_ms())
             if not write_lives(self.tree, self.id, {self.logs.folder_id: mark}):
-                self.logs.confirm_life()
+                self.logs.confirm_life_counter()
 
     async def follow(self) -> News:
         """Take over what is new, as after an event."""

@@ -149,8 +149,8 @@ class Disks:
         folders.note_boot()
         return folders
 
-    def raise_lives(self, folders: DataFolders) -> None:
-        self.tree |= folders.raise_lives(1_000)
+    def increment_life_counters(self, folders: DataFolders) -> None:
+        self.tree |= folders.increment_life_counters(1_000)
 
     def copy(self, name: str) -> None:
         shutil.copytree(self.folder / name, self.folder / f"copy of {name}")
@@ -175,9 +175,9 @@ def test_only_the_logs_of_the_restored_folder_are_old(disks: Disks, make_batch: 
     folders = disks.open()
     for each in (CLICKS, VIEWS):
         folders.create(each, topic_id=TOPIC_ID).append(make_batch(1), 0)
-    disks.raise_lives(folders)
+    disks.increment_life_counters(folders)
     disks.copy("a")
-    disks.raise_lives(folders)
+    disks.increment_life_counters(folders)
     assert folders.folder_of(CLICKS) == disks.folder / "a"
     assert not any(map(disks.open().is_in_old_copy, (CLICKS, VIEWS)))
     disks.restore("a")
@@ -186,7 +186,7 @@ def test_only_the_logs_of_the_restored_folder_are_old(disks: Disks, make_batch: 
     new = TopicPartition("new", 0)
     folders.restore(new, None, TOPIC_ID)
     assert folders.is_in_old_copy(new), "the copy may be from before the partition was made"
-    disks.raise_lives(folders)
+    disks.increment_life_counters(folders)
     assert not any(map(disks.open().is_in_old_copy, (CLICKS, VIEWS)))
 
 
@@ -194,13 +194,13 @@ def test_the_note_of_a_move_in_an_older_copy_does_not_end_it(disks: Disks, make_
     """The log has moved from `a` to `b` when the copy of `b` is made, and back to `a` since."""
     folders = disks.open()
     folders.create(CLICKS, topic_id=TOPIC_ID).append(make_batch(1), 0)
-    disks.raise_lives(folders)
+    disks.increment_life_counters(folders)
     ids = {path.name: manager.folder_id for path, manager in folders._managers.items()}
     shutil.copytree(disks.folder / "a" / str(CLICKS), disks.folder / "b" / str(CLICKS))
     (disks.folder / "b" / str(CLICKS) / ".moved-by-broker").write_text(ids["a"])
     disks.copy("b")
     shutil.rmtree(disks.folder / "b" / str(CLICKS))
-    disks.raise_lives(folders)
+    disks.increment_life_counters(folders)
     disks.restore("b")
     folders = disks.open()
     assert folders.restore(CLICKS, None, TOPIC_ID).is_offline
@@ -211,7 +211,7 @@ def test_folder_whose_disk_refuses_keeps_its_counter(
     disks: Disks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     folders = disks.open()
-    disks.raise_lives(folders)
+    disks.increment_life_counters(folders)
     replace = disks.disk.replace
 
     def refuse(source: Path, target: Path) -> None:
@@ -220,7 +220,7 @@ def test_folder_whose_disk_refuses_keeps_its_counter(
         replace(source, target)
 
     monkeypatch.setattr(disks.disk, "replace", refuse)
-    assert len(folders.raise_lives(1_000)) == len(folders.raise_lives(1_000)) == 1
+    assert len(folders.increment_life_counters(1_000)) == len(folders.increment_life_counters(1_000)) == 1
     assert caplog.text.count("cannot raise the life counter of") == 1
     assert folders.states() == [(disks.folder / "a", None), (disks.folder / "b", None)]
 
@@ -229,9 +229,9 @@ def test_counter_that_somebody_else_has_raised_is_left_where_it_is(
     disks: Disks, caplog: pytest.LogCaptureFixture
 ) -> None:
     folders = disks.open()
-    disks.raise_lives(folders)
+    disks.increment_life_counters(folders)
     one, other = sorted(disks.tree)
     for _ in range(2):
         folders.stop_raising(one)
     assert caplog.text.count("another broker uses a copy of log directory") == 1
-    assert list(folders.raise_lives(1_000)) == [other]
+    assert list(folders.increment_life_counters(1_000)) == [other]
