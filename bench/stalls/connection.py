@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 from barnabas.errors import BarnabasError, ErrorCode
-from barnabas.net.framing import FrameReader
+from barnabas.net.stream import FrameReader
 from barnabas.protocol.frames import decode_response, request_frame
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from barnabas.net.framing import FrameReader
+from barnabas.net.stream import FrameReader
 from barnabas.protocol.frames import request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from bench.processes import ending_with_us

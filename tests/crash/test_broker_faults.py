@@ -30,7 +30,7 @@ from barnabas.clock import Clock
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.errors import BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
-from barnabas.net.limits import Limits
+from barnabas.net.server_connection import Limits
 from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import decode_response, request_frame

@@ -6,9 +6,8 @@ import asyncio
 import struct
 from collections.abc import Sequence
 
-from barnabas.net.limits import Limits, OnMemory, RequestMemory
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import SMALL_BYTES, Answer, Frame, FrameReply
+from barnabas.net.server_connection import SMALL_BYTES, Answer, Frame, FrameReply, Limits, OnMemory, RequestMemory
 
 TIMEOUT_S = 60
 LARGE = 2 * SMALL_BYTES

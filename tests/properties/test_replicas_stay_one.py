@@ -27,8 +27,8 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import Acks, Node, TopicPartition
 from barnabas.net.client_connection import dial
-from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
+from barnabas.net.server_connection import Limits
 from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.log_manager import LogManager

@@ -17,9 +17,8 @@ from typing import Any
 from barnabas.errors import DisconnectedError, TimedOutError
 from barnabas.model import FileRegion
 from barnabas.net.client_connection import DEFAULT_TIMEOUT_S, ClientConnection
-from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import Endpoints
+from barnabas.net.server_connection import Endpoints, Limits
 from barnabas.net.stream import InPlaceReceiver
 from barnabas.protocol.codec import Chunk
 from tests.simulation.disk import SimulatedFile

@@ -66,8 +66,8 @@ from barnabas.coordination.renewable import RenewableTree
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import BarnabasError, DataFolderError, UnavailableError, reason_of
 from barnabas.metrics import otlp
-from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
+from barnabas.net.server_connection import Limits
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.filesystem import make_folder_to_stay
 from barnabas.storage.folder_identity import known_cluster_id, lock_folder, newest_modified_ms

@@ -22,8 +22,8 @@ from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination.tree import Tree
 from barnabas.metrics import otlp
 from barnabas.net.client_connection import ClientConnection, dial
-from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
+from barnabas.net.server_connection import Limits
 from barnabas.storage.filesystem import FileSystem, OsFileSystem
 
 

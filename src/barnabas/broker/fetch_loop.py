@@ -7,7 +7,8 @@ meanwhile, and the others go on. So it is with a partition that has trouble of i
 is tried again after a pause.
 
 A leader that answers at once with nothing, closes connections, or sends what is no answer is asked more and more rarely
-(`barnabas.net.pacing`), until a fetch brings something again. Damage of one partition makes pauses for that one.
+(`barnabas.net.client_connection`), until a fetch brings something again. Damage of one partition makes pauses for that
+one.
 
 A partition that is to be fetched slowly (`barnabas.broker.throttles`) is left out while its quota is exceeded, and the
 others of this loop wait for nothing.
@@ -26,8 +27,7 @@ from barnabas.broker.log_starts import LogStarts, Store
 from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
 from barnabas.broker.told_together import ToldTogether
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
-from barnabas.net.client_connection import ClientConnection
-from barnabas.net.pacing import RequestBackoff
+from barnabas.net.client_connection import ClientConnection, RequestBackoff
 from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
 from barnabas.replication.fetch_state import CUTS_FREE, FetchState, Followed, Limits
 from barnabas.replication.truncation import last_epoch, truncation_point

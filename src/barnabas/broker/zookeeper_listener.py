@@ -33,9 +33,8 @@ from barnabas.coordination.zookeeper.server.sessions import (
     Sessions,
 )
 from barnabas.errors import CoordinationError
-from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import Answer, ConnectionContext, Frame, FrameReply
+from barnabas.net.server_connection import Answer, ConnectionContext, Frame, FrameReply, Limits
 
 FRAME_BYTES_MAX = 0xFFFFF
 """As ZooKeeper's `jute.maxbuffer`."""

@@ -22,7 +22,7 @@ from barnabas.client.setting_types import ClientSettings
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, CorruptBatchError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition
-from barnabas.net.pacing import RequestBackoff
+from barnabas.net.client_connection import RequestBackoff
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,

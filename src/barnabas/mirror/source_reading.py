@@ -18,7 +18,7 @@ from barnabas.mirror.broker_tasks import BrokerTasks
 from barnabas.mirror.errors import MirrorError
 from barnabas.mirror.link import Link, Term
 from barnabas.model import TopicPartition
-from barnabas.net.pacing import RequestBackoff
+from barnabas.net.client_connection import RequestBackoff
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.protocol.types import ZERO_UUID
 from barnabas.records import iter_headers

@@ -1,8 +1,14 @@
-"""The client's side of the network: a connection to one broker, over which requests are pipelined.
+"""The client's end of a connection to a broker: requests are pipelined over it.
 
-At connect the broker is asked which versions it serves (ApiVersions, KIP-511); from then on each request goes out
-in the newest version that both sides have. A request that is not answered in time ends the connection, as in
-Kafka's clients: later answers would most likely be late too.
+At connect, the client asks the broker for the versions that it serves (ApiVersions, KIP-511). Each request is sent in
+the newest version that both sides have. A request without a response in time ends the connection, as in Kafka's
+clients: later responses would most likely be late too.
+
+A faulty broker may announce and send frames of any size. The response to a fetch has at most the bytes asked for, or
+one batch that is larger; all other responses are small. A larger frame ends the connection.
+
+`RequestBackoff` slows down requests to a broker whose responses bring nothing. Otherwise a broker that answers at once
+with nothing, or with bytes that are no response, would get thousands of requests a second.
 """
 
 from __future__ import annotations
@@ -30,14 +36,100 @@ from barnabas.errors import (
     TimedOutError,
     UnsupportedVersionError,
 )
-from barnabas.net.answer_sizes import FETCH_BYTES_MAX, fetch_bytes, response_bytes_max
-from barnabas.net.framing import FrameReader
-from barnabas.net.stream import OpenStream, Stream
+from barnabas.net.stream import FrameReader, OpenStream, Stream
 from barnabas.protocol.codec import Buffer, Chunk
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import EncodedRequest, decode_response, read_correlation_id, request_frame
+from barnabas.protocol.frames import (
+    API_VERSIONS_KEY,
+    EncodedRequest,
+    decode_response,
+    read_correlation_id,
+    request_frame,
+)
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.pairs import api_name, response_of
+
+FETCH_KEY = 1
+"""The number of the API; clients that never fetch do not import its messages."""
+
+MIB = 1024 * 1024
+
+ANSWER_BYTES_MAX = 100 * MIB
+"""The answer to a request for metadata of 200,000 partitions has a fifth of these."""
+
+VERSIONS_BYTES_MAX = MIB
+"""The first answer of a connection; a server of another protocol is found out by it."""
+
+BATCH_BYTES_MAX = 100 * MIB
+"""A batch larger than all bytes asked for comes whole (KIP-74). No request that brings a larger one passes brokers with
+Kafka's default of `socket.request.max.bytes`; larger batches can be fetched with a larger `fetch.max.bytes`."""
+
+PARTITIONS_BYTES_MAX = 16 * MIB
+"""What a fetch says of partitions besides records; enough for 100,000 of them."""
+
+FETCH_BYTES_MAX = 512 * MIB
+
+
+def fetch_bytes(request: Any) -> int:
+    """Return how many bytes of records a request asks for; 0: it is for none."""
+    if type(request) is EncodedRequest:
+        return request.fetch_bytes
+    return max(0, request.max_bytes) if message_of(type(request)).api_key == FETCH_KEY else 0
+
+
+def response_bytes_max(request: type[Any], asked: int) -> int:
+    """Return how large the answer to a request may be.
+
+    :param asked: what `fetch_bytes` says of the request.
+    """
+    api_key = message_of(request).api_key
+    if api_key == FETCH_KEY:
+        return min(asked + BATCH_BYTES_MAX + PARTITIONS_BYTES_MAX, FETCH_BYTES_MAX)
+    return VERSIONS_BYTES_MAX if api_key == API_VERSIONS_KEY else ANSWER_BYTES_MAX
+
+
+FIRST_PAUSE_S = 0.05
+FREE_FUTILE = 3
+"""So many futile exchanges in a row cost no pause: leaders change, and sessions end."""
+
+
+class RequestBackoff:
+    """The pauses between the requests to one peer.
+
+    >>> pacing = RequestBackoff(pause_s_max=1.0)
+    >>> for _ in range(FREE_FUTILE + 2):
+    ...     pacing.note_futile(now_s=5.0)
+    >>> round(pacing.wait_s(now_s=5.0), 3)
+    0.1
+    """
+
+    __slots__ = ("_futile", "_not_before_s", "_pause_s_max")
+
+    def __init__(self, pause_s_max: float) -> None:
+        self._pause_s_max = pause_s_max
+        self._futile = 0
+        self._not_before_s = 0.0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether requests wait for a pause."""
+        return self._futile > FREE_FUTILE
+
+    def note_progress(self) -> None:
+        """Ask at once from now on: an exchange brought something, or took as long as it may."""
+        self._futile = 0
+
+    def note_futile(self, now_s: float) -> None:
+        """Lengthen the pause: an exchange failed, or brought nothing and took no time."""
+        self._futile += 1
+        if self.is_slow:
+            doublings = min(self._futile - FREE_FUTILE - 1, 16)
+            self._not_before_s = now_s + min(FIRST_PAUSE_S * 2.0**doublings, self._pause_s_max)
+
+    def wait_s(self, now_s: float) -> float:
+        """Return how long to wait before the next request; 0: it may leave."""
+        return max(0.0, self._not_before_s - now_s) if self.is_slow else 0.0
+
 
 T = TypeVar("T")
 

@@ -8,16 +8,47 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import Counter
 from functools import partial
 
-from barnabas.net.limits import ConnectionCount, Limits, RequestMemory, WaitingMemory
-from barnabas.net.server_connection import Endpoints, HandlerFactory, ServerConnection
+from barnabas.net.server_connection import (
+    Endpoints,
+    HandlerFactory,
+    Limits,
+    RequestMemory,
+    ServerConnection,
+    WaitingMemory,
+)
 from barnabas.net.stream import OpenStream, Stream
 
 ACCEPT_PAUSE_S = 0.5
 SWEEP_S = 1.0
 
 log = logging.getLogger(__name__)
+
+
+class ConnectionCount:
+    """How many connections are open, in all and from each address."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._by_host: Counter[str] = Counter()
+
+    def admit(self, host: str) -> str | None:
+        """Count a connection; return None, or why there may not be another one."""
+        connections_max = self._limits.connections_max()
+        if self._by_host.total() >= connections_max:
+            return f"{connections_max} connections are open (max.connections, or the limit of open files)"
+        if self._by_host[host] >= self._limits.connections_per_host_max():
+            return f"{host} has {self._by_host[host]} connections open (max.connections.per.ip)"
+        self._by_host[host] += 1
+        return None
+
+    def leave(self, host: str) -> None:
+        """Count a connection no longer."""
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
 
 
 class Listener:

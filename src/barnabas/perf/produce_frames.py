@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 
 from barnabas.errors import ApiError, MalformedMessageError
-from barnabas.net.framing import FrameReader
+from barnabas.net.stream import FrameReader
 from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,

@@ -20,7 +20,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import SYSTEM_CLOCK, Clock, ManualClock
 from barnabas.coordination.embedded import EmbeddedTree
 from barnabas.coordination.tree import Tree
-from barnabas.net.limits import Limits
+from barnabas.net.server_connection import Limits
 from barnabas.storage import OsFileSystem
 from barnabas.storage.filesystem import DataFile
 

@@ -14,8 +14,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.errors import BarnabasError, CorruptBatchError, DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
-from barnabas.net.client_connection import ClientConnection
-from barnabas.net.pacing import FREE_FUTILE, RequestBackoff
+from barnabas.net.client_connection import FREE_FUTILE, ClientConnection, RequestBackoff
 from barnabas.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,

@@ -29,8 +29,8 @@ from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import Acks, Node, TopicPartition
 from barnabas.net.client_connection import dial
-from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
+from barnabas.net.server_connection import Limits
 from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.replication.quota import ReplicationQuota
 from barnabas.storage import Log, OsFileSystem

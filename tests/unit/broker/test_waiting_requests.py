@@ -17,8 +17,8 @@ from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.pipeline.decoding import AT_ONCE_BYTES_MAX
 from barnabas.broker.pipeline.reply import WAITING_BYTES
 from barnabas.errors import ErrorCode
-from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
+from barnabas.net.server_connection import Limits
 from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic

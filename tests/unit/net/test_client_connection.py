@@ -9,8 +9,7 @@ import tracemalloc
 import pytest
 
 from barnabas.errors import DisconnectedError, TimedOutError, UnsupportedVersionError
-from barnabas.net.answer_sizes import MIB
-from barnabas.net.client_connection import ClientConnection, dial
+from barnabas.net.client_connection import MIB, ClientConnection, dial
 from barnabas.protocol.frames import EncodedRequest, read_request_header, response_frame
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas.protocol.messages.fetch import FetchRequest

@@ -8,9 +8,16 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import pytest
 
-from barnabas.net.limits import Limits
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import SMALL_BYTES, UNSENT_BYTES_MAX, Answer, ConnectionContext, Frame, FrameReply
+from barnabas.net.server_connection import (
+    SMALL_BYTES,
+    UNSENT_BYTES_MAX,
+    Answer,
+    ConnectionContext,
+    Frame,
+    FrameReply,
+    Limits,
+)
 from barnabas.net.stream import RECEIVE_BYTES
 from tests.streams import FakeStream, connect
 

@@ -24,7 +24,7 @@ from barnabas.client.cluster import FETCH_VERSION_MAX, Channel, Cluster
 from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch, SinglePartitionFetch
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, MalformedMessageError
-from barnabas.net.pacing import RequestBackoff
+from barnabas.net.client_connection import RequestBackoff
 from barnabas.protocol.codec import Buffer
 from barnabas.protocol.declare import message_of
 from barnabas.protocol.frames import EncodedRequest

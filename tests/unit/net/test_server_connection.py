@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.net.limits import ConnectionCount, Limits, RequestMemory
+from barnabas.net.listener import ConnectionCount
+from barnabas.net.server_connection import Limits, RequestMemory
 
 TOTAL = 6_400
 LARGE = 1_000

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.errors import MalformedMessageError
-from barnabas.net.framing import (
+from barnabas.net.stream import (
     KEPT_BYTES_MAX,
     KEPT_MAX,
     VACANCY_BYTES_MIN,
