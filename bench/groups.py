@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas.errors import ErrorCode
-from barnabas.protocol.frames import decode_response
+from barnabas.protocol.codec import decode_response
 from barnabas.protocol.messages.create_topics import CreateTopicsResponse
 from barnabas.protocol.messages.find_coordinator import GROUP_KEY, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.net.stream import FrameReader
-from barnabas.protocol.frames import decode_response, request_frame
+from barnabas.protocol.codec import decode_response, request_frame
 
 T = TypeVar("T")
 ANSWER_BYTES_MAX = 2**31 - 1

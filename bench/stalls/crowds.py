@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from barnabas.errors import ErrorCode
-from barnabas.protocol.frames import decode_response
+from barnabas.protocol.codec import decode_response
 from barnabas.protocol.messages.create_topics import CreateTopicsResponse
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

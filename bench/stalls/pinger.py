@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from barnabas.net.stream import FrameReader
-from barnabas.protocol.frames import request_frame
+from barnabas.protocol.codec import request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from bench.processes import ending_with_us
 from bench.stalls.pings import INTERVAL_S, Pings, summarise

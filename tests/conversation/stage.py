@@ -21,8 +21,8 @@ from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.coordination import registry
 from barnabas.coordination.values import BrokerRegistration
+from barnabas.protocol.codec import request_frame
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import request_frame
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.storage.cleaner.cleaner import Cleaner
 from tests.conversation.transcript import Exchange, LineRecord, decode_answer

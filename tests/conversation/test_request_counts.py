@@ -17,7 +17,7 @@ from barnabas.broker.pipeline.request_counts import CLIENT_ID_CHARACTERS_MAX, NO
 from barnabas.broker.pipeline.scheduler import ConnectionRequests
 from barnabas.broker.pipeline.served_api import RunRules, ServedApi
 from barnabas.net.server_connection import Frame, FrameReply
-from barnabas.protocol.frames import RequestHeader
+from barnabas.protocol.codec import RequestHeader
 from tests.conversation.script import SCENES, perform
 from tests.conversation.stage import BROKERS, CLIENTS
 from tests.conversation.transcript import CountKey, LineRecord, expected_counts, uncertain_client_ids

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.protocol.codec import request_frame, response_frame
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import request_frame, response_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

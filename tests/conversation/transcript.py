@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from barnabas.errors import BarnabasError
 from barnabas.protocol.apis import declared_apis
+from barnabas.protocol.codec import API_VERSIONS_KEY, decode_request, decode_response, read_request_header
 from barnabas.protocol.declare import fields_of
-from barnabas.protocol.frames import API_VERSIONS_KEY, decode_request, decode_response, read_request_header
 
 SHOWN_LINES_MAX = 80
 SHOWN_BYTES_MAX = 80

@@ -32,8 +32,8 @@ from barnabas.errors import BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.net.server_connection import Limits
 from barnabas.protocol.apis import declared_apis
+from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from barnabas.protocol.messages.offset_commit import (

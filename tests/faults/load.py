@@ -12,7 +12,7 @@ import barnabas
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.model import Acks
-from barnabas.protocol.frames import decode_response
+from barnabas.protocol.codec import decode_response
 from barnabas.protocol.messages.produce import ProduceResponse
 from barnabas.records import BatchBuilder
 from barnabas.testing.history import History, Outcome, RecordedConsumer, RecordedProducer

@@ -8,10 +8,19 @@ from collections.abc import Iterable
 from typing import Any
 
 from barnabas.protocol.apis import Api, declared_apis
-from barnabas.protocol.codec import Buffer
-from barnabas.protocol.declare import FieldSpec, fields_of
-from barnabas.protocol.frames import request_frame
-from barnabas.protocol.types import Array, Blob, Fixed, Nested, Nullable, RecordBytes, Text, WireType
+from barnabas.protocol.codec import Buffer, request_frame
+from barnabas.protocol.declare import (
+    Array,
+    Blob,
+    FieldSpec,
+    Fixed,
+    Nested,
+    Nullable,
+    RecordBytes,
+    Text,
+    WireType,
+    fields_of,
+)
 from barnabas.records import BatchBuilder, Compression
 
 NAMES = ["", "t", "t0", "clicks", "a/b", "..", "x" * 300, "\x00", "é", "consumer", "range", "member-1"]

@@ -24,11 +24,18 @@ from barnabas.errors import BarnabasError
 from barnabas.groups.records import decode_change
 from barnabas.groups.subscriptions import decode_assignment, subscribed_topics
 from barnabas.protocol.apis import declared_apis
-from barnabas.protocol.codec import Buffer, decode, encode
+from barnabas.protocol.codec import (
+    Buffer,
+    decode,
+    decode_request_in_slices,
+    decode_response,
+    encode,
+    read_request_header,
+    request_frame,
+)
+from barnabas.protocol.codec import response_frame as framed
 from barnabas.protocol.compiler import ARRAY_ENTRIES_MAX, TAGS_MAX, EntryBudget, decoder, decoder_in_slices
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import decode_request_in_slices, decode_response, read_request_header, request_frame
-from barnabas.protocol.frames import response_frame as framed
 from barnabas.records import Compression, codec_pure
 from barnabas.records.compression import compress, decompress
 from barnabas.records.header import pack_header, read_header, write_crc

@@ -16,7 +16,7 @@ from barnabas.broker.broker import Broker
 from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.errors import BarnabasError
-from barnabas.protocol.frames import decode_response, request_frame
+from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.fake_link import FakeLink
 from tests.fuzz.random_messages import RandomMessages

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from barnabas.protocol.frames import decode_response, request_frame
+from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.records import read_records
 from tests.conftest import BrokerProcess

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from barnabas.protocol.frames import decode_response
+from barnabas.protocol.codec import decode_response
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import ProduceResponse

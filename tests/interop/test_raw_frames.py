@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.handlers import SERVED
-from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
+from barnabas.protocol.codec import decode_response, read_correlation_id, request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

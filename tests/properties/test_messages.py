@@ -12,8 +12,19 @@ from hypothesis import strategies as st
 from barnabas.errors import BarnabasError
 from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.codec import decode, encode_bytes
-from barnabas.protocol.declare import FieldSpec, fields_of, message_of
-from barnabas.protocol.types import Array, Blob, Fixed, Nested, Nullable, RecordBytes, Text, WireType
+from barnabas.protocol.declare import (
+    Array,
+    Blob,
+    FieldSpec,
+    Fixed,
+    Nested,
+    Nullable,
+    RecordBytes,
+    Text,
+    WireType,
+    fields_of,
+    message_of,
+)
 from tests.searches import examples
 
 MESSAGES = [cls for api in declared_apis().values() for cls in (api.request, api.response)]

@@ -18,8 +18,8 @@ from barnabas.coordination.tree import NodeError, Tree
 from barnabas.errors import BarnabasError
 from barnabas.model import Acks, TopicPartition
 from barnabas.protocol.apis import declared_apis
+from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.metadata import MetadataRequest

@@ -18,7 +18,7 @@ from barnabas.errors import ErrorCode
 from barnabas.groups.records import OffsetRecord, encode_change
 from barnabas.groups.stored import Committed
 from barnabas.model import TopicPartition
-from barnabas.protocol.request_templates import IntegerRequestTemplate, constant_response_encoder
+from barnabas.protocol.codec import IntegerRequestTemplate, constant_response_encoder
 from barnabas.records.batch_template import BatchTemplate
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.broker.topic_names import TOPIC_NAME_CHARACTERS_MAX
 from barnabas.errors import ApiError, ErrorCode
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -29,7 +30,6 @@ from barnabas.protocol.messages.fetch import (
     PartitionData,
     next_session_epoch,
 )
-from barnabas.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from barnabas.broker.leader_replica import LeaderReplica

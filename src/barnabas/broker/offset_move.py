@@ -25,7 +25,7 @@ from barnabas.groups.hashing import partition_of
 from barnabas.groups.records import Change, OffsetRecord
 from barnabas.groups.stored import Committed
 from barnabas.model import TopicPartition
-from barnabas.protocol.types import ZERO_UUID
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.state_machine import Append
 
 GROUPS_AT_ONCE = 25

@@ -14,6 +14,7 @@ from barnabas.broker.acknowledgements import Waiter
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP
+from barnabas.protocol.codec import response_template_encoder
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -21,7 +22,6 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas.protocol.request_templates import response_template_encoder
 from barnabas.storage.append import AppendInfo, InvalidRecordsError
 
 Waiting = list[tuple[PartitionProduceResponse, Waiter]]

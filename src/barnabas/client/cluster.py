@@ -35,13 +35,13 @@ from barnabas.errors import (
 )
 from barnabas.model import NO_LEADER_EPOCH, Node, TopicPartition
 from barnabas.net.client_connection import dial
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from barnabas.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from barnabas.protocol.messages.find_coordinator import FindCoordinatorResponse

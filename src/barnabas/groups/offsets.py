@@ -10,7 +10,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from barnabas.groups.stored import Committed
 from barnabas.groups.topic_metadata import TopicMetadata
 from barnabas.model import NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
-from barnabas.protocol.types import ZERO_UUID
+from barnabas.protocol.declare import ZERO_UUID
 
 OFFSETS_PER_RELEASE = 2_048
 """One slice of `GroupOffsets.release` frees about so many offsets."""

@@ -14,7 +14,7 @@ from barnabas.errors import MalformedMessageError
 from barnabas.groups.stored import Committed, StoredGroup, StoredMember
 from barnabas.model import TopicPartition
 from barnabas.protocol.codec import Buffer, decode, encode_bytes
-from barnabas.protocol.declare import message_of
+from barnabas.protocol.declare import ZERO_UUID, message_of
 from barnabas.protocol.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -22,7 +22,6 @@ from barnabas.protocol.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from barnabas.protocol.types import ZERO_UUID
 
 OFFSET_KEY_VERSION = 1
 OFFSET_VALUE_VERSION = 4

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.model import NO_LEADER_EPOCH, NO_TIMESTAMP
-from barnabas.protocol.types import ZERO_UUID
+from barnabas.protocol.declare import ZERO_UUID
 
 
 class Committed(NamedTuple):

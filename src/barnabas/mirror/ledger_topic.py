@@ -25,8 +25,8 @@ from barnabas.mirror.ledger import (
 )
 from barnabas.mirror.side import Side
 from barnabas.model import TopicPartition
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.list_offsets import LATEST_TIMESTAMP
-from barnabas.protocol.types import ZERO_UUID
 
 REPLICAS_WANTED = 3
 WRITE_TIMEOUT_MS = 30_000

@@ -13,7 +13,7 @@ from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.model import TopicPartition
-from barnabas.protocol.types import ZERO_UUID
+from barnabas.protocol.declare import ZERO_UUID
 
 TRIES_TOLD = 5
 """A partition that has failed so often in a row is told: the first tries may meet a leader that moves."""

@@ -15,9 +15,9 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode
 from barnabas.mirror.link import Term
 from barnabas.model import TopicPartition
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from barnabas.protocol.types import ZERO_UUID
 
 TAIL_WAIT_MS = 500
 ANSWER_S = 5.0

@@ -19,8 +19,8 @@ from barnabas.mirror.errors import MirrorError
 from barnabas.mirror.link import Link, Term
 from barnabas.model import TopicPartition
 from barnabas.net.client_connection import RequestBackoff
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from barnabas.protocol.types import ZERO_UUID
 from barnabas.records import iter_headers
 
 FETCH_PURPOSE = "mirror-fetch"

@@ -20,6 +20,7 @@ from barnabas.mirror.link import Link, Term
 from barnabas.mirror.partition_copy import Outgoing
 from barnabas.mirror.source_reading import OTHER_TOPIC, Links, OnStopped, OnWell
 from barnabas.model import Acks
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -27,7 +28,6 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from barnabas.protocol.types import ZERO_UUID
 
 PRODUCE_PURPOSE = "mirror-produce"
 REQUEST_BYTES = 1024 * 1024

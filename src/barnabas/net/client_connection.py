@@ -37,17 +37,17 @@ from barnabas.errors import (
     UnsupportedVersionError,
 )
 from barnabas.net.stream import FrameReader, OpenStream, Stream
-from barnabas.protocol.codec import Buffer, Chunk
-from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import (
+from barnabas.protocol.codec import (
     API_VERSIONS_KEY,
+    Buffer,
+    Chunk,
     EncodedRequest,
     decode_response,
     read_correlation_id,
     request_frame,
 )
+from barnabas.protocol.declare import api_name, message_of, response_of
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas.protocol.pairs import api_name, response_of
 
 FETCH_KEY = 1
 """The number of the API; clients that never fetch do not import its messages."""

@@ -26,7 +26,7 @@ from barnabas.perf.frame_pipe import FramePipe
 from barnabas.perf.meter import Measured, Meter
 from barnabas.perf.payloads import PayloadSpec, lists_of
 from barnabas.perf.produce_frames import CORRELATION_ID_MAX, VERSION_MAX, AnswerReader, FramePattern
-from barnabas.protocol.frames import request_frame
+from barnabas.protocol.codec import request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.records import BatchBuilder, Compression

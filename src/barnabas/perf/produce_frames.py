@@ -13,7 +13,7 @@ import struct
 
 from barnabas.errors import ApiError, MalformedMessageError
 from barnabas.net.stream import FrameReader
-from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
+from barnabas.protocol.codec import decode_response, read_correlation_id, request_frame
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from barnabas.protocol import messages
-from barnabas.protocol.declare import MessageSpec, message_of
-from barnabas.protocol.pairs import api_name, response_of
+from barnabas.protocol.declare import MessageSpec, api_name, message_of, response_of
 
 
 class Api(NamedTuple):

@@ -1,4 +1,4 @@
-"""Messages to bytes and back.
+"""Messages to bytes and back; the frames around them; and templates of frames that repeat.
 
 >>> from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 >>> data = encode_bytes(HeartbeatRequest(group_id="ctr", generation_id=3, member_id="m"), 0)
@@ -6,17 +6,28 @@
 b'\\x00\\x03ctr\\x00\\x00\\x00\\x03\\x00\\x01m'
 >>> decode(HeartbeatRequest, data, 0).generation_id
 3
+
+A frame is an int32 size and as many bytes: a header and a message. A request has a header of version 1, or 2 if the
+version of the request is flexible; a response has one of version 0 or 1 (KIP-482). ApiVersions is the exception: its
+response always has header version 0, since the client does not know yet which versions the broker serves (KIP-511).
+
+A template saves encoding or decoding where frames differ in a few numbers and their record bytes only. A producer sends
+the same request with other records, a consumer that waits sends the same fetch, a member of a group commits the same
+partitions. A template finds the positions of the numbers by encoding a message once more for each number, with -1 in
+the place of 0, which differs in every byte. So a template knows no message: it writes what `encode` would write, and
+reads what `decode` would read. All other bytes are compared.
 """
 
 from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Iterable, Sized
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence, Sized
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from barnabas.errors import MalformedMessageError, UnsupportedVersionError
 from barnabas.protocol.compiler import (
+    TAGS_MAX,
     Decoder,
     Encoder,
     EntryBudget,
@@ -25,6 +36,8 @@ from barnabas.protocol.compiler import (
     decoder_in_slices,
     encoder,
     encoder_in_slices,
+    read_uvarint,
+    write_uvarint,
 )
 from barnabas.protocol.declare import message_of
 
@@ -169,3 +182,527 @@ def _check_version(cls: type, version: int) -> bool:
         known = f"{spec.versions.start} to {spec.versions.stop - 1}"
         raise UnsupportedVersionError(f"{cls.__name__} has the versions {known}, not {version}")
     return spec.flexible(version)
+
+
+SIZE_BYTES = 4
+CORRELATION_ID_POSITION = 8
+"""In a request frame, its size included."""
+API_VERSIONS_KEY = 18
+
+HEADS_MAX = 256
+"""Heads of requests that are remembered: the kinds of requests that a client sends are few."""
+
+_SIZE = struct.Struct(">i")
+_REQUEST_HEADER = struct.Struct(">hhih")
+_CORRELATION_ID = struct.Struct(">i")
+_REQUEST_CORRELATION_ID = struct.Struct(">4xi")
+
+
+class RequestHeader(NamedTuple):
+    """The head of a request frame; the message begins at `body_position` if the header is as expected."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_position: int
+
+
+def read_request_header(frame: Buffer) -> RequestHeader:
+    """Read the fields that all header versions share, up to the client id.
+
+    `body_position` is that of header version 1; call `skip_tags` from there for a flexible request.
+
+    :raises MalformedMessageError: the frame is shorter than a header.
+    """
+    try:
+        api_key, api_version, correlation_id, size = _REQUEST_HEADER.unpack_from(frame)
+        position = _REQUEST_HEADER.size
+        if size < 0:
+            return RequestHeader(api_key, api_version, correlation_id, None, position)
+        if size > len(frame) - position:
+            raise MalformedMessageError(f"a client id of {size} bytes in a frame of {len(frame)}")
+        client_id = str(frame[position : position + size], "utf-8")
+    except (struct.error, UnicodeDecodeError) as error:
+        raise MalformedMessageError(f"not a request header: {error}") from None
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position + size)
+
+
+def read_request_correlation_id(frame: Buffer) -> int:
+    """Return the correlation id of a frame that has a request header."""
+    correlation_id: int = _REQUEST_CORRELATION_ID.unpack_from(frame)[0]
+    return correlation_id
+
+
+def skip_tags(frame: Buffer, position: int) -> int:
+    """Return the position after the tagged fields that begin at `position`; headers have none that matter.
+
+    :raises MalformedMessageError: they do not fit in the frame.
+    """
+    try:
+        if not frame[position]:
+            return position + 1
+        count, position = read_uvarint(frame, position)
+        if count > TAGS_MAX:
+            raise MalformedMessageError(f"{count} tagged fields in a header (at most {TAGS_MAX} are allowed)")
+        for _ in range(count):
+            _, position = read_uvarint(frame, position)
+            size, position = read_uvarint(frame, position)
+            if size > len(frame) - position:
+                raise MalformedMessageError(f"a tagged field of {size} bytes in a frame of {len(frame)}")
+            position += size
+    except IndexError:
+        raise MalformedMessageError("the frame ends within the tagged fields of its header") from None
+    return position
+
+
+def decode_request(cls: type[T], header: RequestHeader, frame: Buffer, spans: list[RecordsSpan] | None = None) -> T:
+    """Decode the message behind a request header.
+
+    Bytes behind the message are ignored, as in Kafka: librdkafka 2.16 asks for all topics with three too many.
+
+    :param spans: receives where record bytes are.
+    :raises UnsupportedVersionError: `cls` has no such version.
+    :raises MalformedMessageError: the bytes are not such a message.
+    """
+    position = _body_position(cls, header, frame)
+    return decode(cls, frame, header.api_version, position, to_the_end=False, spans=spans)
+
+
+def decode_request_in_slices(
+    cls: type, header: RequestHeader, frame: Buffer, spans: list[RecordsSpan], budget: EntryBudget
+) -> Slices:
+    """Do the same as a generator that yields now and then, and returns the message; see `decode_in_slices`."""
+    position = _body_position(cls, header, frame)
+    return (yield from decode_in_slices(cls, frame, header.api_version, position, spans, budget))
+
+
+def _body_position(cls: type, header: RequestHeader, frame: Buffer) -> int:
+    if message_of(cls).flexible(header.api_version):
+        return skip_tags(frame, header.body_position)
+    return header.body_position
+
+
+class EncodedRequest:
+    """A request whose message was encoded already, in the version in which it is sent.
+
+    :ivar cls: of the message.
+    :ivar fetch_bytes: how many bytes of records it asks for.
+    :ivar read: returns what a frame answers, or None if it has to be decoded like any other answer.
+    """
+
+    __slots__ = ("body", "cls", "fetch_bytes", "read")
+
+    def __init__(self, cls: type, body: bytes, read: Callable[[Buffer], object | None], fetch_bytes: int = 0) -> None:
+        self.fetch_bytes = fetch_bytes
+        self.cls = cls
+        self.body = body
+        self.read = read
+
+
+def request_frame(message: object, version: int, correlation_id: int, client_id: str | None) -> list[Chunk]:
+    """Encode a request with its header and size.
+
+    :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
+    """
+    cls: type = type(message)
+    if isinstance(message, EncodedRequest):
+        frame = bytearray(_request_head(message.cls, version, client_id) + message.body)
+        _SIZE.pack_into(frame, 0, len(frame) - SIZE_BYTES)
+        _CORRELATION_ID.pack_into(frame, CORRELATION_ID_POSITION, correlation_id)
+        return [frame]
+    chunks = encode(message, version, prefix=_request_head(cls, version, client_id))
+    _CORRELATION_ID.pack_into(cast(bytearray, chunks[0]), CORRELATION_ID_POSITION, correlation_id)
+    return _sized(chunks)
+
+
+@functools.lru_cache(maxsize=HEADS_MAX)
+def _request_head(cls: type, version: int, client_id: str | None) -> bytes:
+    """Return size and header of requests of a class, with zeros for what differs from one to the next."""
+    spec = message_of(cls)
+    if spec.api_key is None:
+        raise TypeError(f"{cls.__name__} is not a request")
+    name = b"" if client_id is None else client_id.encode()
+    header = _REQUEST_HEADER.pack(spec.api_key, version, 0, -1 if client_id is None else len(name))
+    return bytes(SIZE_BYTES) + header + name + (b"\0" if spec.flexible(version) else b"")
+
+
+def response_frame(message: object, version: int, correlation_id: int) -> list[Chunk]:
+    """Encode a response with its header and size.
+
+    :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
+    """
+    return _sized(encode(message, version, prefix=_response_prefix(message, version, correlation_id)))
+
+
+def response_frame_in_slices(message: object, version: int, correlation_id: int, bytes_max: int) -> Slices:
+    """Do the same as a generator that yields now and then, and returns the chunks; see `encode_in_slices`."""
+    prefix = _response_prefix(message, version, correlation_id)
+    return _sized((yield from encode_in_slices(message, version, prefix, bytes_max)))
+
+
+def _response_prefix(message: object, version: int, correlation_id: int) -> bytes:
+    cls: type = type(message)
+    tags = b"\0" if _response_has_tags(cls, version) else b""
+    return b"\0\0\0\0" + _CORRELATION_ID.pack(correlation_id) + tags
+
+
+def read_correlation_id(frame: Buffer) -> int:
+    """Return the correlation id of a response frame.
+
+    :raises MalformedMessageError: the frame is too short.
+    """
+    try:
+        correlation_id: int = _CORRELATION_ID.unpack_from(frame)[0]
+    except struct.error as error:
+        raise MalformedMessageError(f"not a response header: {error}") from None
+    return correlation_id
+
+
+def decode_response(cls: type[T], version: int, frame: Buffer) -> T:
+    """Decode the message behind a response header.
+
+    :raises MalformedMessageError: the bytes are not such a message.
+    """
+    position = _CORRELATION_ID.size
+    declared: type = cls
+    if _response_has_tags(declared, version):
+        # Nearly always there are none.
+        position = position + 1 if frame[position : position + 1] == b"\0" else skip_tags(frame, position)
+    return decode(cls, frame, version, position)
+
+
+@functools.cache
+def _response_has_tags(cls: type, version: int) -> bool:
+    spec = message_of(cls)
+    return spec.api_key != API_VERSIONS_KEY and spec.flexible(version)
+
+
+def _sized(chunks: list[Chunk]) -> list[Chunk]:
+    first = chunks[0]
+    assert isinstance(first, bytearray)
+    _SIZE.pack_into(first, 0, sum(map(len, chunks)) - SIZE_BYTES)
+    return chunks
+
+
+_CORRELATION_ID_BYTES = 4
+
+_CODES = {4: "i", 8: "q"}
+_INT32 = struct.Struct(">i")
+
+
+def template_encoder(message_with: Callable[..., object], count: int, version: int) -> Callable[..., bytes]:
+    """Return a function that encodes what `message_with` returns for some numbers, and refuses what `encode` would.
+
+    :param message_with: returns a message with each of its arguments, which are `count`, in an INT32 or INT64 field of
+        its own, in the order in which they are encoded.
+    """
+    codes, pieces = _pattern(lambda *numbers: encode_bytes(message_with(*numbers), version), count)
+    return _packer(type(message_with(*[0] * count)), version, codes, pieces)
+
+
+def _packer(cls: type, version: int, codes: str, pieces: list[bytes | int]) -> Callable[..., bytes]:
+    pack = struct.Struct(codes).pack
+
+    def packed(*numbers: int) -> bytes:
+        fields: list[bytes | int] = [*pieces]
+        fields[1::2] = numbers
+        try:
+            return pack(*fields)
+        except struct.error as error:
+            raise encoding_error(cls, version, error) from None
+
+    return packed
+
+
+def template_encoder_with_records(
+    message_with: Callable[..., object], count: int, version: int
+) -> Callable[..., bytes]:
+    """Return a function that encodes what `message_with` returns for record bytes and some numbers, as one piece.
+
+    :param message_with: returns a message with record bytes, its first argument; else as for `template_encoder`, with
+        the numbers before them.
+    """
+    cls = type(message_with(b"", *[0] * count))
+    flexible = message_of(cls).flexible(version)
+
+    def head(*numbers: int) -> bytes:
+        return bytes(cast(Buffer, encode(message_with(b".", *numbers), version)[0]))[: -_length_bytes(flexible)]
+
+    pack_head = _packer(cls, version, *_pattern(head, count))
+    tail = _joined(encode(message_with(b".", *[0] * count), version)[2:])
+
+    def packed(records: Buffer, *numbers: int) -> bytes:
+        return b"".join((pack_head(*numbers), _length(len(records), flexible), records, tail))
+
+    return packed
+
+
+def _length_bytes(flexible: bool) -> int:
+    """Return how many bytes say how long a single record byte is."""
+    return 1 if flexible else _INT32.size
+
+
+def _length(size: int, flexible: bool) -> bytes:
+    if not flexible:
+        return _INT32.pack(size)
+    length = bytearray()
+    write_uvarint(length, size + 1)
+    return bytes(length)
+
+
+def _joined(chunks: Sequence[Chunk]) -> bytes:
+    return b"".join(cast(Sequence[Buffer], chunks))
+
+
+class ResponseTemplate:
+    """Reads response frames of one pattern, without record bytes.
+
+    :param answer_with: returns a response with each of its arguments, which are `count`, in an INT32 or INT64 field of
+        its own, in the order in which they are encoded.
+    """
+
+    __slots__ = ("_fixed", "_size", "_unpack")
+
+    def __init__(self, answer_with: Callable[..., object], count: int, version: int) -> None:
+        def encoded(*numbers: int) -> bytes:
+            return _joined(response_frame(answer_with(*numbers), version, 0))[SIZE_BYTES + _CORRELATION_ID_BYTES :]
+
+        codes, pieces = _pattern(encoded, count)
+        self._unpack = struct.Struct(codes).unpack_from
+        self._fixed = tuple(pieces[::2])
+        self._size = _CORRELATION_ID_BYTES + struct.calcsize(codes)
+
+    def read(self, frame: Buffer) -> Sequence[int] | None:
+        """Return the numbers of a response frame; None if it is of another pattern."""
+        if len(frame) != self._size:
+            return None
+        fields = self._unpack(frame, _CORRELATION_ID_BYTES)
+        return fields[1::2] if fields[::2] == self._fixed else None
+
+
+class ResponseTemplateWithRecords:
+    """Reads response frames of one pattern, with record bytes in one place.
+
+    :param answer_with: returns a response with record bytes, its first argument, and each of the others, which are
+        `count`, in an INT32 or INT64 field of its own before them, in the order in which they are encoded.
+    """
+
+    __slots__ = ("_fixed", "_flexible", "_length_at", "_tail", "_unpack")
+
+    def __init__(self, answer_with: Callable[..., object], count: int, version: int) -> None:
+        zeros = [0] * count
+        self._flexible = message_of(type(answer_with(b"", *zeros))).flexible(version)
+        length_bytes = _length_bytes(self._flexible)
+
+        def split(*numbers: int) -> list[Chunk]:
+            return response_frame(answer_with(b".", *numbers), version, 0)
+
+        def head(*numbers: int) -> bytes:
+            return bytes(cast(Buffer, split(*numbers)[0]))[SIZE_BYTES + _CORRELATION_ID_BYTES : -length_bytes]
+
+        codes, pieces = _pattern(head, count)
+        self._unpack = struct.Struct(codes).unpack_from
+        self._fixed = tuple(pieces[::2])
+        self._length_at = _CORRELATION_ID_BYTES + struct.calcsize(codes)
+        self._tail = _joined(split(*zeros)[2:])
+
+    def read(self, frame: Buffer) -> tuple[Sequence[int], memoryview] | None:
+        """Return the numbers and the record bytes of a response frame; None if it is of another pattern."""
+        try:
+            fields = self._unpack(frame, _CORRELATION_ID_BYTES)
+            if fields[::2] != self._fixed:
+                return None
+            start, end = self._records(frame)
+        except (IndexError, struct.error, MalformedMessageError):  # it ends before
+            return None
+        if not start <= end == len(frame) - len(self._tail) or frame[end:] != self._tail:
+            return None
+        return fields[1::2], memoryview(frame)[start:end]
+
+    def _records(self, frame: Buffer) -> tuple[int, int]:
+        """Return where the record bytes begin and end."""
+        position = self._length_at
+        if self._flexible:
+            size, start = read_uvarint(frame, position)
+            return start, start + size - 1
+        start = position + _INT32.size
+        return start, start + _INT32.unpack_from(frame, position)[0]
+
+
+def _pattern(encoded: Callable[..., bytes], count: int) -> tuple[str, list[bytes | int]]:
+    """Return the layout of what is encoded, for `struct`: what stays the same and numbers, in turns; and with zeros."""
+    zeros = encoded(*[0] * count)
+    codes, at = ">", 0
+    pieces: list[bytes | int] = []
+    for number in range(count):
+        other = encoded(*[-1 if each == number else 0 for each in range(count)])
+        places = [place for place, (one, two) in enumerate(zip(zeros, other, strict=True)) if one != two]
+        begin, size = places[0], len(places)
+        assert at <= begin, "the fields are encoded in another order"
+        assert places == list(range(begin, begin + size)), "a number is in more than one field"
+        codes, pieces = f"{codes}{begin - at}s{_CODES[size]}", [*pieces, zeros[at:begin], 0]
+        at = begin + size
+    return f"{codes}{len(zeros) - at}s", [*pieces, zeros[at:]]
+
+
+SHAPES_MAX = 8
+"""How many places of record bytes in a frame are remembered."""
+
+PATTERNS_MAX = 64
+"""How many requests are remembered. When there are more, all are forgotten, and have to be decoded again."""
+
+PATTERN_BYTES_MAX = 1024
+"""A request that is longer than this besides its records is not remembered: the memory is kept as long as the
+connection."""
+
+PATTERNS_BYTES_MAX = 16 * 1024
+"""The same for all requests that one connection has remembered; there may be ten thousand connections."""
+_INT64_BYTES = 8
+_KIND_BYTES = 4
+
+_Before: TypeAlias = "tuple[bytes, bytes]"
+_UnpackBefore: TypeAlias = "Callable[[bytearray | memoryview], tuple[bytes, int, bytes]]"
+
+
+class RequestTemplates:
+    """Recognises requests that repeat one of those it was shown.
+
+    :param version: of all that it is shown.
+    :param flexible: whether that version is.
+    """
+
+    __slots__ = ("_bytes", "_count", "_flexible", "_shapes", "version")
+
+    def __init__(self, version: int, *, flexible: bool) -> None:
+        self.version = version
+        self._flexible = flexible
+        self._count = self._bytes = 0
+        # By where the length of the record bytes stands: what takes the bytes before it out of a frame, and the
+        # requests that begin with them, each with the bytes behind its records.
+        self._shapes: dict[int, tuple[_UnpackBefore, dict[_Before, tuple[Any, bytes]]]] = {}
+
+    def learn(self, frame: bytearray | memoryview, span: RecordsSpan, request: object) -> None:
+        """Remember a request that was decoded from a frame, and that has record bytes at one place."""
+        length_start, _, end = span
+        size = length_start + len(frame) - end
+        if size > PATTERN_BYTES_MAX:
+            return
+        is_full = self._count == PATTERNS_MAX or self._bytes + size > PATTERNS_BYTES_MAX
+        if is_full or (length_start not in self._shapes and len(self._shapes) == SHAPES_MAX):
+            self._shapes.clear()
+            self._count = self._bytes = 0
+        if length_start not in self._shapes:
+            head_bytes = length_start - _KIND_BYTES - _CORRELATION_ID_BYTES
+            self._shapes[length_start] = struct.Struct(f">{_KIND_BYTES}si{head_bytes}s").unpack_from, {}
+        unpack_before, known = self._shapes[length_start]
+        kind, _, head = unpack_before(frame)
+        if (kind, head) not in known:
+            self._count += 1
+            self._bytes += size
+        known[kind, head] = request, bytes(frame[end:])
+
+    def recognise(self, frame: bytearray | memoryview) -> tuple[Any, memoryview, int] | None:
+        """Return the request that is repeated, the record bytes that belong there, and the frame's correlation id.
+
+        :returns: None if it has to be decoded.
+        """
+        size = len(frame)
+        try:
+            for length_start, (unpack_before, known) in self._shapes.items():
+                if size < length_start:
+                    continue
+                kind, correlation_id, head = unpack_before(frame)
+                found = known.get((kind, head))
+                if found is not None:
+                    request, tail = found
+                    start, end = self._read_length(frame, length_start)
+                    if not start <= end == size - len(tail) or (tail and bytes(frame[end:]) != tail):
+                        return None
+                    return request, memoryview(frame)[start:end], correlation_id
+        except (IndexError, struct.error, MalformedMessageError):
+            pass  # it is damaged
+        return None
+
+    def _read_length(self, frame: bytearray | memoryview, position: int) -> tuple[int, int]:
+        """Return where the record bytes begin and end."""
+        if self._flexible:
+            size, start = read_uvarint(frame, position)
+            return start, start + size - 1
+        start = position + _INT32.size
+        return start, start + _INT32.unpack_from(frame, position)[0]
+
+
+class IntegerRequestTemplate:
+    """Recognises a request that differs from another one in its correlation id and some INT64 fields only.
+
+    :param request_with: returns the request with a number in all of these fields.
+    """
+
+    __slots__ = ("_fixed", "_size", "_unpack")
+
+    def __init__(self, request_with: Callable[[int], object], version: int, client_id: str | None) -> None:
+        zeros, ones = (_joined(request_frame(request_with(number), version, 0, client_id)) for number in (0, -1))
+        fields, at = "", _INT32.size + _KIND_BYTES + _CORRELATION_ID_BYTES
+        for position in int64_positions(zeros, ones):
+            fields, at = f"{fields}{position - at}sq", position + _INT64_BYTES
+        self._size = len(zeros) - _INT32.size
+        self._unpack = struct.Struct(f">{_KIND_BYTES}si{fields}{len(zeros) - at}s").unpack
+        kind, _, *others = self._unpack(zeros[_INT32.size :])
+        self._fixed = kind, tuple(others[::2])
+
+    def recognise(self, frame: bytearray | memoryview) -> tuple[int, tuple[int, ...]] | None:
+        """Return the correlation id and the numbers of a request frame.
+
+        :returns: None if it is another request.
+        """
+        if len(frame) != self._size:
+            return None
+        fields = self._unpack(frame)
+        if (fields[0], fields[2::2]) != self._fixed:
+            return None
+        return fields[1], fields[3::2]
+
+
+def constant_response_encoder(response: object, version: int) -> Callable[[int], bytes]:
+    """Return what makes response frames that differ in nothing but their correlation id, which it is given."""
+    frame = _joined(response_frame(response, version, 0))
+    size, rest = frame[: _INT32.size], frame[_INT32.size + _CORRELATION_ID_BYTES :]
+    pack = struct.Struct(f">{len(size)}si{len(rest)}s").pack
+    return lambda correlation_id: pack(size, correlation_id, rest)
+
+
+def response_template_encoder(answer_with: Callable[[int], object], version: int) -> Callable[..., bytes]:
+    """Return what makes response frames that differ in correlation id and some neighbouring INT64 fields only.
+
+    Where those fields stand is found by encoding two answers that differ in every byte of them.
+
+    :param answer_with: returns a response that has a number in all of these fields.
+    :returns: a function of the correlation id and the fields' values; those that `version` lacks come last, and are
+        left out.
+    """
+    zeros, ones = (_joined(response_frame(answer_with(number), version, 0)) for number in (0, -1))
+    positions = int64_positions(zeros, ones)
+    fields, begin, end = len(positions), positions[0], positions[-1] + _INT64_BYTES
+    assert end - begin == fields * _INT64_BYTES, "the fields are no neighbours"
+    behind_id = _INT32.size + _CORRELATION_ID_BYTES
+    size, before, after = zeros[: _INT32.size], zeros[behind_id:begin], zeros[end:]
+    pack = struct.Struct(f">{len(size)}si{len(before)}s{fields}q{len(after)}s").pack
+
+    def frame(correlation_id: int, *values: int) -> bytes:
+        return pack(size, correlation_id, before, *values[:fields], after)
+
+    return frame
+
+
+def int64_positions(zeros: bytes | bytearray, ones: bytes | bytearray) -> list[int]:
+    """Return the positions of the INT64 fields that are 0 in one message and -1 in the other.
+
+    :param zeros: the message with 0 in these fields.
+    :param ones: the same message with -1 in them.
+    """
+    differing = [position for position, (zero, one) in enumerate(zip(zeros, ones, strict=True)) if zero != one]
+    positions = differing[::_INT64_BYTES]
+    whole = [position + number for position in positions for number in range(_INT64_BYTES)]
+    assert differing == whole, "the fields are no INT64"
+    return positions

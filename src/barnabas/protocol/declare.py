@@ -1,4 +1,4 @@
-"""How messages are declared: a class for all versions of a message, a line for each field.
+"""Declarations of messages: a class for all versions of a message, a line for each field.
 
     @message(api_key=12, versions="0-4", flexible="4+")
     class HeartbeatRequest:
@@ -6,20 +6,109 @@
         group_instance_id: str | None = field(nullable(STRING), since=3, default=None)
 
 The decorators make slotted dataclasses with keyword-only constructors, and keep the declaration on the class as
-`__fields__` for the compiler. A field that some version lacks must name a default: it is the value that decoding
-such a version gives. Encoding a value other than the default for a version that lacks the field is an error,
-unless the field is `ignorable` (Kafka's meaning of the word).
+`__fields__` for the compiler. A field that some version lacks must name a default: decoding this version gives the
+default. Encoding another value in this version is an error, unless the field is `ignorable` (Kafka's meaning of the
+word).
+
+The types of fields are those of Kafka's protocol guide, as data; `barnabas.protocol.compiler` decides how a type is
+written in a version. The "compact" forms with varint lengths belong to flexible versions (KIP-482), and are no types of
+their own. One module declares both messages of an API, so a client imports the messages that it uses and no others.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
-from barnabas.protocol.types import WireType
+ZERO_UUID = bytes(16)
+"""The UUID that means "none". A UUID is its 16 bytes: it is compared and kept, never taken apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireType:
+    """Root of the wire types; `name` is Kafka's for it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed(WireType):
+    """A value of fixed size; `code` is its `struct` code, so that neighbours can be packed in one call."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text(WireType):
+    """UTF-8 text with an int16 length, or a varint one in flexible versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob(WireType):
+    """Bytes with an int32 length. Decoded to `bytes`: a value of its own, free of the frame it came in."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBytes(WireType):
+    """Record batches, which pass through: decoded to a view of the frame, encoded without being copied.
+
+    On encode anything with a length is taken, also a `FileRegion` that the listener sends with sendfile.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Array(WireType):
+    """A list of `element`, which is a wire type or a class declared with `@struct`."""
+
+    element: WireType | type
+
+
+@dataclass(frozen=True, slots=True)
+class Nested(WireType):
+    """One value of a class declared with `@struct`."""
+
+    struct: type
+
+
+@dataclass(frozen=True, slots=True)
+class Nullable(WireType):
+    """`inner`, which may be null from version `since` on."""
+
+    inner: WireType
+    since: int
+
+
+BOOLEAN = Fixed("bool", "?")
+INT8 = Fixed("int8", "b")
+INT16 = Fixed("int16", "h")
+UINT16 = Fixed("uint16", "H")
+INT32 = Fixed("int32", "i")
+INT64 = Fixed("int64", "q")
+UUID = Fixed("uuid", "16s")
+STRING = Text("string")
+BYTES = Blob("bytes")
+RECORDS = RecordBytes("records")
+
+
+def array(element: WireType | type) -> Array:
+    """A list of `element`."""
+    inner = element.name if isinstance(element, WireType) else element.__name__
+    return Array(f"[]{inner}", element)
+
+
+def nested(struct: type) -> Nested:
+    """One value of the class `struct`; a version that lacks the field decodes it to `struct()`."""
+    return Nested(struct.__name__, struct)
+
+
+def nullable(inner: WireType, since: int = 0) -> Nullable:
+    """`inner`, or null from version `since` on; before that a null is refused on encode."""
+    return Nullable(inner.name, inner, since)
+
 
 T = TypeVar("T")
 
@@ -171,3 +260,25 @@ def _parse_versions(text: str) -> range:
 
 def _parse_since(text: str) -> int:
     return LATEST if text == "none" else int(text.removesuffix("+"))
+
+
+def api_name(request: type[Any]) -> str:
+    """Return the name of a request's API.
+
+    >>> class HeartbeatRequest: ...
+    >>> api_name(HeartbeatRequest)
+    'Heartbeat'
+    """
+    return request.__name__.removesuffix("Request")
+
+
+_RESPONSES: dict[type[Any], type[Any]] = {}
+
+
+def response_of(request: type[Any]) -> type[Any]:
+    """Return the class of the response to a class of requests."""
+    response = _RESPONSES.get(request)
+    if response is None:
+        response = getattr(sys.modules[request.__module__], f"{api_name(request)}Response")
+        _RESPONSES[request] = response
+    return response

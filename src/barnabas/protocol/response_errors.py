@@ -7,8 +7,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from barnabas.protocol.declare import fields_of
-from barnabas.protocol.types import Array, Nested, Nullable, WireType
+from barnabas.protocol.declare import Array, Nested, Nullable, WireType, fields_of
 
 NO_ERROR = 0
 _ERROR_CODE = "error_code"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from barnabas.protocol.request_templates import int64_positions
+from barnabas.protocol.codec import int64_positions
 from barnabas.records.builder import BatchBuilder
 from barnabas.records.header import BATCH_HEADER_SIZE, set_timestamp, write_crc
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from barnabas.protocol.frames import response_frame
+from barnabas.protocol.codec import response_frame
 from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from barnabas.records import read_header, read_records
 from bench.figures import text_of, without_paths

@@ -11,8 +11,8 @@ from barnabas.broker.broker import Broker
 from barnabas.broker.pipeline.scheduler import ConnectionRequests
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.protocol.apis import declared_apis
+from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.records import BatchBuilder
 from tests.fake_link import FakeLink
 from tests.log_steps import append_now

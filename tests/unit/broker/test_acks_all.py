@@ -17,7 +17,7 @@ from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Acks, TopicPartition
-from barnabas.protocol.frames import decode_response
+from barnabas.protocol.codec import decode_response
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

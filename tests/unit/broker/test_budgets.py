@@ -25,8 +25,8 @@ from barnabas.broker.settings.topic_config import topic_config
 from barnabas.errors import ApiError, ErrorCode, MalformedMessageError
 from barnabas.net.server_connection import FrameReply
 from barnabas.protocol.apis import declared_apis
+from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

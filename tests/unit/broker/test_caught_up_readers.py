@@ -14,8 +14,8 @@ from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import IsolationLevel
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
-from barnabas.protocol.types import ZERO_UUID
 from tests.fake_link import begun, call_of
 from tests.steps import at_once
 from tests.unit.broker.calling import Caller, run_with_broker

@@ -18,8 +18,8 @@ from barnabas.broker.commit_templates import (
 from barnabas.errors import ErrorCode
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from barnabas.net.server_connection import FrameReply
+from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import decode_response, request_frame
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.broker.fetch_sessions import EVICTION_S, FetchKey, FetchPlan, FetchSessions
 from barnabas.errors import ApiError, ErrorCode
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.fetch import (
     INT32_MAX,
     FetchPartition,
@@ -17,7 +18,6 @@ from barnabas.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
-from barnabas.protocol.types import ZERO_UUID
 from tests.steps import at_once
 
 ids = itertools.count(100)

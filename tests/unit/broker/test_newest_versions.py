@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.errors import ErrorCode
 from barnabas.model import FileRegion
-from barnabas.protocol.frames import request_frame
+from barnabas.protocol.codec import request_frame
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

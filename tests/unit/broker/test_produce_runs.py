@@ -18,7 +18,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.errors import ApiError, ErrorCode, MalformedMessageError
 from barnabas.model import NO_OFFSET
 from barnabas.net.server_connection import Answer
-from barnabas.protocol.frames import decode_response, read_correlation_id, request_frame
+from barnabas.protocol.codec import decode_response, read_correlation_id, request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,

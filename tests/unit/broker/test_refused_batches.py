@@ -13,7 +13,7 @@ from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.refused_batches import PLACES_MAX, RefusedBatches
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
-from barnabas.protocol.frames import decode_response, request_frame
+from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -20,7 +20,7 @@ from barnabas.errors import ErrorCode
 from barnabas.net.listener import Listener
 from barnabas.net.server_connection import Limits
 from barnabas.protocol.apis import declared_apis
-from barnabas.protocol.frames import decode_response, request_frame
+from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -5,13 +5,13 @@ from __future__ import annotations
 from barnabas.client.cluster import ClusterView
 from barnabas.errors import ErrorCode
 from barnabas.model import Node, TopicPartition
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from barnabas.protocol.types import ZERO_UUID
 
 THIS, LATER_ONE = b"1" * 16, b"2" * 16
 

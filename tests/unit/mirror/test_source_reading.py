@@ -15,7 +15,7 @@ from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.mirror.source_reading import REFUSED_S, SourceReading
 from barnabas.model import TopicPartition
-from barnabas.protocol.types import ZERO_UUID
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.records import BatchBuilder, stamp
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.world import HostClock

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.errors import DisconnectedError, TimedOutError, UnsupportedVersionError
 from barnabas.net.client_connection import MIB, ClientConnection, dial
-from barnabas.protocol.frames import EncodedRequest, read_request_header, response_frame
+from barnabas.protocol.codec import EncodedRequest, read_request_header, response_frame
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

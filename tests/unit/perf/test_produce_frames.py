@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.errors import ApiError, ErrorCode, MalformedMessageError
 from barnabas.perf.produce_frames import AnswerReader, FramePattern
-from barnabas.protocol.frames import request_frame, response_frame
+from barnabas.protocol.codec import request_frame, response_frame
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

@@ -11,14 +11,26 @@ from typing import Any
 import pytest
 
 from barnabas.protocol.apis import declared_apis
-from barnabas.protocol.declare import LATEST, FieldSpec, fields_of, message_of
+from barnabas.protocol.declare import (
+    LATEST,
+    ZERO_UUID,
+    Array,
+    FieldSpec,
+    Nested,
+    Nullable,
+    WireType,
+    api_name,
+    fields_of,
+    message_of,
+    response_of,
+)
 from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from barnabas.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from barnabas.protocol.types import ZERO_UUID, Array, Nested, Nullable, WireType
 
 WITHOUT_DEFINITION = {
     GetTelemetrySubscriptionsRequest,
@@ -130,3 +142,8 @@ def test_declaration_is_kafkas(cls: type) -> None:
     assert min(spec.flexible_since, LATEST) == flexible
     assert spec.versions.stop - 1 <= versions(wanted["validVersions"])[1]
     check_fields(cls, wanted["fields"], structs, spec.versions, cls.__name__)
+
+
+def test_response_and_name_follow_from_the_request() -> None:
+    assert response_of(HeartbeatRequest) is HeartbeatResponse
+    assert api_name(HeartbeatRequest) == "Heartbeat"

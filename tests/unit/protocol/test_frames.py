@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from barnabas.errors import MalformedMessageError
-from barnabas.protocol.frames import (
+from barnabas.protocol.codec import (
     decode_request,
     decode_response,
     read_correlation_id,

@@ -9,8 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.errors import MalformedMessageError
-from barnabas.protocol.codec import RecordsSpan
-from barnabas.protocol.frames import decode_request, read_request_header, request_frame, response_frame
+from barnabas.protocol.codec import (
+    PATTERN_BYTES_MAX,
+    PATTERNS_BYTES_MAX,
+    PATTERNS_MAX,
+    SHAPES_MAX,
+    IntegerRequestTemplate,
+    RecordsSpan,
+    RequestTemplates,
+    constant_response_encoder,
+    decode_request,
+    read_request_header,
+    request_frame,
+    response_frame,
+    response_template_encoder,
+)
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -25,16 +38,6 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
-)
-from barnabas.protocol.request_templates import (
-    PATTERN_BYTES_MAX,
-    PATTERNS_BYTES_MAX,
-    PATTERNS_MAX,
-    SHAPES_MAX,
-    IntegerRequestTemplate,
-    RequestTemplates,
-    constant_response_encoder,
-    response_template_encoder,
 )
 
 FIRST_FLEXIBLE = 9

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from barnabas.errors import MalformedMessageError
-from barnabas.protocol.codec import decode, decode_in_slices, encode, encode_bytes, encode_in_slices
-from barnabas.protocol.compiler import SLICE_ENTRIES, TAGS_MAX, EntryBudget
-from barnabas.protocol.frames import skip_tags
+from barnabas.protocol.codec import decode, decode_in_slices, encode, encode_bytes, encode_in_slices, skip_tags
+from barnabas.protocol.compiler import SLICE_ENTRIES, TAGS_MAX, EntryBudget, write_uvarint
 from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -19,7 +18,6 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from barnabas.protocol.varint import write_uvarint
 from tests.steps import at_once, counted
 
 LIMIT = 1_000_000

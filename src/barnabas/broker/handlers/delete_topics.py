@@ -11,13 +11,13 @@ from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from barnabas.protocol.types import ZERO_UUID
 
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
 

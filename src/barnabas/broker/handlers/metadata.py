@@ -24,6 +24,7 @@ from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import BarnabasError, ErrorCode
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.metadata import (
     OPERATIONS_UNKNOWN,
     MetadataRequest,
@@ -33,7 +34,6 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from barnabas.protocol.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,10 +14,8 @@ from barnabas.broker.pipeline.reply import Steps
 from barnabas.broker.pipeline.served_api import ServedApi
 from barnabas.errors import MalformedMessageError
 from barnabas.net.server_connection import Frame
-from barnabas.protocol.codec import RecordsSpan
+from barnabas.protocol.codec import RecordsSpan, RequestHeader, RequestTemplates, decode_request_in_slices
 from barnabas.protocol.compiler import EntryBudget
-from barnabas.protocol.frames import RequestHeader, decode_request_in_slices
-from barnabas.protocol.request_templates import RequestTemplates
 
 AT_ONCE_BYTES_MAX = 20_000
 """A larger frame is decoded in slices, since it may have many entries. The usual batch of a producer is smaller."""

@@ -8,7 +8,7 @@ from typing import Any
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import Steps
 from barnabas.net.server_connection import Answer
-from barnabas.protocol.frames import response_frame, response_frame_in_slices
+from barnabas.protocol.codec import response_frame, response_frame_in_slices
 
 ANSWER_BYTES_MAX = 100_000_000
 """The largest answer, besides record data: what librdkafka takes, by default (`receive.message.max.bytes`)."""

@@ -31,9 +31,7 @@ from barnabas.broker.pipeline.request_counts import RequestCounts
 from barnabas.broker.pipeline.served_api import RunRules, ServedApi, ServedApis
 from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVersionError
 from barnabas.net.server_connection import Answer, ConnectionContext, Frame, FrameReply
-from barnabas.protocol.codec import RecordsSpan
-from barnabas.protocol.frames import RequestHeader, decode_request, read_request_header
-from barnabas.protocol.request_templates import RequestTemplates
+from barnabas.protocol.codec import RecordsSpan, RequestHeader, RequestTemplates, decode_request, read_request_header
 
 DECODING_STEPS_AT_ONCE = 16
 """Decoding a large batch for a few partitions takes this many steps at most; such a request is always carried out at

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from barnabas.broker.pipeline.served_api import ServedApi
 from barnabas.net.server_connection import Frame
+from barnabas.protocol.codec import RequestTemplates
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.request_templates import RequestTemplates
 
 
 class FrameTemplate(Protocol):

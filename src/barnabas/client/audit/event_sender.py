@@ -15,8 +15,8 @@ from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.cluster import PRODUCE_VERSION_MAX, Cluster
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
+from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from barnabas.protocol.types import ZERO_UUID
 from barnabas.records import BatchBuilder, Compression, murmur2
 
 log = logging.getLogger(__name__)

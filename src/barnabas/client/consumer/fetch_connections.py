@@ -25,9 +25,9 @@ from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch, SinglePartition
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, MalformedMessageError
 from barnabas.net.client_connection import RequestBackoff
-from barnabas.protocol.codec import Buffer
+from barnabas.protocol.codec import Buffer, EncodedRequest, ResponseTemplateWithRecords, template_encoder
+from barnabas.protocol.compiler import read_uvarint
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.frames import EncodedRequest
 from barnabas.protocol.messages.fetch import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -39,8 +39,6 @@ from barnabas.protocol.messages.fetch import (
     ForgottenTopic,
     next_session_epoch,
 )
-from barnabas.protocol.patterns import ResponseTemplateWithRecords, template_encoder
-from barnabas.protocol.varint import read_uvarint
 
 log = logging.getLogger(__name__)
 

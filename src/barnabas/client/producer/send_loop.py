@@ -25,8 +25,7 @@ from barnabas.client.producer.sender import Plan, Send, Sender, SinglePartitionP
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError, UnsupportedVersionError
 from barnabas.model import TopicPartition
-from barnabas.protocol.codec import Buffer
-from barnabas.protocol.frames import EncodedRequest
+from barnabas.protocol.codec import Buffer, EncodedRequest, ResponseTemplate, template_encoder_with_records
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -35,7 +34,6 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from barnabas.protocol.patterns import ResponseTemplate, template_encoder_with_records
 
 log = logging.getLogger(__name__)
 

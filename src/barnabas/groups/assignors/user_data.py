@@ -13,9 +13,8 @@ from barnabas.errors import MalformedMessageError
 from barnabas.groups.assignors.sharing import NO_GENERATION, NOTHING, Claim
 from barnabas.model import TopicPartition
 from barnabas.protocol.codec import decode, encode_bytes
-from barnabas.protocol.declare import field, message
+from barnabas.protocol.declare import INT32, array, field, message
 from barnabas.protocol.messages.consumer_protocol import AssignedPartitions
-from barnabas.protocol.types import INT32, array
 
 _GENERATION = struct.Struct(">i")
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BOOLEAN, INT8, INT16, INT32, STRING, array, nullable
+from barnabas.protocol.declare import BOOLEAN, INT8, INT16, INT32, STRING, array, field, message, nullable, struct
 
 
 @struct

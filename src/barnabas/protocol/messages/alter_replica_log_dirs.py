@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT16, INT32, STRING, array
+from barnabas.protocol.declare import INT16, INT32, STRING, array, field, message, struct
 
 
 @struct

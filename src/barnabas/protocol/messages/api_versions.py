@@ -6,8 +6,7 @@ a least version of 0.
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BOOLEAN, INT16, INT32, INT64, STRING, array
+from barnabas.protocol.declare import BOOLEAN, INT16, INT32, INT64, STRING, array, field, message, struct
 
 
 @message(api_key=18, versions="0-4", flexible="3+")

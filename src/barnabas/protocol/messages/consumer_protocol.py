@@ -6,8 +6,7 @@ member owns (KIP-429), 2 their generation (KIP-792), 3 the member's rack (KIP-88
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BYTES, INT32, STRING, array, nullable
+from barnabas.protocol.declare import BYTES, INT32, STRING, array, field, message, nullable, struct
 
 
 @struct

@@ -6,8 +6,20 @@ A partition count or replication factor of -1 asks for the broker's default (KIP
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BOOLEAN, INT8, INT16, INT32, STRING, UUID, ZERO_UUID, array, nullable
+from barnabas.protocol.declare import (
+    BOOLEAN,
+    INT8,
+    INT16,
+    INT32,
+    STRING,
+    UUID,
+    ZERO_UUID,
+    array,
+    field,
+    message,
+    nullable,
+    struct,
+)
 
 
 @struct

@@ -5,8 +5,7 @@ Version 1 adds the type of a resource pattern (KIP-290), 2 is flexible, 3 allows
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT8, INT16, INT32, STRING, array, nullable
+from barnabas.protocol.declare import INT8, INT16, INT32, STRING, array, field, message, nullable, struct
 
 
 @message(api_key=29, versions="1-3", flexible="2+")

@@ -5,9 +5,8 @@ Version 1 can ask for controllers (KIP-919), 2 for brokers that are fenced (KIP-
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
+from barnabas.protocol.declare import BOOLEAN, INT8, INT16, INT32, STRING, array, field, message, nullable, struct
 from barnabas.protocol.messages.metadata import OPERATIONS_UNKNOWN
-from barnabas.protocol.types import BOOLEAN, INT8, INT16, INT32, STRING, array, nullable
 
 BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 

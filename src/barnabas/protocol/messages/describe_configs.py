@@ -5,8 +5,7 @@ Version 1 adds sources and synonyms (KIP-226), 3 types and documentation (KIP-56
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BOOLEAN, INT8, INT16, INT32, STRING, array, nullable
+from barnabas.protocol.declare import BOOLEAN, INT8, INT16, INT32, STRING, array, field, message, nullable, struct
 
 
 @struct

@@ -6,9 +6,8 @@ of a group that does not exist with an error (KIP-1043).
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
+from barnabas.protocol.declare import BOOLEAN, BYTES, INT16, INT32, STRING, array, field, message, nullable, struct
 from barnabas.protocol.messages.metadata import OPERATIONS_UNKNOWN
-from barnabas.protocol.types import BOOLEAN, BYTES, INT16, INT32, STRING, array, nullable
 
 
 @message(api_key=15, versions="0-6", flexible="5+")

@@ -5,8 +5,7 @@ Version 2 is flexible, 3 has an error of its own, 4 tells the size of the volume
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BOOLEAN, INT16, INT32, INT64, STRING, array, nullable
+from barnabas.protocol.declare import BOOLEAN, INT16, INT32, INT64, STRING, array, field, message, nullable, struct
 
 
 @struct

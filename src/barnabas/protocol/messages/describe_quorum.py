@@ -6,8 +6,20 @@ replica (KIP-853).
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT16, INT32, INT64, STRING, UINT16, UUID, ZERO_UUID, array, nullable
+from barnabas.protocol.declare import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UINT16,
+    UUID,
+    ZERO_UUID,
+    array,
+    field,
+    message,
+    nullable,
+    struct,
+)
 
 
 @struct

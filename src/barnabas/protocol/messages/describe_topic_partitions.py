@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
+from barnabas.protocol.declare import (
+    BOOLEAN,
+    INT16,
+    INT32,
+    STRING,
+    UUID,
+    ZERO_UUID,
+    array,
+    field,
+    message,
+    nested,
+    nullable,
+    struct,
+)
 from barnabas.protocol.messages.metadata import OPERATIONS_UNKNOWN
-from barnabas.protocol.types import BOOLEAN, INT16, INT32, STRING, UUID, ZERO_UUID, array, nested, nullable
 
 
 @struct

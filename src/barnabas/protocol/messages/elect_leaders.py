@@ -5,8 +5,7 @@ Version 1 names the kind of election and has an error for the whole request, 2 i
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT8, INT16, INT32, STRING, array, nullable
+from barnabas.protocol.declare import INT8, INT16, INT32, STRING, array, field, message, nullable, struct
 
 PREFERRED_ELECTION, UNCLEAN_ELECTION = 0, 1
 

@@ -11,8 +11,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID, array, nested, nullable
+from barnabas.protocol.declare import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    UUID,
+    ZERO_UUID,
+    array,
+    field,
+    message,
+    nested,
+    nullable,
+    struct,
+)
 
 INT32_MAX = 0x7FFFFFFF
 INT64_MAX = 0x7FFFFFFFFFFFFFFF

@@ -6,8 +6,7 @@ Version 1 adds the kind of key, 3 is flexible, 4 asks for several keys (KIP-699)
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT8, INT16, INT32, STRING, array, nullable
+from barnabas.protocol.declare import INT8, INT16, INT32, STRING, array, field, message, nullable, struct
 
 GROUP_KEY = 0
 TRANSACTION_KEY = 1

@@ -5,8 +5,7 @@ A client without an instance id sends zeros, and gets an id.
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message
-from barnabas.protocol.types import BOOLEAN, INT8, INT16, INT32, STRING, UUID, array
+from barnabas.protocol.declare import BOOLEAN, INT8, INT16, INT32, STRING, UUID, array, field, message
 
 
 @message(api_key=71, versions="0", flexible="0+")

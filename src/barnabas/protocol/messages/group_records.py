@@ -8,8 +8,19 @@ fields can be added that older brokers skip, as the topic's id of an offset is.
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BYTES, INT32, INT64, STRING, UUID, ZERO_UUID, array, nullable
+from barnabas.protocol.declare import (
+    BYTES,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    ZERO_UUID,
+    array,
+    field,
+    message,
+    nullable,
+    struct,
+)
 
 
 @message(versions="0-1")

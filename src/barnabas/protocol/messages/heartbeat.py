@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message
-from barnabas.protocol.types import INT16, INT32, STRING, nullable
+from barnabas.protocol.declare import INT16, INT32, STRING, field, message, nullable
 
 
 @message(api_key=12, versions="0-4", flexible="4+")

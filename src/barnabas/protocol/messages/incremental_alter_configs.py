@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
+from barnabas.protocol.declare import BOOLEAN, INT8, INT32, STRING, array, field, message, nullable, struct
 from barnabas.protocol.messages.alter_configs import AlterConfigsResourceResponse
-from barnabas.protocol.types import BOOLEAN, INT8, INT32, STRING, array, nullable
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 """What is to be done with a setting; the last two are for lists."""

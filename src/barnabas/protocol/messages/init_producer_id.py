@@ -7,8 +7,7 @@ phases (KIP-939).
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message
-from barnabas.protocol.types import BOOLEAN, INT16, INT32, INT64, STRING, nullable
+from barnabas.protocol.declare import BOOLEAN, INT16, INT32, INT64, STRING, field, message, nullable
 
 
 @message(api_key=22, versions="0-6", flexible="2+")

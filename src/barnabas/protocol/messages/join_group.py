@@ -7,8 +7,7 @@ skip the assignment (KIP-814).
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BOOLEAN, BYTES, INT16, INT32, STRING, array, nullable
+from barnabas.protocol.declare import BOOLEAN, BYTES, INT16, INT32, STRING, array, field, message, nullable, struct
 
 
 @struct

@@ -5,8 +5,7 @@ Version 0 lists resources of client metrics alone (KIP-714), 1 those of the type
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT8, INT16, INT32, STRING, array
+from barnabas.protocol.declare import INT8, INT16, INT32, STRING, array, field, message, struct
 
 CLIENT_METRICS = 16
 

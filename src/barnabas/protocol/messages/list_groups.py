@@ -5,8 +5,7 @@ Version 3 is flexible, 4 filters by state (KIP-518), 5 by type (KIP-848).
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT16, INT32, STRING, array
+from barnabas.protocol.declare import INT16, INT32, STRING, array, field, message, struct
 
 
 @message(api_key=16, versions="0-5", flexible="3+")

@@ -7,8 +7,7 @@ flexible, 7 knows the timestamp -3 (KIP-734). The later ones belong to tiered st
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT8, INT16, INT32, INT64, STRING, array
+from barnabas.protocol.declare import INT8, INT16, INT32, INT64, STRING, array, field, message, struct
 
 LATEST_TIMESTAMP = -1
 """Asks for the high watermark (the last stable offset at read_committed)."""

@@ -8,8 +8,19 @@ error for the whole request (KIP-1102).
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BOOLEAN, INT16, INT32, STRING, UUID, ZERO_UUID, array, nullable
+from barnabas.protocol.declare import (
+    BOOLEAN,
+    INT16,
+    INT32,
+    STRING,
+    UUID,
+    ZERO_UUID,
+    array,
+    field,
+    message,
+    nullable,
+    struct,
+)
 
 OPERATIONS_UNKNOWN = -(2**31)
 """Authorised operations that were not asked for, or that this broker does not know."""

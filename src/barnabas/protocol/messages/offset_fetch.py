@@ -7,8 +7,20 @@ flexible, 7 can ask for stable offsets only (KIP-447), 8 asks for several groups
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BOOLEAN, INT16, INT32, INT64, STRING, UUID, ZERO_UUID, array, nullable
+from barnabas.protocol.declare import (
+    BOOLEAN,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    ZERO_UUID,
+    array,
+    field,
+    message,
+    nullable,
+    struct,
+)
 
 
 @struct

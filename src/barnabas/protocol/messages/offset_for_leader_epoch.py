@@ -5,8 +5,7 @@ Version 2 checks the epoch that the asker knows (KIP-320), 3 names the replica t
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT16, INT32, INT64, STRING, array
+from barnabas.protocol.declare import INT16, INT32, INT64, STRING, array, field, message, struct
 
 CONSUMER_REPLICA_ID = -2
 """The asker is no replica, or does not say."""

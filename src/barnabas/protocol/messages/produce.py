@@ -10,8 +10,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID, array, nested, nullable
+from barnabas.protocol.declare import (
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    UUID,
+    ZERO_UUID,
+    array,
+    field,
+    message,
+    nested,
+    nullable,
+    struct,
+)
 
 
 @struct

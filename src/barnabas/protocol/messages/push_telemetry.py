@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message
-from barnabas.protocol.types import BOOLEAN, BYTES, INT8, INT16, INT32, UUID
+from barnabas.protocol.declare import BOOLEAN, BYTES, INT8, INT16, INT32, UUID, field, message
 
 
 @message(api_key=72, versions="0", flexible="0+")

@@ -5,8 +5,7 @@ Version 3 adds static members (KIP-345), 4 is flexible, 5 names the protocol (KI
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BYTES, INT16, INT32, STRING, array, nullable
+from barnabas.protocol.declare import BYTES, INT16, INT32, STRING, array, field, message, nullable, struct
 
 
 @struct

@@ -5,8 +5,7 @@ Version 1 can ask what would happen, and names the kind of change (KIP-778), 2 h
 
 from __future__ import annotations
 
-from barnabas.protocol.declare import field, message, struct
-from barnabas.protocol.types import BOOLEAN, INT8, INT16, INT32, STRING, array, nullable
+from barnabas.protocol.declare import BOOLEAN, INT8, INT16, INT32, STRING, array, field, message, nullable, struct
 
 UPGRADE = 1
 

@@ -15,7 +15,7 @@ from barnabas.broker.pipeline.reply import Reply
 from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.broker.pipeline.served_api import ServedApi, serves
 from barnabas.errors import ApiError, ErrorCode
-from barnabas.protocol.frames import decode_response, request_frame
+from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.fake_link import FakeLink
 

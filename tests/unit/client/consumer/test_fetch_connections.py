@@ -12,7 +12,7 @@ from barnabas.client.backoff import Backoff
 from barnabas.client.cluster import Cluster
 from barnabas.client.consumer.fetch_connections import FetchConnections
 from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode
-from barnabas.protocol.frames import EncodedRequest
+from barnabas.protocol.codec import EncodedRequest
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from tests.consumer_core import NODE, TOPIC, Scene, make_batch
 from tests.simulation.loop import SimulatedLoop

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.consumer.fetch_connections import PATTERNS_MAX, FetchTemplates
-from barnabas.protocol.codec import encode_bytes
-from barnabas.protocol.frames import decode_response, response_frame
+from barnabas.protocol.codec import decode_response, encode_bytes, response_frame
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,

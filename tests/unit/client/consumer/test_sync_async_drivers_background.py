@@ -16,8 +16,7 @@ from barnabas.client.consumer.sync_async_drivers import Background, LoopGuard
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, BarnabasError, ClosedError, DisconnectedError, ErrorCode
 from barnabas.model import Node, OffsetAndTimestamp, TopicPartition
-from barnabas.protocol.codec import decode
-from barnabas.protocol.frames import EncodedRequest
+from barnabas.protocol.codec import EncodedRequest, decode
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import BatchBuilder, stamp
 

@@ -20,8 +20,7 @@ from barnabas.errors import (
     TimedOutError,
 )
 from barnabas.model import RecordMetadata
-from barnabas.protocol.codec import decode
-from barnabas.protocol.frames import EncodedRequest
+from barnabas.protocol.codec import EncodedRequest, decode
 from barnabas.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

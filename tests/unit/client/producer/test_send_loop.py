@@ -13,8 +13,7 @@ from barnabas.client.producer.send_loop import UNSENT_BYTES_MAX, SendLoop
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, DisconnectedError, UnsupportedVersionError
 from barnabas.model import Node
-from barnabas.protocol.codec import decode
-from barnabas.protocol.frames import EncodedRequest
+from barnabas.protocol.codec import EncodedRequest, decode
 from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
 from barnabas.protocol.messages.produce import (
     PartitionProduceResponse,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.producer.send_loop import PACKED_BYTES_MAX, PATTERNS_MAX, STEADY_SINCE, ProduceTemplates
-from barnabas.protocol.codec import encode_bytes
-from barnabas.protocol.frames import decode_response, response_frame
+from barnabas.protocol.codec import decode_response, encode_bytes, response_frame
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

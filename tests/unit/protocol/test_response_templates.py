@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.errors import MalformedMessageError
-from barnabas.protocol.codec import encode_bytes
-from barnabas.protocol.frames import EncodedRequest, decode_response, request_frame, response_frame
+from barnabas.protocol.codec import (
+    EncodedRequest,
+    ResponseTemplate,
+    ResponseTemplateWithRecords,
+    decode_response,
+    encode_bytes,
+    request_frame,
+    response_frame,
+    template_encoder,
+    template_encoder_with_records,
+)
 from barnabas.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -27,12 +36,6 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
-)
-from barnabas.protocol.patterns import (
-    ResponseTemplate,
-    ResponseTemplateWithRecords,
-    template_encoder,
-    template_encoder_with_records,
 )
 
 VERSIONS = st.sampled_from([7, 11, 12])
