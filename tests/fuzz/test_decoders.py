@@ -37,10 +37,10 @@ from barnabas.protocol.codec import response_frame as framed
 from barnabas.protocol.compiler import ARRAY_ENTRIES_MAX, TAGS_MAX, EntryBudget, decoder, decoder_in_slices
 from barnabas.protocol.declare import message_of
 from barnabas.records import Compression, codec_pure
+from barnabas.records.codec import load_implementation
 from barnabas.records.compression import compress, decompress
 from barnabas.records.header import pack_header, read_header, write_crc
 from barnabas.records.reader import iter_bodies
-from barnabas.records.twins import chosen
 from tests.fuzz.random_messages import RandomMessages
 from tests.interop.test_raw_frames import batch_of
 
@@ -159,7 +159,7 @@ def test_every_count_of_every_message_is_checked_before_memory_is_taken() -> Non
 @pytest.mark.parametrize("kind", Compression)
 @pytest.mark.parametrize("codec", ["pure", "compiled"])
 def test_batches_cost_what_their_bytes_may_cost(kind: Compression, codec: str) -> None:
-    twin: ModuleType = codec_pure if codec == "pure" else chosen("codec")
+    twin: ModuleType = codec_pure if codec == "pure" else load_implementation("codec")
     chooser = random.Random(f"{SEED} {kind}")
     sound = batch_of(*[b"value" * 3] * 5)
     body = sound[61:]

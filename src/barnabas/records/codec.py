@@ -1,19 +1,43 @@
-"""The record codec in use: the compiled one where it was built, else its twin in Python (`barnabas.records.twins`).
+"""The record codec in use: the compiled one where it was built, else its twin in Python, with the same results.
 
-`CODEC` says which ("compiled" or "pure").
+`CODEC` says which ("compiled" or "pure"). The environment variable BARNABAS_CODEC asks for one of the two; that is for
+tests and for comparisons. The scan over batch headers and log compaction are load_implementation in the same way.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from barnabas.records.twins import chosen
+from barnabas.errors import ConfigurationError
+
+WANTED = os.environ.get("BARNABAS_CODEC", "")
+"""The codec that the environment asks for; empty: the compiled one if there is one."""
+if WANTED not in ("", "compiled", "pure"):
+    raise ConfigurationError(f"BARNABAS_CODEC={WANTED!r} must be 'compiled', 'pure' or empty")
+
+
+def load_implementation(name: str) -> ModuleType:
+    """Return the module in use of `barnabas.records.<name>_compiled` and `..._pure`.
+
+    :raises ConfigurationError: the compiled one was asked for, and was not built here.
+    """
+    if WANTED != "pure":
+        try:
+            return importlib.import_module(f"barnabas.records.{name}_compiled")
+        except ImportError as error:
+            if WANTED:
+                raise ConfigurationError(f"BARNABAS_CODEC={WANTED}, but it was not built here: {error}") from error
+    return importlib.import_module(f"barnabas.records.{name}_pure")
+
 
 if TYPE_CHECKING:
     import barnabas.records.codec_pure as codec
     from barnabas.records.codec_pure import Record
 else:
-    codec = chosen("codec")
+    codec = load_implementation("codec")
     Record = codec.Record
 
 __all__ = [
@@ -27,6 +51,7 @@ __all__ = [
     "decode_records",
     "exact_bytes",
     "group_rows",
+    "load_implementation",
     "murmur2",
     "twin",
 ]

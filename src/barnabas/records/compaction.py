@@ -1,5 +1,5 @@
-"""What log compaction does for each record, chosen as the record codec is: compiled where it was built, else its twin
-in Python. `COMPACTION` says which ("compiled" or "pure").
+"""What log compaction does for each record, load_implementation as the record codec is: compiled where it was built,
+else its twin in Python. `COMPACTION` says which ("compiled" or "pure").
 
 A cleaner gives the dirty part of a log to an `OffsetMap`, then all of it up to there to `filter_batches`, and writes
 what that returns. No file is opened here, and nothing is decided about segments.
@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.records import compaction_pure
-from barnabas.records.twins import chosen
+from barnabas.records.codec import load_implementation
 
 if TYPE_CHECKING:
     from barnabas.records import compaction_pure as compaction
 else:
-    compaction = chosen("compaction")
+    compaction = load_implementation("compaction")
 
 COMPACTION = compaction.CODEC
 Added = compaction_pure.Added

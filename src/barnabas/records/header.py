@@ -24,7 +24,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from barnabas.errors import CorruptBatchError
-from barnabas.model import NO_LEADER_EPOCH, TimestampType
+from barnabas.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
 from barnabas.records.compression import Compression
 
 Buffer = bytes | bytearray | memoryview
@@ -277,3 +277,26 @@ def write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
     with memoryview(buffer) as view:
         crc = crc32c(view[position + CRC_START : position + size])
     _CRC.pack_into(buffer, position + _CRC_POSITION, crc)
+
+
+def empty_batch(base_offset: int, last_offset: int, leader_epoch: int) -> bytearray:
+    """Return a batch without records that covers the offsets from the first to the last; clients skip it."""
+    batch = bytearray(BATCH_HEADER_SIZE)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=BATCH_HEADER_SIZE - LENGTH_OVERHEAD,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=last_offset - base_offset,
+        base_timestamp_ms=NO_TIMESTAMP,
+        max_timestamp_ms=NO_TIMESTAMP,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=0,
+    )
+    pack_header(batch, header)
+    write_crc(batch, 0, len(batch))
+    return batch

@@ -1,5 +1,5 @@
-"""The scan over batch headers in use, chosen as the record codec is: compiled where it was built, else its twin in
-Python. `SCAN` says which ("compiled" or "pure").
+"""The scan over batch headers in use, load_implementation as the record codec is: compiled where it was built, else its
+twin in Python. `SCAN` says which ("compiled" or "pure").
 
 Recovery, searches by time and the making of indexes go over the headers of many batches; all of them do it with this.
 What it cannot do without bytes it asks its caller for: no file is opened here.
@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.records import scan_pure
-from barnabas.records.twins import chosen
+from barnabas.records.codec import load_implementation
 
 if TYPE_CHECKING:
     from barnabas.records import scan_pure as scan
 else:
-    scan = chosen("scan")
+    scan = load_implementation("scan")
 
 SCAN = scan.CODEC
 ANY_GAPS = scan_pure.OFFSET_MAX

@@ -5,9 +5,9 @@ Kafka's cleaner leaves such batches too, and every client skips them.
 
 from __future__ import annotations
 
-from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP
-from barnabas.records import BATCH_HEADER_SIZE, BatchHeader
-from barnabas.records.header import LENGTH_OVERHEAD, MAGIC, pack_header, write_crc
+from barnabas.model import NO_TIMESTAMP
+from barnabas.records import BATCH_HEADER_SIZE
+from barnabas.records.header import empty_batch
 from barnabas.storage.batch_scan import PlacedBatch
 from barnabas.storage.segment import ActiveSegment
 
@@ -43,26 +43,3 @@ def _is_gap(segment: ActiveSegment, found: PlacedBatch) -> bool:
     header = found.header
     made = empty_batch(header.base_offset, header.last_offset, header.leader_epoch)
     return segment.read_batch(found) == made
-
-
-def empty_batch(base_offset: int, last_offset: int, leader_epoch: int) -> bytearray:
-    """Return a batch without records that covers the offsets from the first to the last."""
-    batch = bytearray(BATCH_HEADER_SIZE)
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=BATCH_HEADER_SIZE - LENGTH_OVERHEAD,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=0,
-        last_offset_delta=last_offset - base_offset,
-        base_timestamp_ms=NO_TIMESTAMP,
-        max_timestamp_ms=NO_TIMESTAMP,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=_NONE,
-        base_sequence=_NONE,
-        record_count=0,
-    )
-    pack_header(batch, header)
-    write_crc(batch, 0, len(batch))
-    return batch
