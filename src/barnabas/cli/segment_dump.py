@@ -2,7 +2,7 @@
 
 Each function goes along one file and yields what it finds, damage among it. Files of a log that is being written may
 be read: the end is looked for again before a batch that is not whole yet is called damaged. Formats:
-`barnabas.records.header`, `barnabas.storage.offset_index` and `time_index`.
+`barnabas.records.header`, `barnabas.storage.segment_index` and `time_index`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from barnabas.errors import CorruptBatchError
 from barnabas.model import TopicPartition
 from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, Record, check_batch, read_header, read_records
 from barnabas.records.header import check_structure
-from barnabas.storage import offset_index, time_index
+from barnabas.storage.segment_index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 
 _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
 
-assert _OFFSET_ENTRY.size == offset_index.ENTRY_SIZE
-assert _TIME_ENTRY.size == time_index.ENTRY_SIZE
+assert _OFFSET_ENTRY.size == OFFSET_ENTRY_SIZE
+assert _TIME_ENTRY.size == TIME_ENTRY_SIZE
 
 _PLACE = re.compile(r"^batch at position \d+: ")
 

@@ -17,13 +17,6 @@ from crc32c import crc32c
 
 from barnabas.errors import ApiError, CorruptBatchError, ErrorCode
 from barnabas.model import NO_PRODUCER_ID, NO_TIMESTAMP, TimestampType
-from barnabas.records import (
-    BatchHeader,
-    check_batch,
-    read_header,
-    set_log_append_time,
-    stamp,
-)
 from barnabas.records.compaction import records_without_key
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
@@ -33,7 +26,12 @@ from barnabas.records.header import (
     LENGTH_OVERHEAD,
     MAGIC,
     TRANSACTIONAL_MASK,
+    BatchHeader,
+    check_batch,
     check_structure,
+    read_header,
+    set_log_append_time,
+    stamp,
 )
 from barnabas.records.scan import (
     PRODUCERS_ATTRIBUTES,

@@ -10,7 +10,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from barnabas.errors import CorruptBatchError
-from barnabas.records import check_batch, read_header
+from barnabas.records.header import check_batch, read_header
 from barnabas.storage.file_names import DAMAGED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_name
 from barnabas.storage.filesystem import DataFile, FileSystem, write_fully
 

@@ -57,8 +57,7 @@ from barnabas.storage.log_reader import Batches, LogReader, ReadResult
 from barnabas.storage.producer_state import ProducerEntry
 from barnabas.storage.recovery import TRUST_ALL, LoadedLog, load_log, load_producers
 from barnabas.storage.retention import UNLIMITED, RetentionSearch
-from barnabas.storage.segment import ActiveSegment, SealedSegment, SegmentReplacedError
-from barnabas.storage.segment_files import rename_deleted_segments
+from barnabas.storage.segment import ActiveSegment, SealedSegment, SegmentReplacedError, rename_deleted_segments
 from barnabas.storage.segment_list import OpenSegments, SegmentList
 from barnabas.storage.time_search import TimeSearch
 

@@ -31,7 +31,6 @@ from typing import NamedTuple
 from barnabas.clock import Clock
 from barnabas.errors import CorruptBatchError
 from barnabas.records.scan import ANY_GAPS, RELATIVE_OFFSET_MAX, SegmentScan
-from barnabas.storage.batch_scan import scan_segment
 from barnabas.storage.checkpoints import EpochStart, StoredOffsets, decode_leader_epochs
 from barnabas.storage.cleaner.swap import finish_swaps
 from barnabas.storage.damaged_files import copy_damaged_tail, has_valid_batch, rename_damaged, rename_damaged_segment
@@ -51,12 +50,11 @@ from barnabas.storage.file_names import (
     offsets_by_suffix,
 )
 from barnabas.storage.filesystem import FilePath, FileSystem, read_file
-from barnabas.storage.gap import fill_gap, gap_at_end
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producer_state import ProducerStates, decode_snapshot
-from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
-from barnabas.storage.segment_recovery import EpochCheck, load_segment
+from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment, scan_segment
+from barnabas.storage.segment_recovery import EpochCheck, fill_gap, gap_at_end, load_segment
 
 logger = logging.getLogger(__name__)
 

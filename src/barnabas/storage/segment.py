@@ -4,6 +4,10 @@ The last segment of a log is an `ActiveSegment`, which appends go to. Its indexe
 roll store them in files. A full one becomes a `SealedSegment`, which opens its files when it is read and closes them
 on request.
 
+Files that retention removes are renamed to `.deleted`, and unlinked later (Kafka's file.delete.delay.ms). A start
+unlinks files with such names. Files are read with pread into bounded memory and never mapped: an I/O error on a map
+would kill the process, and is an OSError here.
+
 Invariants. Batches lie one after the other from position 0, and their offsets ascend. A segment covers the offsets
 from `base_offset` to before `next_offset`, where the next segment begins. Compaction leaves gaps: the first batch may
 begin after the base offset, each batch after the end of the one before, and a segment may be empty. An offset in a gap
@@ -26,18 +30,136 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from barnabas.errors import BarnabasError, CorruptBatchError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, FileRegion
-from barnabas.records.header import BatchHeader
+from barnabas.records.header import BATCH_HEADER_SIZE, BatchHeader, check_structure, read_header
 from barnabas.records.scan import ANY_GAPS, SegmentScan, StampedBatch
-from barnabas.storage.batch_scan import PlacedBatch, scan_headers, scan_segment
+from barnabas.storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_name
 from barnabas.storage.filesystem import Chunk, DataFile, FilePath, FileSystem, is_shortage, replace_file, write_fully
 from barnabas.storage.health import LogHealth
-from barnabas.storage.offset_index import FileOffsetIndex, OffsetIndex, OffsetLookup, OffsetPosition
-from barnabas.storage.segment_files import SegmentPaths
-from barnabas.storage.time_index import FileTimeIndex, TimeIndex, TimeLookup, TimeOffset
+from barnabas.storage.segment_index import (
+    FileOffsetIndex,
+    FileTimeIndex,
+    OffsetIndex,
+    OffsetLookup,
+    OffsetPosition,
+    TimeIndex,
+    TimeLookup,
+    TimeOffset,
+)
+
+# The batches last: an interruption leaves a segment whose indexes can be rebuilt.
+_SUFFIXES = (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)
+
+
+class SegmentPaths:
+    """The paths of the files of a segment."""
+
+    __slots__ = ("_base_offset", "_folder")
+
+    def __init__(self, folder: FilePath, base_offset: int) -> None:
+        self._folder = folder
+        self._base_offset = base_offset
+
+    @property
+    def log(self) -> Path:
+        return self._of(LOG_SUFFIX)
+
+    @property
+    def index(self) -> Path:
+        return self._of(INDEX_SUFFIX)
+
+    @property
+    def time_index(self) -> Path:
+        return self._of(TIME_INDEX_SUFFIX)
+
+    def _of(self, suffix: str) -> Path:
+        return Path(f"{self._folder}/{offset_name(self._base_offset, suffix)}")
+
+
+def delete_segment_files(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> None:
+    """Delete the files of segments, in the given order.
+
+    :raises OSError: the disk refuses; some files may be left.
+    """
+    for path in _files_there(filesystem, folder, base_offsets):
+        filesystem.unlink(path)
+
+
+def rename_deleted_segments(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> list[Path]:
+    """Rename the files of segments, so that no start finds them; return their new names.
+
+    :raises OSError: the disk refuses; some files may have their old names.
+    """
+    renamed = []
+    for path in _files_there(filesystem, folder, base_offsets):
+        target = path.with_name(path.name + DELETED_SUFFIX)
+        filesystem.replace(path, target)
+        renamed.append(target)
+    return renamed
+
+
+def _files_there(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> list[Path]:
+    names = set(filesystem.list_folder(folder))  # once, since it may be long
+    wanted = [offset_name(base, suffix) for base in base_offsets for suffix in _SUFFIXES]
+    return [folder / name for name in wanted if name in names]
+
+
+_HEADERS_BYTES = 8 * 1024
+"""Two index intervals, so that a lookup usually needs one read."""
+
+_SCAN_BYTES = 1024 * 1024
+
+
+class PlacedBatch(NamedTuple):
+    """The position of a batch in the file, and its header."""
+
+    position: int
+    header: BatchHeader
+
+    @property
+    def end(self) -> int:
+        """The position after the batch."""
+        return self.position + self.header.size
+
+
+def scan_headers(filesystem: FileSystem, file: DataFile, position: int, end: int) -> Iterator[PlacedBatch]:
+    """Yield the batches from `position`, where one must begin, to `end`.
+
+    :raises CorruptBatchError: there is no batch, or it extends beyond `end`.
+    """
+    chunk = b""
+    chunk_position = position
+    while position < end:
+        if position + BATCH_HEADER_SIZE > chunk_position + len(chunk):
+            chunk = filesystem.pread(file, min(_HEADERS_BYTES, end - position), position)
+            chunk_position = position
+        batch = PlacedBatch(position, read_header(chunk, position - chunk_position))
+        check_structure(batch.header, position)
+        if batch.end > end:
+            raise CorruptBatchError(f"{file.path}: batch at position {position} extends beyond {end}")
+        yield batch
+        position = batch.end
+
+
+def scan_segment(filesystem: FileSystem, file: DataFile, scan: SegmentScan, end: int) -> None:
+    """Feed a file to a scan, from its position to `end`, to the first damage, or to the end of the file.
+
+    :raises OSError: the file cannot be read.
+    """
+    read_bytes = _SCAN_BYTES
+    while scan.damage is None and scan.size < end:
+        before, count = scan.size, scan.batch_count
+        wanted = max(scan.wanted_bytes, read_bytes)
+        chunk = filesystem.pread(file, min(wanted, end - before), before)
+        if scan.feed(chunk, before) == before and len(chunk) < wanted:
+            return
+        # Where batches are large and the scan needs their headers only, the bytes between are not read.
+        sparse = scan.batch_count == count + 1 and scan.size > before + len(chunk)
+        read_bytes = BATCH_HEADER_SIZE if sparse else _SCAN_BYTES
+
 
 T = TypeVar("T")
 

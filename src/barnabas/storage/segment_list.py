@@ -20,8 +20,7 @@ from pathlib import Path
 from barnabas.records.scan import ANY_GAPS
 from barnabas.storage.filesystem import FilePath, FileSystem, is_shortage, remove_if_there
 from barnabas.storage.recovery import TRUST_ALL
-from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment
-from barnabas.storage.segment_files import delete_segment_files
+from barnabas.storage.segment import ActiveSegment, SealedSegment, Segment, delete_segment_files
 from barnabas.storage.segment_recovery import EpochCheck, load_segment
 
 SEALED_OPEN_MAX = 8

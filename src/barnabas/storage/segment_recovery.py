@@ -1,5 +1,8 @@
 """Loads one segment to append to it: checks its batches, rebuilds its indexes, returns its end and the damage there.
 
+Offsets that are lost, and are never used again, get a batch without records (`fill_gap`), as those that Kafka's cleaner
+leaves.
+
 Invariants. The first batch that is damaged or out of place ends the segment. No batch before it is changed.
 
 Threads. One thread loads a segment.
@@ -12,18 +15,15 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from barnabas.model import NO_LEADER_EPOCH
-from barnabas.records import BATCH_HEADER_SIZE, BatchHeader, read_header
+from barnabas.model import NO_LEADER_EPOCH, NO_TIMESTAMP
+from barnabas.records.header import BATCH_HEADER_SIZE, BatchHeader, empty_batch, read_header
 from barnabas.records.scan import SegmentScan
-from barnabas.storage.batch_scan import scan_headers, scan_segment
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.file_names import LOG_SUFFIX, offset_name
 from barnabas.storage.filesystem import FileSystem, read_file
 from barnabas.storage.leader_epochs import LeaderEpochs
-from barnabas.storage.offset_index import OffsetIndex, OffsetPosition
-from barnabas.storage.segment import ActiveSegment
-from barnabas.storage.segment_files import SegmentPaths
-from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.segment import ActiveSegment, PlacedBatch, SegmentPaths, scan_headers, scan_segment
+from barnabas.storage.segment_index import OffsetIndex, OffsetPosition, TimeIndex
 
 logger = logging.getLogger(__name__)
 
@@ -211,3 +211,34 @@ def _read_indexes(filesystem: FileSystem, paths: SegmentPaths) -> tuple[OffsetIn
         return None
     # There is no offset entry without a time entry.
     return None if len(offset_index) and not len(time_index) else (offset_index, time_index)
+
+
+def fill_gap(segment: ActiveSegment, end_offset: int, leader_epoch: int) -> None:
+    """Append an empty batch, so that a segment ends at `end_offset`, which must fit its indexes.
+
+    :raises OSError: the disk refuses.
+    """
+    batch = empty_batch(segment.next_offset, end_offset - 1, max(leader_epoch, 0))
+    segment.write([batch])
+    segment.note(segment.size, len(batch), end_offset - 1, NO_TIMESTAMP)
+
+
+def gap_at_end(segment: ActiveSegment) -> int | None:
+    """Return the first offset of the gap at the end of a segment, as `fill_gap` makes it; None if there is no gap.
+
+    :raises CorruptBatchError: the batches are damaged.
+    """
+    start, end_offset, position = None, segment.next_offset, segment.size - BATCH_HEADER_SIZE
+    while position >= 0:
+        found = segment.locate(end_offset - 1)
+        if found is None or found.position != position or not _is_gap(segment, found):
+            break
+        start = end_offset = found.header.base_offset
+        position -= BATCH_HEADER_SIZE
+    return start
+
+
+def _is_gap(segment: ActiveSegment, found: PlacedBatch) -> bool:
+    header = found.header
+    made = empty_batch(header.base_offset, header.last_offset, header.leader_epoch)
+    return segment.read_batch(found) == made

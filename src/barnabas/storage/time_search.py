@@ -18,8 +18,7 @@ from contextlib import suppress
 from barnabas.errors import CorruptBatchError
 from barnabas.model import NO_OFFSET, NO_TIMESTAMP, OffsetAndTimestamp
 from barnabas.records import Record, read_records
-from barnabas.storage.batch_scan import PlacedBatch
-from barnabas.storage.segment import SealedSegment
+from barnabas.storage.segment import PlacedBatch, SealedSegment
 
 SEARCHED_BYTES_MAX = 16 * 1024 * 1024
 SEARCHED_RECORDS_MAX = 100_000

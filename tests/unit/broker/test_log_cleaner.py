@@ -20,7 +20,7 @@ from barnabas.storage.cleaner.cleaner import Cleaner
 from barnabas.storage.cleaner.job import CleanedGroup, CleaningFailedError, CleaningJob, Message, UncleanableError
 from barnabas.storage.cleaner.swap import begin_swap
 from barnabas.storage.log_config import CleanupPolicy
-from barnabas.storage.segment_files import rename_deleted_segments
+from barnabas.storage.segment import rename_deleted_segments
 from bench.compaction.accounts import of_barnabas
 from tests.compacting import Keyed, keyed_batch, last_values, read_gapped
 from tests.log_steps import append

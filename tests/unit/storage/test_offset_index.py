@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.storage import OsFileSystem
-from barnabas.storage.offset_index import FileOffsetIndex, OffsetIndex, OffsetPosition
+from barnabas.storage.segment_index import FileOffsetIndex, OffsetIndex, OffsetPosition
 
 ENTRIES = [(9, 0), (19, 500), (25, 700), (2**31 - 1, 2**31)]
 

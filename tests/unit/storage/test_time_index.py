@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.storage import OsFileSystem
-from barnabas.storage.time_index import FileTimeIndex, TimeIndex, TimeOffset
+from barnabas.storage.segment_index import FileTimeIndex, TimeIndex, TimeOffset
 
 ENTRIES = [(-1, 3), (1_000, 9), (2_000, 19)]
 

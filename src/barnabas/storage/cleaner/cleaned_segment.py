@@ -6,9 +6,8 @@ from pathlib import Path
 
 from barnabas.storage.cleaner.swap import cleaned_paths
 from barnabas.storage.filesystem import FileSystem
-from barnabas.storage.offset_index import FileOffsetIndex
 from barnabas.storage.segment import SealedSegment
-from barnabas.storage.time_index import FileTimeIndex
+from barnabas.storage.segment_index import FileOffsetIndex, FileTimeIndex
 
 
 class CleanedSegment(SealedSegment):

@@ -20,9 +20,8 @@ from barnabas.storage.cleaner.job import CleanedGroup, CleaningFailedError, Clea
 from barnabas.storage.cleaner.planning import IndexedExtent, group_segments
 from barnabas.storage.cleaner.swap import cleaned_paths, remove_cleaned
 from barnabas.storage.filesystem import DataFile, FileSystem, write_fully
-from barnabas.storage.offset_index import OffsetIndex
 from barnabas.storage.segment import SealedSegment
-from barnabas.storage.time_index import TimeIndex
+from barnabas.storage.segment_index import OffsetIndex, TimeIndex
 
 MAP_BYTES_PER_RECORD = 24
 """More memory than this for each record that may be there helps nothing."""

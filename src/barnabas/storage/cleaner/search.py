@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from barnabas.errors import CorruptBatchError
 from barnabas.model import NO_TIMESTAMP
-from barnabas.storage.batch_scan import scan_headers
 from barnabas.storage.cleaner.planning import CleanableRange, find_range
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.segment import SealedSegment
+from barnabas.storage.segment import SealedSegment, scan_headers
 from barnabas.storage.segment_list import SegmentList
 
 

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from barnabas.records.scan import ANY_GAPS, SegmentScan
-from barnabas.storage.batch_scan import scan_segment
 from barnabas.storage.damaged_files import rename_damaged
 from barnabas.storage.file_names import (
     CLEANED_SUFFIX,
@@ -30,7 +29,7 @@ from barnabas.storage.file_names import (
     segment_file_of,
 )
 from barnabas.storage.filesystem import FileSystem
-from barnabas.storage.segment_files import delete_segment_files, rename_deleted_segments
+from barnabas.storage.segment import delete_segment_files, rename_deleted_segments, scan_segment
 
 logger = logging.getLogger(__name__)
 
