@@ -16,7 +16,7 @@ from barnabas.model import TopicPartition
 from barnabas.records import Record
 from barnabas.storage import FileSystem, Log, LogConfig, LogManager, OsFileSystem
 from barnabas.storage.data_folders import DataFolders
-from barnabas.storage.log_move import LogMove
+from barnabas.storage.future_logs import LogMove
 
 MakeBatch = Callable[..., bytearray]
 ReadAll = Callable[[Log], list[Record]]

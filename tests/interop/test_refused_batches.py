@@ -24,7 +24,7 @@ from barnabas.model import Acks
 from barnabas.records import read_records
 from barnabas.records.header import Buffer
 from barnabas.storage import AppendInfo, Log
-from barnabas.storage.append_group import Outcome
+from barnabas.storage.log_appender import Outcome
 
 TOPIC = "clicks"
 VALUES = 3_000

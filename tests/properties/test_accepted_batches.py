@@ -1,8 +1,8 @@
 """Every reader reads each record of a batch that the broker accepts, with either codec.
 
 The batches have extreme values in every field of their headers and records. The checks of a produce request
-(`barnabas.storage.append`) choose those that are read: as records, as Arrow columns and as lines of `barnabas consume`.
-A decoder of this file, which knows no limits, gives the expected records.
+(`barnabas.storage.log_appender`) choose those that are read: as records, as Arrow columns and as lines of `barnabas
+consume`. A decoder of this file, which knows no limits, gives the expected records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from barnabas.records.codec_pure.varints import encode_varint
 from barnabas.records.compression import compress
 from barnabas.records.header import BATCH_HEADER_SIZE, MAGIC, BatchHeader, pack_header, write_crc
 from barnabas.records.reader import iter_bodies, read_records
-from barnabas.storage.append import checked_batch, stamped
+from barnabas.storage.log_appender import checked_batch, stamped
 from barnabas.storage.log_config import LogConfig
 from tests.searches import examples
 

@@ -21,7 +21,7 @@ from barnabas.broker.disk_work import ON_ANY_THREAD, DiskWork
 from barnabas.broker.replica_storage import ReplicaStorage, UnexposedAppends
 from barnabas.errors import BarnabasError, StorageError
 from barnabas.records.header import read_header
-from barnabas.storage.append import AppendInfo
+from barnabas.storage.log_appender import AppendInfo
 
 if TYPE_CHECKING:
     from barnabas.broker.acknowledgements import Waiter
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.topic_config import TopicConfig
     from barnabas.errors import ApiError
     from barnabas.model import TopicPartition
-    from barnabas.storage.append_group import AppendGroup
     from barnabas.storage.log import Log
+    from barnabas.storage.log_appender import AppendGroup
 
 log = logging.getLogger(__name__)
 

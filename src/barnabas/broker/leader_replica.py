@@ -29,7 +29,7 @@ from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import NO_OFFSET, Acks
 from barnabas.records.header import COMPRESSION_MASK
 from barnabas.records.recompression import recompress
-from barnabas.storage.append import checked_batch
+from barnabas.storage.log_appender import checked_batch
 
 if TYPE_CHECKING:
     from barnabas.broker.replica_events import LogEndListener, ReadListener
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from barnabas.model import TopicPartition
     from barnabas.records.header import Buffer
     from barnabas.replication.in_sync import RemoteReplicas
-    from barnabas.storage.append import AppendInfo
-    from barnabas.storage.append_group import Outcome
     from barnabas.storage.log import Log
+    from barnabas.storage.log_appender import AppendInfo, Outcome
     from barnabas.storage.log_reader import ReadResult
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Moves logs to other data folders of this broker, one after the other (KIP-113); the logs are used meanwhile.
 
-What is asked for is noted in the folder that it goes to (`barnabas.storage.wanted_moves`): a broker that starts again
+What is asked for is noted in the folder that it goes to (`barnabas.storage.future_logs`): a broker that starts again
 goes on with it, each copy from its beginning.
 """
 
@@ -18,9 +18,8 @@ from barnabas.errors import BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.replication.quota import ReplicationQuota
 from barnabas.storage.data_folders import DataFolders
+from barnabas.storage.future_logs import MOVES_MAX, LogMove
 from barnabas.storage.log import Log
-from barnabas.storage.log_move import LogMove
-from barnabas.storage.wanted_moves import MOVES_MAX
 
 COPY_BYTES = 1024 * 1024
 """So much is copied at a time."""

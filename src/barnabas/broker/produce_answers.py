@@ -22,7 +22,7 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas.storage.append import AppendInfo, InvalidRecordsError
+from barnabas.storage.log_appender import AppendInfo, InvalidRecordsError
 
 Waiting = list[tuple[PartitionProduceResponse, Waiter]]
 """Acknowledgements, and what each has to wait for."""

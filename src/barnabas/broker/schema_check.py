@@ -23,7 +23,7 @@ from barnabas.records.compression import Decompressor
 from barnabas.records.header import read_header
 from barnabas.serialization import wire_format
 from barnabas.serialization.registry_client import SchemaRegistry
-from barnabas.storage.append import KEYED_BYTES_MAX, InvalidRecordsError
+from barnabas.storage.log_appender import KEYED_BYTES_MAX, InvalidRecordsError
 
 if TYPE_CHECKING:
     from barnabas.records.header import Buffer

@@ -379,7 +379,7 @@ def usual_header(records: Buffer, bytes_max: int) -> tuple[int, ...] | None:
     """Return the fields of the header of a batch that a producer sent, if it is usual; else None.
 
     Usual is a batch that is alone in its buffer, holds what its header says, and may come from any producer:
-    `barnabas.storage.append` would find nothing wrong with it.
+    `barnabas.storage.log_appender` would find nothing wrong with it.
     """
     with memoryview(records) as view:
         return _usual_header(view, bytes_max)
@@ -449,7 +449,7 @@ def plain_replicas(
     """Return the batches at the beginning of what a leader sent that are plain, up to the first that is not.
 
     Plain is a sound batch without producer id that comes right after the one before, in the same leader epoch.
-    `barnabas.storage.append` would find nothing wrong with it.
+    `barnabas.storage.log_appender` would find nothing wrong with it.
 
     :param next_offset: of the first batch; not negative.
     :param offset_max: the greatest offset that a record may have.

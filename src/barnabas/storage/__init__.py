@@ -4,9 +4,9 @@
 neither the wire protocol nor sockets.
 """
 
-from barnabas.storage.append import AppendInfo
 from barnabas.storage.filesystem import FileSystem, OsFileSystem
 from barnabas.storage.log import Log
+from barnabas.storage.log_appender import AppendInfo
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
 

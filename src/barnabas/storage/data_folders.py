@@ -3,7 +3,13 @@
 Invariants. A new log goes to the folder with the fewest logs. A folder that fails, at the start or later, is offline
 with all its logs, and the broker goes on with the others. A log that no folder has may be in an offline one; it is
 offline then, and not made again. If two folders have a log, the one with the requested topic id counts; if both have
-that id, neither is touched. With a single folder, everything is as with its `LogManager`: a failed call is retried.
+that id, the notes of moves decide, or neither is touched. With a single folder, everything is as with its `LogManager`:
+a failed call is retried.
+
+The folder of a log has `.moved-by-broker`: the data folders whose logs of this partition it replaces, because the logs
+moved here, or were offline when this log was made. Logs there do not count. A data folder has `logs-moved-away`: the
+logs that move from there, or have moved, and where to. This note is written before a move counts. So a log with such a
+note, whose new data folder is missing, may be an old copy (`SupersededLog`).
 
 Threads: those of `LogManager`.
 
@@ -26,12 +32,10 @@ from barnabas.errors import BarnabasError, DataFolderError, StorageError
 from barnabas.model import LifeMark, TopicPartition
 from barnabas.storage.file_names import partition_of
 from barnabas.storage.filesystem import FileSystem, is_shortage, remove_if_there, write_fully
+from barnabas.storage.future_logs import LogMove, PendingMoves
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
-from barnabas.storage.log_move import LogMove
-from barnabas.storage.several_copies import SupersededLog, find_superseded_logs, finish_moves
-from barnabas.storage.wanted_moves import PendingMoves
 
 logger = logging.getLogger(__name__)
 
@@ -718,3 +722,69 @@ class DataFolders:
 
 AnyLogs = LogManager | DataFolders
 """The logs of one data folder, or of all."""
+
+
+class SupersededLog(NamedTuple):
+    """A log that may have a newer copy in a data folder that is not here."""
+
+    manager: LogManager
+    target_id: str
+    """The id of that folder."""
+
+    def use(self, partition: TopicPartition, config: LogConfig | None) -> None:
+        """Load the log as one that has lost its end, since the other folder is lost.
+
+        :raises DataFolderError: files or memory are short.
+        """
+        logger.error(
+            "%s: it was moved to the data folder with the id %s, which is lost; what %s has is used, perhaps older",
+            partition, self.target_id, self.manager.data_dir,
+        )  # fmt: skip
+        self.manager.load_one(partition, config)
+        if (log := self.manager.get(partition)) is not None and log.lost_from is None:
+            log.note_loss(log.log_end_offset)
+
+
+def finish_moves(contested: dict[TopicPartition, list[LogManager]]) -> None:
+    """Rename the replaced logs; those that stay in `contested` cannot be decided."""
+    for partition, managers in list(contested.items()):
+        try:
+            if _end_move(partition, managers):
+                del contested[partition]
+        except (OSError, StorageError) as error:
+            logger.warning("%s: its move cannot be ended: %s", partition, error)
+
+
+def _end_move(partition: TopicPartition, managers: Sequence[LogManager]) -> bool:
+    replaced = {manager.folder_id: set(manager.moved.moved_from(partition)) for manager in managers}
+    newest = [each for each in managers if replaced.keys() - {each.folder_id} <= replaced[each.folder_id]]
+    if len(newest) != 1:
+        return False
+    (target,) = newest
+    if target.life.old_copy is not None:
+        return False  # an older copy of a data folder may have the note of a move that others have followed since
+    for manager in managers:
+        if manager is not target:
+            logger.info("%s in %s is older than in %s", partition, manager.data_dir, target.data_dir)
+            manager.moved.release(partition)
+    target.moved.note_replaced(partition, replaced[target.folder_id] - replaced.keys())
+    return True
+
+
+def find_superseded_logs(
+    manager: LogManager, managers: Collection[LogManager], contested: Collection[TopicPartition]
+) -> dict[TopicPartition, SupersededLog]:
+    """Return the logs of a folder that may have a newer copy in a folder that is not here.
+
+    :param managers: of all present folders.
+    :raises OSError: the disk refuses.
+    """
+    found = {}
+    here = {each.folder_id for each in managers}
+    for partition, target_id in manager.moved.read_leaving().items():
+        if not manager.moved.has_folder(partition) or (target_id in here and partition not in contested):
+            # The log has left, or the target folder has no part of it.
+            manager.moved.forget_leaving(partition)
+        elif target_id not in here:
+            found[partition] = SupersededLog(manager, target_id)
+    return found

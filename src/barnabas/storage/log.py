@@ -39,17 +39,12 @@ from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records.header import Buffer
-from barnabas.storage.append import AppendInfo
-from barnabas.storage.append_group import AppendGroup, Outcome
 from barnabas.storage.checkpoints import StoredOffsets
-from barnabas.storage.cleaner.cleaned_segment import CleanedSegment
-from barnabas.storage.cleaner.planning import first_dirty_offset
-from barnabas.storage.cleaner.search import CleaningSearch
-from barnabas.storage.cleaner.swap import begin_swap, end_swap, remove_cleaned
-from barnabas.storage.filesystem import DataFile, FileSystem
-from barnabas.storage.health import LogHealth
+from barnabas.storage.cleaner.planning import CleaningSearch, first_dirty_offset
+from barnabas.storage.cleaner.swap import CleanedSegment, begin_swap, end_swap, remove_cleaned
+from barnabas.storage.filesystem import DataFile, FileSystem, LogHealth
 from barnabas.storage.leader_epochs import LeaderEpochs
-from barnabas.storage.log_appender import LogAppender
+from barnabas.storage.log_appender import AppendGroup, AppendInfo, LogAppender, Outcome
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_flusher import DerivedFiles, LogFlusher
 from barnabas.storage.log_offsets import LogOffsets, OffsetTracker

@@ -33,11 +33,11 @@ from barnabas.storage.filesystem import (
     SHORTAGES,
     FilePath,
     FileSystem,
+    LogHealth,
     is_shortage,
     remove_if_there,
     replace_file,
 )
-from barnabas.storage.health import LogHealth
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_offsets import OffsetTracker
 from barnabas.storage.producer_state import ProducerEntry, ProducerStates, encode_snapshot

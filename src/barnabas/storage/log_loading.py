@@ -21,13 +21,12 @@ from barnabas.clock import Clock
 from barnabas.errors import DataFolderError
 from barnabas.log_lines import lines_about_partition
 from barnabas.model import TopicPartition
-from barnabas.storage.checkpoints import StoredOffsets
+from barnabas.storage.checkpoints import OffsetCheckpoints, StoredOffsets
 from barnabas.storage.filesystem import FileSystem, is_shortage
 from barnabas.storage.folder_identity import NO_ROOM
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_folders import LogFolders
-from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.segment_list import OpenSegments
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """All logs of one data folder, which one process uses at a time.
 
 Layout: `<topic>-<partition>/` per log, `meta.properties` (cluster and broker id), `.lock`, three checkpoints with an
-offset of each log (`barnabas.storage.offset_checkpoints`), and `.kafka_cleanshutdown` while no broker runs and the last
+offset of each log (`barnabas.storage.checkpoints`), and `.kafka_cleanshutdown` while no broker runs and the last
 one stopped cleanly. Other folders and files are left alone.
 
 Invariants. A log that cannot be loaded is offline: its files are not touched, and the other logs can be used. The
@@ -28,6 +28,7 @@ from barnabas.errors import BarnabasError, DataFolderError, StorageError
 from barnabas.log_lines import lines_about_partition
 from barnabas.model import LifeMark, TopicPartition
 from barnabas.storage.checkpoints import (
+    OffsetCheckpoints,
     encode_clean_shutdown,
 )
 from barnabas.storage.deleted_files import DeletedFiles
@@ -48,7 +49,6 @@ from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_folders import LogFolders
 from barnabas.storage.log_loading import LogLoader, map_in_chunks
-from barnabas.storage.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.segment_list import SEALED_OPEN_MAX, OpenSegments
 
 logger = logging.getLogger(__name__)

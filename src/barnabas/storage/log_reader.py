@@ -25,8 +25,7 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import FileRegion, TopicPartition
 from barnabas.records.header import empty_batch
 from barnabas.records.scan import RELATIVE_OFFSET_MAX
-from barnabas.storage.filesystem import DataFile
-from barnabas.storage.health import LogHealth
+from barnabas.storage.filesystem import DataFile, LogHealth
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_offsets import LogOffsets, OffsetTracker
 from barnabas.storage.segment import SegmentReplacedError

@@ -37,8 +37,16 @@ from barnabas.model import NO_OFFSET, NO_TIMESTAMP, FileRegion
 from barnabas.records.header import BATCH_HEADER_SIZE, BatchHeader, check_structure, read_header
 from barnabas.records.scan import ANY_GAPS, SegmentScan, StampedBatch
 from barnabas.storage.file_names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_name
-from barnabas.storage.filesystem import Chunk, DataFile, FilePath, FileSystem, is_shortage, replace_file, write_fully
-from barnabas.storage.health import LogHealth
+from barnabas.storage.filesystem import (
+    Chunk,
+    DataFile,
+    FilePath,
+    FileSystem,
+    LogHealth,
+    is_shortage,
+    replace_file,
+    write_fully,
+)
 from barnabas.storage.segment_index import (
     FileOffsetIndex,
     FileTimeIndex,

@@ -22,7 +22,7 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.records import BatchBuilder
 from barnabas.records.header import SEQUENCE_MAX, Buffer
-from barnabas.storage.append_group import Outcome
+from barnabas.storage.log_appender import Outcome
 from tests.unit.broker.calling import Caller, run_with_broker
 
 PRODUCER = 7

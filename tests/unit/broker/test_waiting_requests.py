@@ -25,7 +25,7 @@ from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records import BatchBuilder
-from barnabas.storage.append import AppendInfo
+from barnabas.storage.log_appender import AppendInfo
 from tests.streams import FakeStream, connect
 from tests.unit.broker.calling import Caller, run_with_broker
 

@@ -14,7 +14,7 @@ from barnabas.records.codec_pure.limits import HEADERS_MAX
 from barnabas.records.codec_pure.varints import encode_varint
 from barnabas.records.compression import compress
 from barnabas.records.header import COMPRESSED_RECORDS_MAX, BatchHeader, pack_header, write_crc
-from barnabas.storage.append import checked_batch
+from barnabas.storage.log_appender import checked_batch
 from barnabas.storage.log_config import LogConfig
 
 

@@ -8,7 +8,7 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TimestampType
 from barnabas.records import BatchBuilder
 from barnabas.records.header import BatchHeader, read_header
-from barnabas.storage.append import check_timestamps
+from barnabas.storage.log_appender import check_timestamps
 from barnabas.storage.log_config import LogConfig
 
 NOW_MS = 1_000_000

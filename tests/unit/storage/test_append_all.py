@@ -18,7 +18,7 @@ from barnabas.errors import ApiError, BarnabasError, ClosedError, CorruptBatchEr
 from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import read_header
 from barnabas.records.scan import stamp_plain_batches
-from barnabas.storage import AppendInfo, Log, LogConfig, OsFileSystem, append_group
+from barnabas.storage import AppendInfo, Log, LogConfig, OsFileSystem, log_appender
 from barnabas.storage.filesystem import Chunk, DataFile
 from tests.searches import examples
 
@@ -73,7 +73,7 @@ def test_what_one_producer_sends_in_a_row_is_looked_at_once(
         looks.append(start)
         return stamp_plain_batches(requests, start, *arguments, **limits)
 
-    monkeypatch.setattr(append_group, "stamp_plain_batches", look)
+    monkeypatch.setattr(log_appender, "stamp_plain_batches", look)
     idempotent = [make_batch(**PRODUCER, base_sequence=sequence) for sequence in range(4)]
     plain = [make_batch() for _ in range(3)]
     outcomes = log.append_all([*idempotent[:2], *plain, *idempotent[2:]], 0)

@@ -11,8 +11,8 @@ from barnabas.errors import ApiError, CorruptBatchError, ErrorCode
 from barnabas.records import Record, read_header
 from barnabas.records.header import CONTROL_MASK, pack_header, stamp, write_crc
 from barnabas.storage import Log, LogConfig
-from barnabas.storage.append import OFFSET_MAX
 from barnabas.storage.checkpoints import EpochStart
+from barnabas.storage.log_appender import OFFSET_MAX
 from barnabas.storage.log_config import CleanupPolicy
 from tests.compacted import Batch
 from tests.log_steps import read

@@ -16,7 +16,7 @@ from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import FileRegion, TopicPartition
 from barnabas.records import Record, iter_headers, read_records, stamp
 from barnabas.storage import Log, OsFileSystem
-from barnabas.storage.health import LogHealth
+from barnabas.storage.filesystem import LogHealth
 from barnabas.storage.leader_epochs import LeaderEpochs
 from barnabas.storage.log_offsets import LogOffsets, OffsetTracker
 from barnabas.storage.log_reader import LogReader, ReadResult

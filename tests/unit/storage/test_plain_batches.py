@@ -15,7 +15,7 @@ from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import BatchBuilder, Compression
 from barnabas.records.header import BatchHeader, pack_header, read_header, write_crc
 from barnabas.storage import Log, LogConfig, OsFileSystem
-from barnabas.storage.append_group import AppendGroup
+from barnabas.storage.log_appender import AppendGroup
 
 MakeBatch = Callable[..., bytearray]
 
@@ -67,7 +67,7 @@ def assert_same(begin: Callable[[int], AppendGroup], requests: Sequence[bytes | 
     together, single = begin(epoch), begin(epoch)
     together.take_all(requests)
     together.producers._strangers.clear()  # those are the log's, and to be refused once more
-    with mock.patch("barnabas.storage.append.usual_header", return_value=None):
+    with mock.patch("barnabas.storage.log_appender.usual_header", return_value=None):
         for each in copies:
             if not single.take(memoryview(each)):
                 break

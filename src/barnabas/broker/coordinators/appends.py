@@ -34,8 +34,7 @@ from barnabas.errors import ApiError, BarnabasError, ErrorCode, MalformedMessage
 from barnabas.model import Acks
 from barnabas.records import BatchBuilder
 from barnabas.state_machine import Append, RecordCodec
-from barnabas.storage.append import AppendInfo
-from barnabas.storage.append_group import Outcome
+from barnabas.storage.log_appender import AppendInfo, Outcome
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.topic_config import TopicConfig
     from barnabas.model import TopicPartition
     from barnabas.records.header import Buffer
-    from barnabas.storage.append import AppendInfo
-    from barnabas.storage.append_group import Outcome
+    from barnabas.storage.log_appender import AppendInfo, Outcome
     from barnabas.storage.log_reader import ReadResult
 
 

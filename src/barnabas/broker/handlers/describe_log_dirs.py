@@ -25,7 +25,7 @@ from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from barnabas.storage.data_folders import DataFolders, FolderState
-from barnabas.storage.log_move import LogMove
+from barnabas.storage.future_logs import LogMove
 
 if TYPE_CHECKING:
     from barnabas.broker.replica import Replica

@@ -52,7 +52,7 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas.storage.append import AppendInfo, InvalidRecordsError
+from barnabas.storage.log_appender import AppendInfo, InvalidRecordsError
 
 if TYPE_CHECKING:
     from barnabas.broker.acknowledgements import Waiter
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from barnabas.broker.replica_manager import ReplicaManager
     from barnabas.broker.topics import Topics
     from barnabas.records.header import Buffer
-    from barnabas.storage.append_group import Outcome
+    from barnabas.storage.log_appender import Outcome
 
 FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 13

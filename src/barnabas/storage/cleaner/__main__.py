@@ -14,9 +14,8 @@ import threading
 from typing import BinaryIO
 
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.storage.cleaner.cleaner import Cleaner
+from barnabas.storage.cleaner.cleaner import Cleaner, IoThrottle
 from barnabas.storage.cleaner.job import LINE_BYTES_MAX, PROGRESS, decode, encode
-from barnabas.storage.cleaner.pacing import IoThrottle
 from barnabas.storage.cleaner.rewriting import Pace
 from barnabas.storage.filesystem import OsFileSystem
 

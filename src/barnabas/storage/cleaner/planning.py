@@ -1,9 +1,11 @@
-"""The part of a compacted log that is to be cleaned, and the segments that become one. Pure.
+"""The part of a compacted log that is to be cleaned, and the segments that become one.
 
 The rules are those of Kafka's LogCleanerManager and Cleaner. A log has a clean part, which has each key once, and
 behind it a dirty part, which begins at the first dirty offset. Cleaning reads the keys of the dirty part, as far as it
 is cleanable, and then rewrites both parts. The active segment is never cleaned. Neither are records that are not
 flushed, not stable, or younger than `min.compaction.lag.ms`.
+
+The functions are pure. `CleaningSearch` reads the files of one log, as of one moment; any thread carries it out.
 """
 
 from __future__ import annotations
@@ -11,8 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from barnabas.errors import CorruptBatchError
+from barnabas.model import NO_TIMESTAMP
 from barnabas.records.scan import RELATIVE_OFFSET_MAX
 from barnabas.storage.log_config import NEVER, LogConfig
+from barnabas.storage.segment import SealedSegment, scan_headers
+from barnabas.storage.segment_list import SegmentList
 
 
 class SegmentExtent(Protocol):
@@ -146,3 +152,61 @@ def _fits(group: Sequence[IndexedExtent], segment: IndexedExtent, segment_bytes_
         and sum(each.time_index_bytes for each in together) <= index_bytes_max
         and (not segment.size or segment.next_offset - 1 - group[0].base_offset <= RELATIVE_OFFSET_MAX)
     )
+
+
+class CleaningSearch:
+    """A search in the segments of a log; call `find` on any thread.
+
+    :param sealed: snapshots of all segments but the active one, oldest first.
+    :param limit_offset: segments that reach beyond it are not cleaned.
+    """
+
+    def __init__(
+        self, sealed: Sequence[SealedSegment], first_dirty: int, limit_offset: int, config: LogConfig, now_ms: int
+    ) -> None:
+        self._sealed = sealed
+        self._first_dirty = first_dirty
+        self._limit_offset = limit_offset
+        self._config = config
+        self._now_ms = now_ms
+
+    @classmethod
+    def of(
+        cls, segments: SegmentList, first_dirty: int, limit_offset: int, config: LogConfig, now_ms: int
+    ) -> CleaningSearch | None:
+        """Return the search in a log as it is now; None where it is clear that nothing can be cleaned."""
+        sealed = segments.sealed
+        if not any(first_dirty < each.next_offset <= limit_offset and each.unflushed_file is None for each in sealed):
+            return None
+        unflushed = (each.base_offset for each in sealed if each.unflushed_file is not None)
+        limit_offset = min([limit_offset, *unflushed])
+        return cls([each.snapshot() for each in sealed], first_dirty, limit_offset, config, now_ms)
+
+    def find(self) -> CleanableRange | None:
+        """Return what can be cleaned.
+
+        :raises BarnabasError: a segment cannot be understood, or was replaced meanwhile.
+        :raises OSError: the files cannot be read.
+        """
+        return find_range(
+            self._sealed,
+            self._first_dirty,
+            self._limit_offset,
+            self._config,
+            self._now_ms,
+            newest_ms=_newest_ms,
+            oldest_ms=_oldest_ms,
+        )
+
+
+def _newest_ms(segment: SealedSegment) -> int:
+    try:
+        newest_ms = segment.max_timestamp_ms
+    except CorruptBatchError:  # an index is damaged
+        newest_ms = segment.confirm_timestamp()
+    return segment.filesystem.modified_ms(segment.paths.log) if newest_ms == NO_TIMESTAMP else newest_ms
+
+
+def _oldest_ms(segment: SealedSegment) -> int:
+    batches = scan_headers(segment.filesystem, segment.file, 0, segment.size)
+    return next((batch.header.max_timestamp_ms for batch in batches), NO_TIMESTAMP)

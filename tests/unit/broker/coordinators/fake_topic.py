@@ -19,7 +19,7 @@ from barnabas.model import NO_TIMESTAMP, TopicPartition
 from barnabas.records import BatchBuilder, read_records
 from barnabas.records.header import Buffer, iter_headers, stamp
 from barnabas.state_machine import Reply
-from barnabas.storage.append import AppendInfo
+from barnabas.storage.log_appender import AppendInfo
 from barnabas.storage.log_reader import ReadResult
 from tests.counter_machine import COUNTERS, CounterMachine, CounterRecord, decode, encode
 

@@ -14,7 +14,7 @@ from barnabas.errors import StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
 from barnabas.storage.data_folders import DataFolders
-from barnabas.storage.log_move import LogMove
+from barnabas.storage.future_logs import LogMove
 
 MakeBatch = Callable[..., bytearray]
 TOPIC_ID = uuid.UUID(int=7)
