@@ -25,8 +25,7 @@ from hypothesis import strategies as st
 from barnabas.errors import SerializationError
 from barnabas.formats.column_types import settled
 from barnabas.formats.decoding import VALUE
-from barnabas.formats.field_aliases import NO_ALIASES
-from barnabas.formats.field_renames import Renaming
+from barnabas.formats.field_aliases import NO_ALIASES, Renaming
 from barnabas.formats.json_fields import JsonRules
 from barnabas.records.arrow import arrow_schema
 from barnabas.serialization import value_decoders

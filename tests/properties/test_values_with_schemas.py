@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from barnabas.errors import SerializationError
 from barnabas.formats.column_types import ColumnType, arrow_type, settled
-from barnabas.formats.field_aliases import NO_ALIASES, Path
-from barnabas.formats.field_renames import Renaming
+from barnabas.formats.field_aliases import NO_ALIASES, Path, Renaming
 from barnabas.formats.value_format import decoder_of
 from barnabas.serialization.avro_bytes import PythonCodec
 from barnabas.serialization.avro_codec import retyped

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.formats import times
-from barnabas.formats.column_types import ColumnType, Fields, arrow_type
+from barnabas.formats.column_types import ColumnType, Fields, arrow_type, without_large_types
 from barnabas.formats.decoding import TOMBSTONE, VALUE, Decoded
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.further_columns import further_key, is_further, keys_of_fields
 from barnabas.formats.line_patterns import LinePattern, Piece, line_pattern
-from barnabas.formats.usual_types import without_large_types
 
 COLUMNS = "columns"
 """The form of a line that its columns give back."""

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from barnabas.errors import ConfigurationError
-from barnabas.formats.column_types import ColumnType, Fields
+from barnabas.formats.column_types import ColumnType, Fields, without_large_types
 from barnabas.formats.decoding import Decoded, ValueDecoder
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.json_fields import JsonRules, decode, infer_fields
 from barnabas.formats.json_text import restore, value_forms
 from barnabas.formats.line_patterns import NAMED_PATTERNS
 from barnabas.formats.lines import LineDecoder
-from barnabas.formats.usual_types import without_large_types
 
 RAW, JSON, LINES = "raw", "json", "lines"
 

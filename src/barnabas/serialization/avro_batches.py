@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.errors import SerializationError
-from barnabas.formats.usual_types import without_large_types
+from barnabas.formats.column_types import without_large_types
 from barnabas.serialization import wire_format
 from barnabas.serialization.avro_cells import of_cells
 from barnabas.serialization.avro_codec import codec_of

@@ -33,11 +33,11 @@ from barnabas.formats.column_types import (
     takes,
     type_word,
     wider,
+    without_large_types,
 )
 from barnabas.formats.decoding import REASON_LETTERS_MAX, TOMBSTONE, VALUE, Decoded
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.further_columns import further_key
-from barnabas.formats.usual_types import without_large_types
 from barnabas.serialization import wire_format
 from barnabas.serialization.column_casts import fitted
 from barnabas.serialization.map_keys import with_distinct_keys

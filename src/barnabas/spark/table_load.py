@@ -38,8 +38,7 @@ from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.formats.column_names import column_names
 from barnabas.formats.column_types import merge_fields, settled, stored_type
 from barnabas.formats.event_time import RECORD, EventTime
-from barnabas.formats.field_aliases import NO_ALIASES, Aliases, kept_beside
-from barnabas.formats.field_renames import Renaming
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases, Renaming, kept_beside
 from barnabas.formats.further_columns import added_counts, is_further
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.line_patterns import TIME_GROUP

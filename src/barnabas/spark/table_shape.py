@@ -28,16 +28,16 @@ from barnabas.formats.column_types import (
     arrow_type,
     grown,
     merge_fields,
+    renamed,
     stored_paths,
     stored_type,
     type_of_stored,
+    without_large_types,
 )
 from barnabas.formats.decoding import ValueDecoder
 from barnabas.formats.event_time import RECORD, EventTime
-from barnabas.formats.field_aliases import NO_ALIASES, Aliases, Path, renamed_within
-from barnabas.formats.field_renames import Renaming
+from barnabas.formats.field_aliases import NO_ALIASES, Aliases, Path, Renaming, renamed_within
 from barnabas.formats.json_fields import JsonRules
-from barnabas.formats.usual_types import renamed, without_large_types
 from barnabas.formats.value_format import RAW
 from barnabas.serialization.value_decoders import value_decoder
 from barnabas.spark.table_schema import EVENT_TIME, FIELDS_MAX, OWN_COLUMNS, WITHOUT_VALUE_FORM, renamed_fields

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from barnabas.errors import ConfigurationError, SchemaRegistryError
 from barnabas.formats.column_types import ColumnType, Fields, settled
 from barnabas.formats.decoding import GuardedDecoder, ValueDecoder
-from barnabas.formats.field_aliases import NO_ALIASES
-from barnabas.formats.field_renames import Renaming
+from barnabas.formats.field_aliases import NO_ALIASES, Renaming
 from barnabas.formats.json_fields import PLAIN, JsonRules
 from barnabas.formats.line_patterns import NAMED_PATTERNS
 from barnabas.formats.lines import LineDecoder, as_text

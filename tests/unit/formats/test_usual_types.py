@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from barnabas.formats.usual_types import without_large_types
+from barnabas.formats.column_types import without_large_types
 from barnabas.formats.value_format import decoder_of
 
 

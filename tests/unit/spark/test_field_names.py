@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from barnabas.formats.column_types import STRUCT_FIELDS_MAX, ColumnType, Fields
 from barnabas.formats.event_time import EventTime
-from barnabas.formats.field_aliases import Aliases, kept_beside
-from barnabas.formats.field_renames import Renaming
+from barnabas.formats.field_aliases import Aliases, Renaming, kept_beside
 from barnabas.serialization.avro_values import AvroKind
 from barnabas.serialization.record_values import RecordDecoder
 from barnabas.spark.table_schema import FIELDS_MAX
