@@ -17,6 +17,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import errno
+import functools
 import os
 import socket
 import threading
@@ -50,51 +51,56 @@ from barnabas.protocol.declare import api_name, message_of, response_of
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 FETCH_KEY = 1
-"""The number of the API; clients that never fetch do not import its messages."""
+"""The API key of Fetch. Clients that never fetch do not import its messages."""
 
 MIB = 1024 * 1024
 
-ANSWER_BYTES_MAX = 100 * MIB
-"""The answer to a request for metadata of 200,000 partitions has a fifth of these."""
+RESPONSE_BYTES_MAX = 100 * MIB
+"""The metadata of 200,000 partitions has a fifth of these."""
 
 VERSIONS_BYTES_MAX = MIB
-"""The first answer of a connection; a server of another protocol is found out by it."""
+"""The limit of the first response of a connection, which detects a server of another protocol."""
 
 BATCH_BYTES_MAX = 100 * MIB
-"""A batch larger than all bytes asked for comes whole (KIP-74). No request that brings a larger one passes brokers with
-Kafka's default of `socket.request.max.bytes`; larger batches can be fetched with a larger `fetch.max.bytes`."""
+"""A batch larger than all bytes asked for comes whole (KIP-74). Brokers with Kafka's default of
+`socket.request.max.bytes` accept no larger batch; larger batches can be fetched with a larger `fetch.max.bytes`."""
 
 PARTITIONS_BYTES_MAX = 16 * MIB
-"""What a fetch says of partitions besides records; enough for 100,000 of them."""
+"""The size of a fetch response besides records; enough for 100,000 partitions."""
 
 FETCH_BYTES_MAX = 512 * MIB
 
 
+@functools.cache
+def _api_key(request: type[Any]) -> int | None:
+    return message_of(request).api_key
+
+
 def fetch_bytes(request: Any) -> int:
-    """Return how many bytes of records a request asks for; 0: it is for none."""
+    """Return how many bytes of records a request asks for; 0 if it is not a fetch."""
     if type(request) is EncodedRequest:
         return request.fetch_bytes
-    return max(0, request.max_bytes) if message_of(type(request)).api_key == FETCH_KEY else 0
+    return max(0, request.max_bytes) if _api_key(type(request)) == FETCH_KEY else 0
 
 
 def response_bytes_max(request: type[Any], asked: int) -> int:
-    """Return how large the answer to a request may be.
+    """Return how large the response to a request may be.
 
-    :param asked: what `fetch_bytes` says of the request.
+    :param asked: the `fetch_bytes` of the request.
     """
-    api_key = message_of(request).api_key
+    api_key = _api_key(request)
     if api_key == FETCH_KEY:
         return min(asked + BATCH_BYTES_MAX + PARTITIONS_BYTES_MAX, FETCH_BYTES_MAX)
-    return VERSIONS_BYTES_MAX if api_key == API_VERSIONS_KEY else ANSWER_BYTES_MAX
+    return VERSIONS_BYTES_MAX if api_key == API_VERSIONS_KEY else RESPONSE_BYTES_MAX
 
 
 FIRST_PAUSE_S = 0.05
 FREE_FUTILE = 3
-"""So many futile exchanges in a row cost no pause: leaders change, and sessions end."""
+"""So many futile requests in a row cause no pause: leaders change, and sessions end."""
 
 
 class RequestBackoff:
-    """The pauses between the requests to one peer.
+    """The pauses between the requests to one peer, which grow with each futile request. Pure: time is an argument.
 
     >>> pacing = RequestBackoff(pause_s_max=1.0)
     >>> for _ in range(FREE_FUTILE + 2):
@@ -116,11 +122,11 @@ class RequestBackoff:
         return self._futile > FREE_FUTILE
 
     def note_progress(self) -> None:
-        """Ask at once from now on: an exchange brought something, or took as long as it may."""
+        """End the pauses: a response brought something, or took as long as it may."""
         self._futile = 0
 
     def note_futile(self, now_s: float) -> None:
-        """Lengthen the pause: an exchange failed, or brought nothing and took no time."""
+        """Lengthen the pause: a request failed, or its response came at once and brought nothing."""
         self._futile += 1
         if self.is_slow:
             doublings = min(self._futile - FREE_FUTILE - 1, 16)

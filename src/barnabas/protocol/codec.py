@@ -278,9 +278,16 @@ def decode_request_in_slices(
 
 
 def _body_position(cls: type, header: RequestHeader, frame: Buffer) -> int:
-    if message_of(cls).flexible(header.api_version):
-        return skip_tags(frame, header.body_position)
-    return header.body_position
+    position = header.body_position
+    if not _is_flexible(cls, header.api_version):
+        return position
+    # Nearly always there are no tagged fields.
+    return position + 1 if frame[position : position + 1] == b"\0" else skip_tags(frame, position)
+
+
+@functools.cache
+def _is_flexible(cls: type, version: int) -> bool:
+    return message_of(cls).flexible(version)
 
 
 class EncodedRequest:
@@ -444,11 +451,37 @@ def _length_bytes(flexible: bool) -> int:
 
 
 def _length(size: int, flexible: bool) -> bytes:
+    """Return the length of record bytes as it stands before them."""
     if not flexible:
         return _INT32.pack(size)
+    number = size + 1
+    if number < 0x80:
+        return bytes((number,))
+    if number < 0x4000:  # the usual batch
+        return bytes((number & 0x7F | 0x80, number >> 7))
     length = bytearray()
-    write_uvarint(length, size + 1)
+    write_uvarint(length, number)
     return bytes(length)
+
+
+def _records_range(frame: Buffer, position: int, flexible: bool) -> tuple[int, int]:
+    """Return the positions of the begin and the end of record bytes.
+
+    :param position: the position of their length.
+    :raises MalformedMessageError, IndexError, struct.error: there is no length.
+    """
+    if not flexible:
+        start = position + _INT32.size
+        return start, start + _INT32.unpack_from(frame, position)[0]
+    number = frame[position]
+    if number < 0x80:
+        return position + 1, position + number
+    high = frame[position + 1]
+    if high < 0x80:  # the usual batch
+        start = position + 2
+        return start, start + (number & 0x7F | high << 7) - 1
+    number, start = read_uvarint(frame, position)
+    return start, start + number - 1
 
 
 def _joined(chunks: Sequence[Chunk]) -> bytes:
@@ -513,21 +546,12 @@ class ResponseTemplateWithRecords:
             fields = self._unpack(frame, _CORRELATION_ID_BYTES)
             if fields[::2] != self._fixed:
                 return None
-            start, end = self._records(frame)
+            start, end = _records_range(frame, self._length_at, self._flexible)
         except (IndexError, struct.error, MalformedMessageError):  # it ends before
             return None
         if not start <= end == len(frame) - len(self._tail) or frame[end:] != self._tail:
             return None
         return fields[1::2], memoryview(frame)[start:end]
-
-    def _records(self, frame: Buffer) -> tuple[int, int]:
-        """Return where the record bytes begin and end."""
-        position = self._length_at
-        if self._flexible:
-            size, start = read_uvarint(frame, position)
-            return start, start + size - 1
-        start = position + _INT32.size
-        return start, start + _INT32.unpack_from(frame, position)[0]
 
 
 def _pattern(encoded: Callable[..., bytes], count: int) -> tuple[str, list[bytes | int]]:
@@ -616,21 +640,13 @@ class RequestTemplates:
                 found = known.get((kind, head))
                 if found is not None:
                     request, tail = found
-                    start, end = self._read_length(frame, length_start)
+                    start, end = _records_range(frame, length_start, self._flexible)
                     if not start <= end == size - len(tail) or (tail and bytes(frame[end:]) != tail):
                         return None
                     return request, memoryview(frame)[start:end], correlation_id
         except (IndexError, struct.error, MalformedMessageError):
             pass  # it is damaged
         return None
-
-    def _read_length(self, frame: bytearray | memoryview, position: int) -> tuple[int, int]:
-        """Return where the record bytes begin and end."""
-        if self._flexible:
-            size, start = read_uvarint(frame, position)
-            return start, start + size - 1
-        start = position + _INT32.size
-        return start, start + _INT32.unpack_from(frame, position)[0]
 
 
 class IntegerRequestTemplate:

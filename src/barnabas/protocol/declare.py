@@ -18,6 +18,7 @@ their own. One module declares both messages of an API, so a client imports the 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import sys
 from collections.abc import Callable
@@ -272,13 +273,8 @@ def api_name(request: type[Any]) -> str:
     return request.__name__.removesuffix("Request")
 
 
-_RESPONSES: dict[type[Any], type[Any]] = {}
-
-
+@functools.cache
 def response_of(request: type[Any]) -> type[Any]:
     """Return the class of the response to a class of requests."""
-    response = _RESPONSES.get(request)
-    if response is None:
-        response = getattr(sys.modules[request.__module__], f"{api_name(request)}Response")
-        _RESPONSES[request] = response
+    response: type[Any] = getattr(sys.modules[request.__module__], f"{api_name(request)}Response")
     return response
