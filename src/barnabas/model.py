@@ -130,6 +130,21 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp_ms: int
 
 
+NO_FETCH_SESSION = 0
+INITIAL_SESSION_EPOCH = 0
+"""The epoch of a fetch that asks for a new session, and closes the session that it names (KIP-227)."""
+
+FINAL_SESSION_EPOCH = -1
+"""The epoch of a fetch that wants no session, or closes the session that it names."""
+
+_SESSION_EPOCH_MAX = 2**31 - 1
+
+
+def next_session_epoch(epoch: int) -> int:
+    """Return the epoch of the fetch after the fetch with `epoch`: 1 follows the greatest."""
+    return INITIAL_SESSION_EPOCH + 1 if epoch == _SESSION_EPOCH_MAX else epoch + 1
+
+
 class LifeMark(NamedTuple):
     """How old a log directory is, by its life counter.
 

@@ -18,17 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.broker.topic_names import TOPIC_NAME_CHARACTERS_MAX
 from barnabas.errors import ApiError, ErrorCode
+from barnabas.model import FINAL_SESSION_EPOCH, INITIAL_SESSION_EPOCH, NO_FETCH_SESSION, next_session_epoch
 from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.fetch import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    NO_SESSION,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
-    next_session_epoch,
 )
 
 if TYPE_CHECKING:
@@ -130,7 +127,7 @@ class FetchSession:
 
     def __init__(self, session_id: int, now_s: float) -> None:
         self.id = session_id
-        self.next_epoch = next_session_epoch(INITIAL_EPOCH)
+        self.next_epoch = next_session_epoch(INITIAL_SESSION_EPOCH)
         self.used_at_s = now_s
         self.partitions: dict[FetchKey, FollowedPartition] = {}
         self.caught_up = CaughtUp()
@@ -195,7 +192,7 @@ class FetchPlan:
             if not topics or (topics[-1].topic, topics[-1].topic_id) != where[:2]:
                 topics.append(FetchableTopicResponse(topic=where.topic, topic_id=where.topic_id, partitions=[]))
             topics[-1].partitions.append(data)
-        return FetchResponse(session_id=self.session.id if self.session else NO_SESSION, responses=topics)
+        return FetchResponse(session_id=self.session.id if self.session else NO_FETCH_SESSION, responses=topics)
 
 
 class FetchSessions:
@@ -220,10 +217,10 @@ class FetchSessions:
         :raises ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH; FETCH_SESSION_TOPIC_ID_ERROR
             where names and ids of topics are mixed.
         """
-        if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
+        if request.session_epoch in {INITIAL_SESSION_EPOCH, FINAL_SESSION_EPOCH}:
             self._sessions.pop(request.session_id, None)
             wanted = yield from _list_in_steps(wanted_partitions(request))
-            session = self._open(request, now_s) if request.session_epoch == INITIAL_EPOCH and wanted else None
+            session = self._open(request, now_s) if request.session_epoch == INITIAL_SESSION_EPOCH and wanted else None
             if session is not None:
                 yield from session.update(request)
             return FetchPlan(wanted) if session is None else FetchPlan(wanted, session, caught_up=session.caught_up)

@@ -20,15 +20,13 @@ from barnabas.broker.error_codes import error_code
 from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.broker.throttles import NO_LEADER_THROTTLE, LeaderThrottle
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
-from barnabas.model import NO_OFFSET
+from barnabas.model import INITIAL_SESSION_EPOCH, NO_OFFSET, next_session_epoch
 from barnabas.protocol.messages.fetch import (
-    INITIAL_EPOCH,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     PartitionData,
-    next_session_epoch,
 )
 from barnabas.replication.truncation import diverging_epoch
 from barnabas.storage.log_reader import NO_BATCHES, Batches
@@ -196,7 +194,7 @@ class FollowerSession:
     def __init__(self, session_id: int, broker_id: int, throttle: LeaderThrottle = NO_LEADER_THROTTLE) -> None:
         self.id = session_id
         self.throttle = throttle
-        self.next_epoch = next_session_epoch(INITIAL_EPOCH)
+        self.next_epoch = next_session_epoch(INITIAL_SESSION_EPOCH)
         self.broker_id = broker_id
         self.broker_epoch = -1
         self.last_fetch_s = 0.0

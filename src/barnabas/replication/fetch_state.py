@@ -21,10 +21,8 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from barnabas.errors import ApiError, ErrorCode
-from barnabas.model import NO_LEADER_EPOCH
+from barnabas.model import INITIAL_SESSION_EPOCH, NO_FETCH_SESSION, NO_LEADER_EPOCH, next_session_epoch
 from barnabas.protocol.messages.fetch import (
-    INITIAL_EPOCH,
-    NO_SESSION,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -32,7 +30,6 @@ from barnabas.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
     ReplicaState,
-    next_session_epoch,
 )
 
 R = TypeVar("R")
@@ -110,8 +107,8 @@ class FetchState(Generic[R]):
         self._to_forget: set[tuple[bytes, int]] = set()
         self._paused: dict[tuple[bytes, int], None] = {}
         """Those with an end of the pause, in no order."""
-        self._session_id = NO_SESSION
-        self._session_epoch = INITIAL_EPOCH
+        self._session_id = NO_FETCH_SESSION
+        self._session_epoch = INITIAL_SESSION_EPOCH
         self._numbers: deque[int] = deque()
         """Of the requests on their way."""
         self._number = 0
@@ -208,7 +205,7 @@ class FetchState(Generic[R]):
     def must_interrupt(self) -> bool:
         """Whether there is something to say to the leader while it lets a request wait."""
         # Where there is no session yet, the leader has to give it a number first.
-        return len(self._numbers) == 1 and self._session_id != NO_SESSION and bool(self._to_name)
+        return len(self._numbers) == 1 and self._session_id != NO_FETCH_SESSION and bool(self._to_name)
 
     def next_request(self, replica_id: int, broker_epoch: int) -> FetchRequest | None:
         """Return what to send now; None if there is nothing to ask for.
@@ -216,9 +213,9 @@ class FetchState(Generic[R]):
         :param broker_epoch: of this broker's registration.
         """
         limits = self.limits
-        if len(self._numbers) >= IN_FLIGHT_MAX or (self._numbers and self._session_id == NO_SESSION):
+        if len(self._numbers) >= IN_FLIGHT_MAX or (self._numbers and self._session_id == NO_FETCH_SESSION):
             return None
-        is_new = self._session_epoch == INITIAL_EPOCH
+        is_new = self._session_epoch == INITIAL_SESSION_EPOCH
         is_bulk = self._brought_bytes >= BULK_BYTES
         if is_new:
             self._to_name = {key: None for key, each in self._followed.items() if not each.is_paused}
@@ -275,10 +272,10 @@ class FetchState(Generic[R]):
         number = self._numbers.popleft()
         if response.error_code:
             raise ApiError(response.error_code, "a fetch from the leader was refused")
-        if self._session_id == NO_SESSION:
+        if self._session_id == NO_FETCH_SESSION:
             self._session_id = response.session_id
-            self._session_epoch = next_session_epoch(INITIAL_EPOCH)
-        if response.session_id != self._session_id or self._session_id == NO_SESSION:
+            self._session_epoch = next_session_epoch(INITIAL_SESSION_EPOCH)
+        if response.session_id != self._session_id or self._session_id == NO_FETCH_SESSION:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer is for no fetch session, or for another one")
         news = []
         self._brought_bytes = 0
@@ -296,7 +293,7 @@ class FetchState(Generic[R]):
         """Say everything again: the connection has ended, or the session."""
         self._numbers.clear()
         self._brought_bytes = 0
-        self._session_id, self._session_epoch = NO_SESSION, INITIAL_EPOCH
+        self._session_id, self._session_epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH
         for followed in self._followed.values():
             followed.asked_in = 0
 

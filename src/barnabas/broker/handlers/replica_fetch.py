@@ -26,7 +26,8 @@ from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, ErrorCode
-from barnabas.protocol.messages.fetch import FINAL_EPOCH, INITIAL_EPOCH, FetchRequest, FetchResponse, ReplicaState
+from barnabas.model import FINAL_SESSION_EPOCH, INITIAL_SESSION_EPOCH
+from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 
 if TYPE_CHECKING:
     from barnabas.broker.pipeline.connection_state import ConnectionState
@@ -118,7 +119,7 @@ def _session_of(
     if call.version < FIRST_VERSION or request.replica_state.replica_id < 0:
         raise ApiError(ErrorCode.INVALID_REQUEST, "this listener serves fetches of followers with a broker epoch")
     _check_broker(check_broker, request.replica_state, call.connection)
-    if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
+    if request.session_epoch in {INITIAL_SESSION_EPOCH, FINAL_SESSION_EPOCH}:
         return sessions.open(call.connection, request.replica_state.replica_id)
     return sessions.go_on(call.connection, request)
 

@@ -24,21 +24,12 @@ from barnabas.client.cluster import FETCH_VERSION_MAX, Channel, Cluster
 from barnabas.client.consumer.fetcher import FETCHES_MAX, Fetch, SinglePartitionFetch
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, MalformedMessageError
+from barnabas.model import FINAL_SESSION_EPOCH, INITIAL_SESSION_EPOCH, NO_FETCH_SESSION, next_session_epoch
 from barnabas.net.client_connection import RequestBackoff
 from barnabas.protocol.codec import Buffer, EncodedRequest, ResponseTemplateWithRecords, template_encoder
 from barnabas.protocol.compiler import read_uvarint
 from barnabas.protocol.declare import message_of
-from barnabas.protocol.messages.fetch import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    NO_SESSION,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
-    next_session_epoch,
-)
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 
 log = logging.getLogger(__name__)
 
@@ -50,15 +41,15 @@ class FetchSession:
     """The fetch session of one connection: each request follows the response to the one before."""
 
     def __init__(self) -> None:
-        self._id = NO_SESSION
-        self._epoch = INITIAL_EPOCH
+        self._id = NO_FETCH_SESSION
+        self._epoch = INITIAL_SESSION_EPOCH
         self._known: dict[tuple[str, int], FetchPartition] = {}
         """The partitions that the broker remembers, if the last request has reached it."""
 
     @property
     def is_open(self) -> bool:
         """Whether the broker remembers the partitions, and so decides on their order, too."""
-        return self._epoch != INITIAL_EPOCH
+        return self._epoch != INITIAL_SESSION_EPOCH
 
     def incremental_request(self, request: FetchRequest) -> FetchRequest:
         """Return the request to send for `request`, which names all partitions: without those that the broker
@@ -95,21 +86,23 @@ class FetchSession:
 
     def on_response(self, response: FetchResponse | SinglePartitionFetch) -> None:
         """Continue after a response without an error."""
-        if response.session_id == NO_SESSION:
-            self._id, self._epoch = NO_SESSION, INITIAL_EPOCH  # the broker has no room for a session
+        if response.session_id == NO_FETCH_SESSION:
+            self._id, self._epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH  # the broker has no room for a session
         else:
             self._id = response.session_id
             self._epoch = next_session_epoch(self._epoch)
 
     def closing_request(self) -> FetchRequest | None:
         """Return the request that ends the session at the broker; None if there is no session."""
-        if self._id == NO_SESSION:
+        if self._id == NO_FETCH_SESSION:
             return None
-        return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=self._id, session_epoch=FINAL_EPOCH, topics=[])
+        return FetchRequest(
+            max_wait_ms=0, min_bytes=0, session_id=self._id, session_epoch=FINAL_SESSION_EPOCH, topics=[]
+        )
 
     def reset(self) -> None:
         """Name all partitions again: the last request may not have reached the broker."""
-        self._epoch = INITIAL_EPOCH
+        self._epoch = INITIAL_SESSION_EPOCH
 
 
 def _changed(topics: list[FetchTopic], known: dict[tuple[str, int], FetchPartition]) -> list[FetchTopic]:

@@ -31,19 +31,6 @@ from barnabas.protocol.declare import (
 INT32_MAX = 0x7FFFFFFF
 INT64_MAX = 0x7FFFFFFFFFFFFFFF
 
-# Fetch sessions (KIP-227), for both sides of one.
-
-NO_SESSION = 0
-INITIAL_EPOCH = 0
-"""The epoch of a request that asks for a new session, and closes the one that it names."""
-FINAL_EPOCH = -1
-"""The epoch of a request that wants no session, or closes the one it names."""
-
-
-def next_session_epoch(epoch: int) -> int:
-    """Return the epoch of the request after the one with `epoch`: 1 follows the greatest."""
-    return INITIAL_EPOCH + 1 if epoch == INT32_MAX else epoch + 1
-
 
 @struct
 class FetchPartition:
