@@ -17,9 +17,10 @@ NO_OFFSET = -1
 """An offset that is not known, as the protocol writes it."""
 
 NO_PRODUCER_ID = -1
+"""The producer id of a batch that no idempotent producer wrote (KIP-98)."""
+
 PLAUSIBLE_PRODUCER_IDS = 2**60
-"""Ids from here on are believed to be a client's invention: the counter does not start above them."""
-"""A batch that was not written by an idempotent producer (KIP-98)."""
+"""No broker allocates a producer id from here on: the counter does not start above it."""
 
 NO_LEADER_EPOCH = -1
 """A leader epoch that is not known (KIP-101)."""

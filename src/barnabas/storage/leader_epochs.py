@@ -25,19 +25,16 @@ class LeaderEpochs:
     EpochStart(epoch=0, start_offset=100)
     """
 
+    __slots__ = ("entries", "latest")
+
     def __init__(self, entries: Iterable[EpochStart] = ()) -> None:
+        self._set(tuple(entries))
+
+    def _set(self, entries: tuple[EpochStart, ...]) -> None:
         # Never changed in place: the logs of a topic usually have the same entries, and thousands share them.
-        self._entries = tuple(entries)
-
-    @property
-    def entries(self) -> tuple[EpochStart, ...]:
-        """All entries."""
-        return self._entries
-
-    @property
-    def latest(self) -> int:
-        """The latest epoch, or -1."""
-        return self._entries[-1].epoch if self._entries else NO_LEADER_EPOCH
+        self.entries = entries
+        self.latest = entries[-1].epoch if entries else NO_LEADER_EPOCH
+        """The latest epoch, or -1. Each append reads it."""
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that `epoch` begins at `start_offset`; return whether it was unknown.
@@ -46,43 +43,43 @@ class LeaderEpochs:
         """
         if epoch <= self.latest:
             return False
-        self._entries = (*self._before(start_offset), EpochStart(epoch, start_offset))
+        self._set((*self._before(start_offset), EpochStart(epoch, start_offset)))
         return True
 
     def epoch_for_offset(self, offset: int) -> int:
         """Return the epoch that wrote `offset`, or -1 if it is unknown."""
-        index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
-        return self._entries[index].epoch if index >= 0 else NO_LEADER_EPOCH
+        index = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset) - 1
+        return self.entries[index].epoch if index >= 0 else NO_LEADER_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart:
         """Return the answer to OffsetForLeaderEpoch: the greatest known epoch up to `epoch`, and its end offset.
 
         :returns: (-1, -1) if neither the epoch nor one before it is known.
         """
-        if epoch < 0 or not self._entries or epoch > self.latest:
+        if epoch < 0 or not self.entries or epoch > self.latest:
             return EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
         if epoch == self.latest:
             return EpochStart(epoch, log_end_offset)
-        index = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch) - 1
+        index = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch) - 1
         if index < 0:
             # Kafka answers an epoch before all known ones with the start of the first known one.
-            return EpochStart(epoch, self._entries[0].start_offset)
-        return EpochStart(self._entries[index].epoch, self._entries[index + 1].start_offset)
+            return EpochStart(epoch, self.entries[0].start_offset)
+        return EpochStart(self.entries[index].epoch, self.entries[index + 1].start_offset)
 
     def truncate_before(self, offset: int) -> None:
         """Forget epochs that ended at or before `offset`."""
-        index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
+        index = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset) - 1
         if index > 0:
-            self._entries = self._entries[index:]
+            self._set(self.entries[index:])
 
     def truncate_from(self, offset: int) -> bool:
         """Forget epochs that begin at or after `offset`; return whether there were any."""
         kept = self._before(offset)
-        changed = len(kept) != len(self._entries)
+        changed = len(kept) != len(self.entries)
         if changed:
-            self._entries = kept
+            self._set(kept)
         return changed
 
     def _before(self, offset: int) -> tuple[EpochStart, ...]:
-        count = bisect_left(self._entries, offset, key=lambda entry: entry.start_offset)
-        return self._entries[:count]
+        count = bisect_left(self.entries, offset, key=lambda entry: entry.start_offset)
+        return self.entries[:count]

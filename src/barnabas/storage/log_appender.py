@@ -306,9 +306,7 @@ class SegmentEnd(Protocol):
     base_offset: int
     size: int
     first_timestamp_ms: int | None
-
-    @property
-    def index_bytes(self) -> int: ...
+    index_bytes: int
 
 
 class _Room(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -65,6 +65,14 @@ class LogConfig:
     message_timestamp_before_max_ms: int = NEVER
     message_timestamp_after_max_ms: int = NEVER
 
+    # Follow from the settings above. They are attributes, since each append reads them.
+    is_compacted: bool = field(init=False, repr=False, compare=False)
+    """Whether records may be missing between others: compaction keeps the last record of each key."""
+    roll_ms: int = field(init=False, repr=False, compare=False)
+    """A segment whose records span more time than this is closed: a record cannot be compacted before."""
+    has_timestamp_bounds: bool = field(init=False, repr=False, compare=False)
+    """Whether batches may be refused for their timestamps."""
+
     def __post_init__(self) -> None:
         _check_range("segment.bytes", self.segment_bytes, 14, _INT_MAX)
         _check_range("segment.ms", self.segment_ms, 1, _LONG_MAX)
@@ -81,11 +89,13 @@ class LogConfig:
         _check_range("delete.retention.ms", self.delete_retention_ms, 0, _LONG_MAX)
         _check_range("message.timestamp.before.max.ms", self.message_timestamp_before_max_ms, 0, _LONG_MAX)
         _check_range("message.timestamp.after.max.ms", self.message_timestamp_after_max_ms, 0, _LONG_MAX)
-
-    @property
-    def roll_ms(self) -> int:
-        """A segment whose records span more time than this is closed: a record cannot be compacted before."""
-        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+        is_compacted = CleanupPolicy.COMPACT in self.cleanup_policy
+        bounds_ms = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
+        object.__setattr__(self, "is_compacted", is_compacted)
+        object.__setattr__(
+            self, "roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if is_compacted else self.segment_ms
+        )
+        object.__setattr__(self, "has_timestamp_bounds", bounds_ms != (NEVER, NEVER))
 
     @property
     def has_flush_policy(self) -> bool:
@@ -93,19 +103,9 @@ class LogConfig:
         return self.flush_messages != NEVER or self.flush_ms != NEVER
 
     @property
-    def is_compacted(self) -> bool:
-        """Whether records may be missing between others: of each key the last one is kept."""
-        return CleanupPolicy.COMPACT in self.cleanup_policy
-
-    @property
     def deletes_old(self) -> bool:
         """Whether `retention_ms` and `retention_bytes` hold."""
         return CleanupPolicy.DELETE in self.cleanup_policy
-
-    @property
-    def has_timestamp_bounds(self) -> bool:
-        """Whether batches may be refused for their timestamps."""
-        return self.message_timestamp_before_max_ms != NEVER or self.message_timestamp_after_max_ms != NEVER
 
     def override(self, settings: Mapping[str, str | None]) -> LogConfig:
         """Return this configuration with a topic's own settings; None stands for the default.
@@ -119,7 +119,7 @@ class LogConfig:
         return replace(self, **values)
 
 
-_FIELDS = {field.name.replace("_", "."): field.name for field in fields(LogConfig)}
+_FIELDS = {each.name.replace("_", "."): each.name for each in fields(LogConfig) if each.init}
 
 
 def _field_of(name: str) -> str:

@@ -48,6 +48,7 @@ from barnabas.storage.filesystem import (
     write_fully,
 )
 from barnabas.storage.segment_index import (
+    OFFSET_ENTRY_SIZE,
     FileOffsetIndex,
     FileTimeIndex,
     OffsetIndex,
@@ -363,7 +364,8 @@ class Segment(ABC):
     def _locate(self, offset: int) -> PlacedBatch | None:
         if not self.size:
             return None
-        entry = self.offset_index.floor(offset - self.base_offset)
+        # A reader that comes from the segment before needs no index.
+        entry = self.offset_index.floor(offset - self.base_offset) if offset > self.base_offset else None
         for batch in self._scan_from(entry, self.size):
             if batch.header.last_offset >= offset:
                 return batch
@@ -614,6 +616,8 @@ class ActiveSegment(Segment):
         self._index_interval_bytes = index_interval_bytes
         self._offset_index = OffsetIndex()
         self._time_index = TimeIndex()
+        self.index_bytes = 0
+        """The size that the offset index has as a file."""
         self._bytes_since_entry = 0
         self._max_timestamp_ms = NO_TIMESTAMP
         self._max_timestamp_offset = NO_OFFSET
@@ -650,11 +654,6 @@ class ActiveSegment(Segment):
     @property
     def max_timestamp_ms(self) -> int:
         return self._max_timestamp_ms
-
-    @property
-    def index_bytes(self) -> int:
-        """The size that the offset index has as a file."""
-        return len(self._offset_index) * 8
 
     def write(self, chunks: Sequence[Chunk]) -> None:
         """Write batches to the end of the file.
@@ -702,6 +701,7 @@ class ActiveSegment(Segment):
                 self._max_timestamp_offset = last_offset
             if since_entry > interval:
                 self._offset_index.append(last_offset - self.base_offset, position)
+                self.index_bytes += OFFSET_ENTRY_SIZE
                 self._note_time()
                 since_entry = 0
             since_entry += size
@@ -734,6 +734,7 @@ class ActiveSegment(Segment):
         """Account for the sound batches of a scan that `begin_scan` returned."""
         self._offset_index.extend(*scan.offset_entries)
         self._time_index.extend(*scan.time_entries)
+        self.index_bytes = len(self._offset_index) * OFFSET_ENTRY_SIZE
         self.size = scan.size
         self._bytes_since_entry = scan.bytes_since_entry
         self._max_timestamp_ms, self._max_timestamp_offset = scan.max_timestamp_ms, scan.max_timestamp_offset
@@ -758,6 +759,7 @@ class ActiveSegment(Segment):
             # So the batch gets its entry again when it is noted.
             self._bytes_since_entry = self._index_interval_bytes + 1
         self._offset_index, self._time_index = offset_index, time_index
+        self.index_bytes = len(offset_index) * OFFSET_ENTRY_SIZE
         if (last_time := time_index.last()) is not None:
             self._noted_all = False
             self._max_timestamp_ms = last_time.timestamp_ms

@@ -337,7 +337,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
 }
 """Every setting that a topic can have, by its name."""
 
-OF_LOGS = frozenset(field.name.replace("_", ".") for field in fields(LogConfig))
+OF_LOGS = frozenset(field.name.replace("_", ".") for field in fields(LogConfig) if field.init)
 """Settings that each log is given."""
 
 
