@@ -381,8 +381,7 @@ def decode_response(cls: type[T], version: int, frame: Buffer) -> T:
 
 @functools.cache
 def _response_has_tags(cls: type, version: int) -> bool:
-    spec = message_of(cls)
-    return spec.api_key != API_VERSIONS_KEY and spec.flexible(version)
+    return message_of(cls).api_key != API_VERSIONS_KEY and _is_flexible(cls, version)
 
 
 def _sized(chunks: list[Chunk]) -> list[Chunk]:
@@ -431,7 +430,7 @@ def template_encoder_with_records(
         the numbers before them.
     """
     cls = type(message_with(b"", *[0] * count))
-    flexible = message_of(cls).flexible(version)
+    flexible = _is_flexible(cls, version)
 
     def head(*numbers: int) -> bytes:
         return bytes(cast(Buffer, encode(message_with(b".", *numbers), version)[0]))[: -_length_bytes(flexible)]
@@ -525,7 +524,7 @@ class ResponseTemplateWithRecords:
 
     def __init__(self, answer_with: Callable[..., object], count: int, version: int) -> None:
         zeros = [0] * count
-        self._flexible = message_of(type(answer_with(b"", *zeros))).flexible(version)
+        self._flexible = _is_flexible(type(answer_with(b"", *zeros)), version)
         length_bytes = _length_bytes(self._flexible)
 
         def split(*numbers: int) -> list[Chunk]:

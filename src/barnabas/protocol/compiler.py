@@ -329,7 +329,8 @@ class _DecoderSource(_Source):
             self.add("at = pos")
         if self.flexible:
             self.add("n = buf[pos] - 1", "pos += 1", "if n > 126:")
-            self.add("    n, pos = read_uvarint(buf, pos - 1)", "    n -= 1")
+            self.add("    if buf[pos] < 128: n, pos = (n + 1 & 127 | buf[pos] << 7) - 1, pos + 1")
+            self.add("    else:", "        n, pos = read_uvarint(buf, pos - 1)", "        n -= 1")
         else:
             code, size = (">h", 2) if isinstance(inner, Text) else (">i", 4)
             self.add(f"n, = {self.name(struct.Struct(code).unpack_from)}(buf, pos)", f"pos += {size}")
@@ -452,7 +453,8 @@ class _EncoderSource(_Source):
 
     def length(self, inner: WireType, expression: str, out: str) -> None:
         if self.flexible:
-            self.add(f"n = {expression} + 1", f"if n < 128: {out}.append(n)", f"else: write_uvarint({out}, n)")
+            self.add(f"n = {expression} + 1", f"if n < 128: {out}.append(n)")
+            self.add(f"elif n < 16384: {out} += bytes((n & 127 | 128, n >> 7))", f"else: write_uvarint({out}, n)")
         else:
             code = ">h" if isinstance(inner, Text) else ">i"
             self.add(f"{out} += {self.name(struct.Struct(code).pack)}({expression})")

@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -186,8 +187,7 @@ def field(
 
 
 def _shared(factory: Callable[[], T]) -> Callable[[], T]:
-    value = factory()
-    return lambda: value
+    return itertools.repeat(factory()).__next__  # in C, since each new message calls it
 
 
 def _declare(cls: type[T]) -> type[T]:
