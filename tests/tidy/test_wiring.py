@@ -53,7 +53,7 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
     "state that the codec or the network shares with the client, on a path for each record or each frame": {
         "client/audit/producer_audit.py": ("next",),
         "client/producer/accumulator.py": ("closed", "owner"),
-        "net/dialer.py": ("in_place_receiver",),
+        "net/client_connection.py": ("in_place_receiver",),
         "net/stream.py": ("length",),
     },
     "of a client: the object is made before the part that it calls": {

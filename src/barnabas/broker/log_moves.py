@@ -115,7 +115,7 @@ class LogMoves:
                     self._is_noted = False
 
     async def _go_on_with_the_last_run(self) -> None:
-        wanted: dict[TopicPartition, Path] = await self._work.for_all(self._folders.wanted_moves.read)
+        wanted: dict[TopicPartition, Path] = await self._work.for_all(self._folders.pending_moves.read)
         for where, folder in wanted.items():
             replica = self._replica(where)
             if replica is not None and not replica.log.is_offline:
@@ -128,7 +128,7 @@ class LogMoves:
         """Note what is wanted, where that has changed."""
         if not self._is_noted:
             self._is_noted = True
-            await self._work.for_all(self._folders.wanted_moves.store, dict(self._wanted))
+            await self._work.for_all(self._folders.pending_moves.store, dict(self._wanted))
 
     def _replica(self, where: TopicPartition) -> Replica | None:
         return self._topics.replicas.get(where)

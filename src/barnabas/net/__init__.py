@@ -1,1 +1,1 @@
-"""The only code that touches sockets: streams of bytes, frames, a listener for brokers, a dialer for clients."""
+"""The only code that touches sockets: streams of bytes, frames, a listener for brokers, connections of clients."""

@@ -136,7 +136,7 @@ class DataFolders:
         self._swapping = threading.Lock()
         """Held while a log moves to another folder, and while a log is deleted."""
         self._chosen: dict[TopicPartition, Path] = {}
-        self.wanted_moves = PendingMoves(
+        self.pending_moves = PendingMoves(
             filesystem, lambda: [manager.data_dir for manager in self._healthy()], self.topic_ids
         )
         """The logs that are to move, over restarts."""

@@ -9,7 +9,7 @@
 | `LogFlusher`: flushes, and the files beside the segments | `log_flusher.py` |
 | `ProducerStates`: the last batches of idempotent producers | `producer_state.py` |
 | `LeaderEpochs`: the epoch history | `leader_epochs.py` |
-| `LogHealth`: whether the log can be used | `health.py` |
+| `LogHealth`: whether the log can be used | `filesystem.py` |
 
 `Log` itself deletes old records, puts compacted segments in place, truncates, and closes.
 

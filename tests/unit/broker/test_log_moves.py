@@ -179,7 +179,7 @@ def test_move_that_waits_for_its_quota_ends_when_something_else_is_wanted(
         assert home.moves.ask(CLICKS, str(home.paths[target].absolute())) == 0
         await until(lambda: CLICKS not in home.folders.moves or home.folders.moves[CLICKS].target == home.paths[2])
         wanted = {CLICKS: home.paths[2]} if target else {}
-        await until(lambda: home.folders.wanted_moves.read() == wanted)
+        await until(lambda: home.folders.pending_moves.read() == wanted)
         moving.cancel()
 
     quota = ReplicationQuota(1, ManualClock().monotonic)
@@ -262,7 +262,7 @@ def test_note_of_moves_that_cannot_be_understood_is_no_reason_not_to_start(
     home = Home(tmp_path)
     for content in ("nonsense", "zz clicks-0", "- clicks", "- clicks-0\n" * 10_001):
         home.paths[1].joinpath("log-moves").write_text(content)
-        assert home.folders.wanted_moves.read() == {}
+        assert home.folders.pending_moves.read() == {}
     assert caplog.text.count("cannot be understood") == 4
     home.close()
 
