@@ -140,17 +140,17 @@ class RequestBackoff:
 T = TypeVar("T")
 
 PLACE_BYTES = 1024 * 1024
-"""Memory for so much more than was asked for may be taken before it has come."""
+"""So much memory beyond the bytes asked for may be allocated before the bytes have arrived."""
 CORRELATION_ID_MAX = 0x7FFFFFFF
 DEFAULT_TIMEOUT_S = 30.0
 
 
-OnAnswer = Callable[[Any, BarnabasError | None], None]
+OnResponse = Callable[[Any, BarnabasError | None], None]
 """Called with the response to a request, or with the error."""
 
 
 class _Pending:
-    """A request that waits for its answer."""
+    """A request that waits for its response."""
 
     __slots__ = ("correlation_id", "due_at_s", "fetch_bytes", "on_answer", "read", "request", "timeout_s", "version")
 
@@ -159,7 +159,7 @@ class _Pending:
         correlation_id: int,
         request: type[Any],
         version: int,
-        on_answer: OnAnswer,
+        on_answer: OnResponse,
         due_at_s: float,
         timeout_s: float,
         read: Callable[[Buffer], object | None] | None,
@@ -183,12 +183,12 @@ async def dial(
     connect_timeout_s: float = DEFAULT_TIMEOUT_S,
     software_version: str = "unknown",
 ) -> ClientConnection:
-    """Connect to a broker and learn what it serves.
+    """Connect to a broker and ask for the versions that it serves.
 
     :param client_id: the name that the broker sees.
     :param connect_timeout_s: for the connection and the first exchange together.
-    :raises DisconnectedError: nobody listens there, or the other end closed the connection.
-    :raises TimedOutError: it took too long.
+    :raises DisconnectedError: no broker listens there, or it closed the connection.
+    :raises TimedOutError: the connection took too long.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -211,7 +211,7 @@ async def dial(
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """Return a socket connected to the first of the host's addresses that takes it."""
+    """Return a socket connected to the first of the host's addresses that accepts a connection."""
     failure: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in await _addresses(loop, host, port):
         sock = socket.socket(family, kind, protocol)
@@ -227,28 +227,28 @@ async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> soc
         else:
             if sock.getsockname() != sock.getpeername():
                 return sock
-            # Where nobody listens on a port of the ephemeral range, TCP may connect a socket to itself.
+            # If no process listens on a port of the ephemeral range, TCP may connect a socket to itself.
             sock.close()
             failure = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     raise failure
 
 
-# Not by `loop.getaddrinfo` and `loop.sock_connect`: uvloop's start threads of libuv, which joins them when the process
-# ends. In a forked child they do not exist, and joining them there is a segmentation fault.
+# Do not use `loop.getaddrinfo` and `loop.sock_connect`: in uvloop they start threads of libuv, which joins its threads
+# when the process ends. A forked child has no such threads, and joining them is a segmentation fault.
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
-    """Return what `socket.getaddrinfo` does, without blocking the loop.
+    """Return the result of `socket.getaddrinfo`, without blocking the loop.
 
-    :raises OSError: the host has no address, or cannot be a name.
+    :raises OSError: the host has no address, or its name is malformed.
     """
     # Text would go through the codec for international names, which takes milliseconds to load.
     name = host.encode("ascii") if host.isascii() else host
     look_up = partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
     try:
-        with contextlib.suppress(socket.gaierror):  # it is a name: that may take a while
+        with contextlib.suppress(socket.gaierror):  # a name, whose lookup may take long
             return look_up(flags=socket.AI_NUMERICHOST)
-        # Not by an executor: none works any more when clients deliver what is left at the end of the program.
+        # Executors no longer work when clients deliver their last records at the end of the program.
         answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
         threading.Thread(target=_settle_by, args=(answer, look_up), name="barnabas-name", daemon=True).start()
         return await asyncio.wrap_future(answer, loop=loop)
@@ -260,7 +260,7 @@ def _settle_by(answer: concurrent.futures.Future[T], call: Callable[[], T]) -> N
     if answer.set_running_or_notify_cancel():
         try:
             result = call()
-        except Exception as error:  # noqa: BLE001 - it is raised where the answer is awaited
+        except Exception as error:  # noqa: BLE001 - raised at the `await`
             answer.set_exception(error)
         else:
             answer.set_result(result)
@@ -269,7 +269,7 @@ def _settle_by(answer: concurrent.futures.Future[T], call: Callable[[], T]) -> N
 async def _finish_connect(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: Any) -> None:
     """Connect a socket that does not block, without blocking the loop.
 
-    :raises OSError: why it cannot be connected.
+    :raises OSError: the connection failed.
     """
     try:
         sock.connect(address)
@@ -306,8 +306,8 @@ class ClientConnection:
         self._correlation_id = 0
         self._failure: Failure | None = None
         self.on_progress: Callable[[], None] | None = None
-        """Called when the answers that came together were all handed out, when what had to wait has left, and at
-        the end of the connection. A caller with many requests under way can so react to many events at once."""
+        """Called after all responses that arrived together were delivered, when chunks that had to wait have left, and
+        at the end of the connection. A caller with many requests under way handles many events at once."""
         self._reader = FrameReader(FETCH_BYTES_MAX, self._response_bytes_max)
         self._stream = open_stream(self._on_bytes, self._progress, self._on_closed)
         self._stream.in_place_receiver = self
@@ -319,7 +319,7 @@ class ClientConnection:
 
     @property
     def in_flight(self) -> int:
-        """Requests that were sent and not answered yet."""
+        """The number of requests without a response yet."""
         return len(self._pending)
 
     def version_for(self, request: type[Any]) -> int:
@@ -346,11 +346,11 @@ class ClientConnection:
     async def send(self, request: object, *, version: int | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> Any:
         """Send a request and return its response.
 
-        Requests go out in the order of the calls, without waiting for each other's answers.
+        Requests are sent in the order of the calls, without waiting for each other's responses.
 
         :param version: a version of the request; None for the newest that both sides have.
         :raises DisconnectedError: the connection ended first; the request may have been carried out.
-        :raises TimedOutError: no answer in time; the connection is closed, the request may have been carried out.
+        :raises TimedOutError: no response in time; the connection is closed, the request may have been carried out.
         :raises UnsupportedVersionError: the broker does not serve the request.
         """
         return await self.send_soon(request, version=version, timeout_s=timeout_s)
@@ -376,12 +376,12 @@ class ClientConnection:
     def submit(
         self,
         request: object,
-        on_answer: OnAnswer | None,
+        on_answer: OnResponse | None,
         *,
         version: int | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
-        """Queue a request for the next `flush`, without making a future. For callers that send many requests.
+        """Queue a request for the next `flush`, without a future, for callers that send many requests.
 
         :param request: a message, or an `EncodedRequest`.
         :param on_answer: called on the loop with the response or the error; must not raise. None if the broker
@@ -412,7 +412,7 @@ class ClientConnection:
         self.flush()
 
     def flush(self) -> None:
-        """Send what was submitted, all together: each system call lets other threads take over."""
+        """Send all submitted requests together: each system call lets other threads take over."""
         if self._outbox:
             outbox, self._outbox = self._outbox, []
             self._stream.send(outbox)
@@ -427,9 +427,9 @@ class ClientConnection:
         self._stream.close()
 
     async def negotiate(self, software_version: str, timeout_s: float) -> None:
-        """Ask which versions the broker serves; called once, by `dial`.
+        """Ask for the versions that the broker serves; called once, by `dial`.
 
-        :raises ApiError: the broker refuses to tell.
+        :raises ApiError: the broker refused.
         """
         request = ApiVersionsRequest(client_software_name="barnabas", client_software_version=software_version)
         newest = message_of(ApiVersionsRequest).versions.stop - 1
@@ -452,19 +452,19 @@ class ClientConnection:
         return request_frame(request, version, self._correlation_id, self._client_id)
 
     def get_buffer(self) -> memoryview | None:
-        """Return where the next bytes of a large answer belong."""
+        """Return the memory for the next bytes of a large response."""
         asked = self._pending[0].fetch_bytes if self._pending else 0
         return self._reader.get_buffer(asked + PLACE_BYTES)
 
     def _response_bytes_max(self, number: int) -> int:
-        """Return how large the answer may be that comes after `number` others; -1: nobody has asked for it."""
+        """Return the limit of the response that comes after `number` others; -1 if no request waits for it."""
         if number >= len(self._pending):
             return -1
         pending = self._pending[number]
         return response_bytes_max(pending.request, pending.fetch_bytes)
 
     def buffer_updated(self, size: int) -> None:
-        """Take note of `size` bytes in the vacancy, and handle the answer if they complete it."""
+        """Note that `size` bytes were put into the buffer, and handle the response if it is complete."""
         frame = self._reader.buffer_updated(size)
         if frame is not None:
             self._take([frame])
@@ -481,7 +481,7 @@ class ClientConnection:
         try:
             for frame in frames:
                 if not self._stream.is_open:
-                    return  # the callback of the last answer has closed the connection
+                    return  # the callback of the last response has closed the connection
                 self._answer(frame)
         except MalformedMessageError as error:
             self._refuse(error)
@@ -496,7 +496,7 @@ class ClientConnection:
         correlation_id = read_correlation_id(frame)
         if not self._pending or self._pending[0].correlation_id != correlation_id:
             raise MalformedMessageError(f"nobody waits for an answer with correlation id {correlation_id}")
-        # A request counts as answered only when its response was read: else its caller would wait for ever.
+        # A request counts as answered once its response was read. Otherwise its caller would wait forever.
         pending = self._pending[0]
         response = None if pending.read is None else pending.read(frame)
         if response is None:
@@ -505,7 +505,7 @@ class ClientConnection:
 
     def _decode(self, pending: _Pending, frame: Buffer) -> Any:
         if pending.request is ApiVersionsRequest and frame[4:6] == b"\x00\x23":
-            # A broker that lacks the version asked for answers in version 0 (KIP-511).
+            # A broker that does not serve the version answers in version 0 (KIP-511).
             return decode_response(ApiVersionsResponse, 0, frame)
         return decode_response(response_of(pending.request), pending.version, frame)
 
@@ -513,7 +513,7 @@ class ClientConnection:
         if self.on_progress is not None:
             self.on_progress()
 
-    # One timer watches over all requests, for most are answered long before: a timer each would cost more than
+    # One timer serves all requests, since most are answered long before. A timer for each request would cost more than
     # the rest of the bookkeeping.
 
     def _look_again_at(self, at_s: float) -> None:

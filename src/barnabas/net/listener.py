@@ -1,6 +1,6 @@
-"""The broker's side of the network: accepts connections, within limits, and lets a handler answer their requests.
+"""Accepts connections of clients, within limits; a handler carries out their requests.
 
-A frame that is not a request ends its connection, with one line in the log; other connections are not affected.
+A frame that is not a request ends its connection, with one line in the log. Other connections are not affected.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 
 class ConnectionCount:
-    """How many connections are open, in all and from each address."""
+    """The number of open connections, in all and from each address."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._by_host: Counter[str] = Counter()
 
     def admit(self, host: str) -> str | None:
-        """Count a connection; return None, or why there may not be another one."""
+        """Count a connection and return None; or return the reason to refuse it."""
         connections_max = self._limits.connections_max()
         if self._by_host.total() >= connections_max:
             return f"{connections_max} connections are open (max.connections, or the limit of open files)"
@@ -45,7 +45,7 @@ class ConnectionCount:
         return None
 
     def leave(self, host: str) -> None:
-        """Count a connection no longer."""
+        """Note that a connection has ended."""
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
@@ -95,7 +95,7 @@ class Listener:
     def accept(self, new_handler: HandlerFactory) -> None:
         """Begin to accept connections.
 
-        :param new_handler: makes what carries out the requests of a connection.
+        :param new_handler: makes the handler of a connection.
         """
         self.new_handler = new_handler
         self.begin_accepting()
@@ -124,12 +124,12 @@ class Listener:
             connection.close()
 
     def begin_accepting(self) -> None:
-        """Let connections come."""
+        """Accept connections from now on."""
         assert self._sock, "listen comes first"
         self.loop.add_reader(self._sock.fileno(), self._acceptable)
 
     def stop_accepting(self) -> None:
-        """Let no more come, and free the address."""
+        """Accept no more connections, and free the address."""
         if self._sock:
             self.loop.remove_reader(self._sock.fileno())
             self._sock.close()
@@ -153,7 +153,7 @@ class Listener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            # Most likely there are no file descriptors left: trying again at once would fail again.
+            # Most likely there are no file descriptors left: the next call would fail too.
             log.warning("cannot accept connections for %g s: %s", ACCEPT_PAUSE_S, error)
             self.loop.remove_reader(self._sock.fileno())
             self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
@@ -163,7 +163,7 @@ class Listener:
             sock.close()
 
     def admit(self, open_stream: OpenStream, endpoints: Endpoints) -> bool:
-        """Take a connection that was accepted; False if the limits do not allow one more."""
+        """Serve a connection that was accepted; return False if the limits do not allow another one."""
         refusal = self._count.admit(endpoints.host)
         if refusal:
             log.warning("refusing the connection from %s: %s", endpoints.address, refusal)
@@ -183,7 +183,7 @@ class Listener:
         self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)
 
     def _check_unread_answers(self) -> None:
-        """End connections whose clients do not take their answers, while those answers fill the memory for requests.
+        """End connections whose clients do not read their responses, while the responses fill the memory for requests.
 
         Connections that have sent nothing since the last look end first, those with the most bytes before others.
         """

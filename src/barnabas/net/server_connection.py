@@ -34,7 +34,7 @@ from barnabas.protocol.codec import Chunk
 log = logging.getLogger(__name__)
 
 OnMemory: TypeAlias = "Callable[[int], None]"
-"""Called with the size that was asked for, when there is memory for it."""
+"""Called with the requested size when there is memory for it."""
 
 
 class _Waiter(NamedTuple):
@@ -49,9 +49,9 @@ class Limits:
 
     `frame_bytes_max`: the largest request (`socket.request.max.bytes`).
     `queued_bytes_max`: bytes of requests held over all connections (`queued.max.request.bytes`).
-    `connections_max`: tells how many connections may be open now, which depends on `max.connections` and on the files
-    that the process may have open. `connections_per_host_max`: how many from one address (`max.connections.per.ip`).
-    Both can change while the broker runs.
+    `connections_max`: returns how many connections may be open now, by `max.connections` and by the files that the
+    process may have open. `connections_per_host_max`: how many from one address (`max.connections.per.ip`). Both can
+    change while the broker runs.
     `idle_s_max`: how long a connection may be silent (`connections.max.idle.ms`).
     `partial_frame_s_max`: how long a request may take to arrive, from its first byte to its last; a large one may
     take longer.
@@ -68,14 +68,14 @@ class Limits:
 class RequestMemory:
     """The memory that requests use, over all connections: arriving, waiting, or being carried out.
 
-    A large request is counted with the size that it announces. If there is no room for it, its connection stands in
-    line and is not read until there is. So every request that is being read can be completed, and all of them together
-    stay within the limit, except for the few bytes that have already come of those in line. Small requests are counted
+    A large request counts with the size that it announces. If there is no room for it, its connection waits in line,
+    and is not read until there is room. So every request that is being read can be completed. All requests together
+    stay within the limit, except for the few bytes that have already come of requests in line. Small requests count
     too, and never wait.
 
-    A request of more than 1/`MEDIUM_PARTS` of the memory is large. Large ones leave 1/`KEPT_PARTS` of the memory to
-    the others, and the others overtake them in line: a client that announces much and sends little holds up only
-    clients that announce as much.
+    A request of more than 1/`MEDIUM_PARTS` of the memory is large. Large requests leave 1/`KEPT_PARTS` of the memory to
+    other requests, which overtake them in line. So a client that announces much and sends little delays only clients
+    that announce as much.
     """
 
     MEDIUM_PARTS = 64
@@ -96,21 +96,21 @@ class RequestMemory:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether somebody stands in line."""
+        """Whether a request waits in line."""
         return bool(self._large or self._others)
 
     def change(self, difference: int) -> None:
-        """Count more or fewer bytes. When there is room again, the first in line go on."""
+        """Count more or fewer bytes. When there is room again, the first requests in line get it."""
         self.used_bytes += difference
         if difference < 0:
             self._let_go_on()
 
     def reserve(self, size: int, go_on: OnMemory, *, held: int = 0) -> bool:
-        """Count the rest of a large request if there is room for it; else stand in line.
+        """Count the rest of a large request if there is room for it; otherwise put it in line.
 
-        :param size: of the rest; with 0, nothing is counted, and there is room whenever the limit is not exceeded.
+        :param size: bytes of the rest; with 0, nothing is counted, and there is room while the limit is not exceeded.
         :param held: bytes of the request that have come already; they stay in memory while it is in line.
-        :param go_on: called with `size`, counted by then, when it is this one's turn; not called if there is room now.
+        :param go_on: called with `size`, which is counted then, when there is room; not called if there is room now.
         :returns: whether there is room now.
         """
         line = self._large if self.is_large(size) else self._others
@@ -127,7 +127,7 @@ class RequestMemory:
         self._let_go_on()
 
     def give_up(self, go_on: OnMemory) -> None:
-        """Wait no longer."""
+        """Remove a request from the line."""
         for line in (self._large, self._others):
             for waiter in [waiter for waiter in line if waiter.go_on == go_on]:
                 line.remove(waiter)
@@ -142,7 +142,7 @@ class RequestMemory:
         used = self.used_bytes - self._held_in_line
         if used + size <= self._bytes_max - kept:
             return True
-        # A request nearly as large as all the memory would otherwise wait for ever.
+        # Otherwise a request nearly as large as all the memory would wait forever.
         return size > 0 and not self._under_way and used <= self._bytes_max // 2
 
     def _take(self, size: int) -> None:
@@ -174,7 +174,7 @@ class WaitingMemory:
     A request that waits for records, for a group or for replicas may wait for minutes, so its frame leaves
     `RequestMemory`. The request then counts here, with the bytes that it keeps.
 
-    :param bytes_max: the bound; `PARTS` of them make up the memory for requests under way.
+    :param bytes_max: the bound, 1/`PARTS` of the memory for requests under way.
     """
 
     PARTS = 4
@@ -198,34 +198,34 @@ class WaitingMemory:
 REQUESTS_WAITING_MAX = 64
 WAITING_BYTES_MAX = 1024 * 1024
 TURN_S = 0.005
-"""After this time a connection lets the others have their turn."""
+"""After this time a connection lets the event loop serve others."""
 UNSENT_BYTES_MAX = 1024 * 1024
 SMALL_BYTES = 64 * 1024
-"""Who holds no more than this goes on reading, however much the others hold."""
+"""A connection that holds no more than this goes on reading, however much other connections hold."""
 COPIED_BYTES_MAX = RECEIVE_BYTES // 2
 SLOWEST_BYTES_PER_S = 64 * 1024
-"""A large request that arrives at this rate or faster is not ended for taking long."""
+"""A large request that arrives at this rate or faster does not time out."""
 STALLED_S = 1.0
-"""If a request has been slower than that for this long, the memory reserved for it goes to those in line."""
+"""If a request has been slower for this long, the memory reserved for it goes to requests in line."""
 
 UNREAD_BYTES = 64 * 1024
-"""A client whose unread answers are no larger is never ended for them."""
+"""A connection is not ended for unread responses up to this size."""
 
 Frame = bytearray | memoryview
 Answer: TypeAlias = "list[Chunk]"
-"""The chunks of response frames; none where the protocol asks for no answer."""
+"""The chunks of response frames; none for a request without a response."""
 
 
 class FrameReply(NamedTuple):
-    """The reply to the first of the request frames that wait, and to those behind it that a handler took with it."""
+    """The reply to the first of the request frames that wait, and to the frames behind it that the handler took."""
 
     frame_count: int
     """How many frames the handler took; at least one."""
     answer: Answer
     later: Awaitable[Answer] | None = None
-    """The rest of the answer, where something has to be waited for."""
+    """The rest of the answer, if the request has to wait."""
     ends_with_client: bool = False
-    """Whether only this client can use the rest, so that the wait ends when the client is gone."""
+    """Whether only this client can use the rest, so that the wait ends when the client disconnects."""
 
 
 class Endpoints(NamedTuple):
@@ -251,12 +251,12 @@ class RequestHandler(Protocol):
 
         The handler may write into the frames, but must not keep them.
 
-        :raises BarnabasError: the request failed, and nothing but the end of the connection can say so.
+        :raises BarnabasError: the request failed and has no error response; the connection is closed.
         """
         ...
 
     def note_request_behind(self) -> None:
-        """Note that another request stands behind the one that waits."""
+        """Note that another request has come behind the one that waits."""
         ...
 
     def note_gone(self) -> None:
@@ -265,11 +265,11 @@ class RequestHandler(Protocol):
 
 
 class ConnectionContext(Protocol):
-    """What a handler can do with the connection whose requests it carries out."""
+    """The connection as its handler sees it."""
 
     @property
     def endpoints(self) -> Endpoints:
-        """Where the client is, and where it arrived."""
+        """The addresses of both ends."""
         ...
 
     @property
@@ -280,23 +280,23 @@ class ConnectionContext(Protocol):
     def release_frame(self, size: int) -> bool:
         """Let the request that is carried out wait, with `size` bytes in memory instead of its frame.
 
-        To be called once the request needs its frame no longer.
+        Call this once the request no longer needs its frame.
 
-        :returns: False where waiting requests keep as much as they may.
+        :returns: False if waiting requests keep as much memory as they may.
         """
         ...
 
     def requeue(self, frames: Sequence[Frame]) -> None:
-        """Let requests wait again that were taken and not begun, in front of those that wait, until the client has
-        taken its answers. To be called before the rest of the answer is there."""
+        """Put requests that were taken and not begun in front of the waiting ones, until the client has read its
+        responses. Call this before the rest of the answer is there."""
         ...
 
     def push(self, chunks: Iterable[Chunk]) -> None:
-        """Send what is no answer, in a protocol in which a server speaks unasked."""
+        """Send bytes that answer no request, as ZooKeeper's protocol allows."""
         ...
 
     def hang_up(self, reason: str) -> None:
-        """End the connection, with a line in the log if there is a reason."""
+        """Close the connection; log the reason if there is one."""
         ...
 
 
@@ -305,15 +305,15 @@ HandlerFactory: TypeAlias = "Callable[[ConnectionContext], RequestHandler]"
 
 
 class Unread(NamedTuple):
-    """The answers that a client has not taken; the greatest one is the first to end."""
+    """The responses that a client has not read; the connection with the greatest value is closed first."""
 
     is_stuck: bool
-    """Whether the client has taken nothing since the last look."""
+    """Whether the client has read nothing since the last look."""
     unread_bytes: int
 
 
 class Acceptor(Protocol):
-    """Who accepted a connection, and what it shares with all others that were accepted."""
+    """The listener of a connection, and what its connections share."""
 
     new_handler: HandlerFactory
     limits: Limits
@@ -321,10 +321,10 @@ class Acceptor(Protocol):
     memory: RequestMemory
     waiting_memory: WaitingMemory
     is_finishing: bool
-    """Whether no further request is to be begun."""
+    """Whether no further request begins."""
 
     def forget(self, connection: ServerConnection) -> None:
-        """Called when the connection has ended, and all that it asked for is done."""
+        """Called when the connection has ended and its requests are completed."""
 
 
 class ServerConnection:
@@ -381,13 +381,13 @@ class ServerConnection:
 
     @property
     def under_way(self) -> asyncio.Task[None] | None:
-        """What carries out a request that takes a while."""
+        """The task of a request that waits."""
         return self._answering
 
     def close(self, reason: str = "") -> None:
         """End the connection; requests that have not begun are dropped.
 
-        :param reason: why, for the log; None where the peer has done nothing wrong.
+        :param reason: the reason to log; empty if the client has done nothing wrong.
         """
         if reason and self._stream.is_open:
             log.warning("closing the connection from %s: %s", self.endpoints.address, reason)
@@ -428,15 +428,15 @@ class ServerConnection:
             self._stream.close()
 
     def look_at_unread(self) -> Unread:
-        """Return how much of its answers the client has not taken, and remember it until the next look."""
+        """Return the bytes of responses that the client has not read, and remember them until the next look."""
         before, self._unread = self._unread, self._stream.unsent_memory_bytes if self._stream.is_open else 0
         if self._unread <= UNREAD_BYTES:
             return Unread(is_stuck=False, unread_bytes=0)
         return Unread(is_stuck=before >= UNREAD_BYTES and self._unread >= before, unread_bytes=self._unread)
 
     def _is_in_the_way(self, now_s: float) -> bool:
-        """Whether whole requests have stood for a while behind something that only the client can end: a long poll, or
-        answers that it does not take."""
+        """Whether whole requests have waited for `STALLED_S` behind a long poll, or behind responses that the client
+        does not read."""
         waits_for_client = (self._is_waiting and self._ends_with_client) or (
             not self._answering and self._stream.unsent_bytes > UNSENT_BYTES_MAX
         )
@@ -450,7 +450,7 @@ class ServerConnection:
         self._used_at_s = self._listener.loop.time()
         was_partial = self._reader.partial
         try:
-            # What is small is copied: whatever waits for long then keeps no more memory than its own.
+            # Small data is copied: a request that waits for long then keeps no more memory than its own.
             frames = self._reader.feed_views(data if len(data) > COPIED_BYTES_MAX else memoryview(bytearray(data)))
         except BarnabasError as error:
             self._fail(error)
@@ -470,12 +470,12 @@ class ServerConnection:
             self._read_on_or_wait()
 
     def _hurry(self) -> None:
-        """Tell the request that is carried out if there is another one behind it."""
+        """Notify the handler if another request has come."""
         if self._frames:
             self._handler.note_request_behind()
 
     def _count(self) -> int:
-        """Tell the listener how many bytes this connection holds, and return that."""
+        """Return how many bytes this connection holds, and count them in the memory of the listener."""
         reader = self._reader
         under_way = reader.announced_bytes if self._reserved else reader.held_bytes
         held = under_way + self._waiting_bytes + self._answered_bytes
@@ -501,7 +501,7 @@ class ServerConnection:
         if fits := waiting_memory.take(size):
             self._kept_bytes, self._answered_bytes = size, 0
         else:
-            # It stays in the memory for requests under way, which is bounded in any case.
+            # The request stays in the memory for requests under way, which is bounded too.
             self._kept_bytes, self._answered_bytes = 0, min(size, self._answered_bytes)
         self._count()
         return fits
@@ -509,7 +509,7 @@ class ServerConnection:
     def _read_on_or_wait(self, *, has_memory: bool = False) -> None:
         """Count the bytes that are held, and decide whether to read on.
 
-        :param has_memory: it has just been given memory, and must not ask again: it would stand in line again.
+        :param has_memory: the connection has just got memory, and must not reserve again: it would wait in line.
         """
         held = self._count()
         if not self._stream.is_open or self._in_line or self._listener.is_finishing:
@@ -523,13 +523,13 @@ class ServerConnection:
             self._stream.pause_reading()
 
     def _has_memory(self, held: int) -> bool:
-        """Whether there is memory for the request that is arriving; if not, the connection now stands in line for
+        """Whether there is memory for the request that is arriving; if not, the connection now waits in line for
         it."""
         if self._reserved or held <= SMALL_BYTES >= self._reader.announced_bytes:
             return True
         memory = self._listener.memory
         if self._is_waiting and memory.is_large(self._reader.announced_bytes):
-            return False  # it is asked again when the request before this one is answered
+            return False  # tried again when the request before this one is answered
         is_large = self._reader.announced_bytes > SMALL_BYTES
         come = self._reader.held_bytes if is_large else 0
         missing = self._reader.announced_bytes - come if is_large else 0
@@ -547,14 +547,14 @@ class ServerConnection:
             self._mark = self._listener.loop.time(), self._reader.held_bytes
 
     def _on_memory(self, size: int) -> None:
-        """Read on, now that there is memory. The time in line does not count as time that the request took."""
+        """Read on, now that there is memory. The time in line does not count as time of the request."""
         self._in_line = False
         self._partial_since_s += self._listener.loop.time() - self._mark[0]
         self._on_reserved(size)
         self._read_on_or_wait(has_memory=True)
 
     def _give_back_if_stalled(self, now_s: float) -> None:
-        """Give back the memory for a request that does not arrive, and stand in line again."""
+        """Give back the memory of a request that does not arrive, and wait in line again."""
         since_s, held = self._mark
         if now_s - since_s < STALLED_S:
             return

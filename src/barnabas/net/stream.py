@@ -28,20 +28,20 @@ from barnabas.protocol.codec import Buffer, Chunk
 
 SIZE_BYTES = 4
 
-VACANCY_BYTES_MIN = 64 * 1024
-"""Smaller frames are copied: that costs less than memory of their own."""
+OWN_MEMORY_BYTES_MIN = 64 * 1024
+"""Smaller frames are copied, which costs less than memory of their own."""
 
-VACANCY_FRAME_BYTES_MAX = 64 * 1024 * 1024
-"""For larger frames, memory grows as the bytes come."""
+OWN_MEMORY_BYTES_MAX = 64 * 1024 * 1024
+"""For larger frames, memory grows as the bytes arrive."""
 
 KEPT_MAX = 2
-"""How many places for large frames are kept: one frame is used while the next one comes."""
+"""How many memory blocks for large frames are kept: one frame is used while the next one arrives."""
 
 KEPT_BYTES_MAX = 8 * 1024 * 1024
 """Memory larger than this is not kept."""
 
 _PLACE_UNIT_BYTES = 1024 * 1024
-"""Frames that follow each other are of nearly the same size, so a place is made a little larger than its first one."""
+"""Consecutive frames have nearly the same size, so a block is a little larger than its first frame."""
 
 _SIZE = struct.Struct(">i")
 
@@ -49,7 +49,7 @@ _SIZE = struct.Struct(">i")
 class _Places:
     """Memory for large frames, reused when nothing refers to the frame any longer.
 
-    New memory costs as much as receiving into it: it is set to zero, and the kernel has to find each page of it.
+    New memory costs as much as receiving into it: the kernel has to find and clear each page.
     """
 
     __slots__ = ("_kept",)
@@ -58,11 +58,11 @@ class _Places:
         self._kept: list[bytearray] = []
 
     def take(self, size: int) -> memoryview:
-        """Return memory of this size, with any content."""
+        """Return memory of this size, with arbitrary content."""
         if size > KEPT_BYTES_MAX:
             return memoryview(bytearray(size))
         for number in range(len(self._kept)):
-            # Two references are the list's and this call's own: nothing else refers to the memory.
+            # The list and this call have two references: nothing else refers to the memory.
             if sys.getrefcount(self._kept[number]) == 2 and len(self._kept[number]) >= size:
                 return memoryview(self._kept[number])[:size]
         place = bytearray(-(-size // _PLACE_UNIT_BYTES) * _PLACE_UNIT_BYTES)
@@ -74,8 +74,8 @@ class FrameReader:
     """Collects the frames of one connection.
 
     :param frame_bytes_max: a larger frame is an error.
-    :param allowed: returns the same for one frame: that which is completed after so many others by the bytes that are
-        fed. It is asked where a frame does not come whole with its size.
+    :param allowed: returns the limit of one frame, the one that `feed` completes after so many others. It is called if
+        a frame does not arrive whole together with its size.
 
     >>> reader = FrameReader(100)
     >>> reader.feed(b"\\0\\0\\0\\2ok\\0\\0")
@@ -92,8 +92,8 @@ class FrameReader:
         self._size = -1  # of the frame under way, -1 while its size is incomplete
         self._frame = bytearray()  # the frame under way, or the first bytes of its size
         self._places = _Places()
-        self._place: memoryview | None = None  # of the whole frame under way, if somebody asked for it
-        self._filled = 0  # how much of that has come
+        self._place: memoryview | None = None  # of the whole frame under way, after `get_buffer`
+        self._filled = 0  # bytes that have arrived there
 
     @property
     def partial(self) -> bool:
@@ -102,7 +102,7 @@ class FrameReader:
 
     @property
     def held_bytes(self) -> int:
-        """How much has come of the frame under way."""
+        """The bytes that have arrived of the frame under way."""
         return len(self._frame) if self._place is None else self._filled
 
     @property
@@ -110,16 +110,17 @@ class FrameReader:
         """The size of the frame under way; 0 while it is not known."""
         return max(self._size, 0)
 
-    def get_buffer(self, bytes_max: int = VACANCY_FRAME_BYTES_MAX) -> memoryview | None:
-        """Return where the next bytes of a large frame under way belong, to receive them without a copy.
+    def get_buffer(self, bytes_max: int = OWN_MEMORY_BYTES_MAX) -> memoryview | None:
+        """Return the memory for the next bytes of a large frame under way, to receive them without a copy.
 
-        Call `buffer_updated` with the number of bytes that came. None where no large frame is under way.
+        Call `buffer_updated` with the number of bytes that arrived.
 
-        :param bytes_max: for a larger frame, memory grows as the bytes come.
+        :param bytes_max: for a larger frame, memory grows as the bytes arrive.
+        :returns: None if no large frame is under way.
         """
         if self._place is None:
-            bytes_max = min(bytes_max, VACANCY_FRAME_BYTES_MAX)
-            if self._size - len(self._frame) < VACANCY_BYTES_MIN or self._size > bytes_max:
+            bytes_max = min(bytes_max, OWN_MEMORY_BYTES_MAX)
+            if self._size - len(self._frame) < OWN_MEMORY_BYTES_MIN or self._size > bytes_max:
                 return None
             self._place = self._places.take(self._size)
             self._filled = len(self._frame)
@@ -128,7 +129,7 @@ class FrameReader:
         return self._place[self._filled :]
 
     def buffer_updated(self, size: int) -> memoryview | None:
-        """Count `size` bytes as put into the vacancy; returns the frame if that completes it."""
+        """Note that `size` bytes were put into the buffer; return the frame if it is complete."""
         self._filled += size
         if self._filled < self._size:
             return None
@@ -139,7 +140,7 @@ class FrameReader:
     def feed(self, data: bytes | memoryview) -> list[bytes | bytearray]:
         """Take the next bytes of the stream and return the frames that they complete.
 
-        :raises MalformedMessageError: a size is negative or over the limit. The stream is of no use after that.
+        :raises MalformedMessageError: a size is negative or over the limit. The stream cannot be used afterwards.
         """
         if self._size < 0 and not self._frame and len(data) >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(data)
@@ -148,7 +149,7 @@ class FrameReader:
         return [bytes(frame) if isinstance(frame, memoryview) else frame for frame in self.feed_views(data)]
 
     def feed_views(self, data: bytes | memoryview) -> list[bytearray | memoryview]:
-        """Do the same without a copy of the frames that are whole in `data`: they are views of it.
+        """Do as `feed` does, but return the frames that are whole in `data` as views of it.
 
         :raises MalformedMessageError: as `feed` does.
         """
@@ -171,7 +172,7 @@ class FrameReader:
         return frames
 
     def _finish_frame_under_way(self, data: bytes | memoryview, frames: list[bytearray | memoryview]) -> int:
-        """Move on with the frame that began earlier; return how many bytes that took."""
+        """Continue the frame that began earlier; return the number of bytes taken."""
         position = 0
         if self._size < 0:
             position = min(SIZE_BYTES - len(self._frame), len(data))
@@ -208,22 +209,22 @@ class FrameReader:
 
 RECEIVE_BYTES = 256 * 1024
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
-"""After so many bytes a stream lets the other connections have their turn."""
+"""After so many bytes a stream lets other connections send."""
 
 CALLS_PER_TURN = 32
-"""After so many system calls too: an answer about many partitions is made of many small pieces."""
+"""The same limit in system calls: a response about many partitions has many small pieces."""
 
 COPIED_BYTES_MAX = 16 * 1024
-"""File regions up to this size are read into memory, to leave in one packet with what is around them: another packet
+"""File regions up to this size are read into memory, to leave in one packet with the chunks around them: another packet
 would cost both ends more than the copy. Larger regions are sent with sendfile."""
 
 _PIECES_PER_CALL = 64
 _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
-"""Tells the kernel that more follows, so that it does not send a packet for this piece alone."""
+"""With this flag the kernel sends no packet for this piece alone."""
 
 
 class _ReceivePlace:
-    """Where the bytes of many streams arrive, one stream after the other."""
+    """The receive buffer of many streams, one stream after the other."""
 
     __slots__ = ("buffer",)
 
@@ -231,17 +232,17 @@ class _ReceivePlace:
         self.buffer = bytearray(RECEIVE_BYTES)
 
     def leave_if_kept(self) -> None:
-        """Let those have the buffer who still look at it, and go on with a new one."""
-        # One reference is this object's, one the call's own.
+        """Make a new buffer if a stream still refers to this one."""
+        # This object and the call have one reference each.
         if sys.getrefcount(self.buffer) > 2:
             self.buffer = bytearray(RECEIVE_BYTES)
 
 
 class _ReceivePlaces(threading.local):
-    """One for all streams of a thread: what one of them has received is used, or left, before another can read.
+    """One buffer for all streams of a thread: a stream uses or keeps its bytes before another stream reads.
 
-    Threads must not share one: each client has a thread and an event loop of its own, and a socket is read
-    without the interpreter's lock.
+    Threads must not share a buffer: each client has a thread and an event loop of its own, and a socket is read without
+    the interpreter's lock.
     """
 
     def __init__(self) -> None:
@@ -252,19 +253,19 @@ _places = _ReceivePlaces()
 
 
 class InPlaceReceiver(Protocol):
-    """Receives bytes right into its own memory, without a copy."""
+    """Receives bytes into its own memory, without a copy; the methods are named as in `asyncio.BufferedProtocol`."""
 
     def get_buffer(self) -> memoryview | None:
-        """Return where to put what arrives next; None lets it go to `on_bytes` instead."""
+        """Return the memory for the next bytes; with None, `on_bytes` gets them."""
         ...
 
     def buffer_updated(self, size: int) -> None:
-        """Called when `size` bytes were put at the beginning of the vacancy."""
+        """Note that `size` bytes were put at the beginning of the buffer."""
         ...
 
 
 class ByteStream(Protocol):
-    """What a connection needs of its stream; `Stream` is one, and a simulation has others."""
+    """The stream of a connection, as the connection uses it; a simulation has streams of its own."""
 
     in_place_receiver: InPlaceReceiver | None
 
@@ -285,16 +286,16 @@ class ByteStream(Protocol):
 OpenStream = Callable[
     [Callable[[memoryview], None], Callable[[], None], Callable[[Exception | None], None]], ByteStream
 ]
-"""Makes a stream of what to call with bytes that arrive, when what had to wait has left, and at the end."""
+"""Makes a stream; the arguments are `on_bytes`, `on_drained` and `on_closed` of `Stream`."""
 
 
 class Stream:
     """One connection's bytes.
 
     :param sock: a connected socket; it is made non-blocking and belongs to the stream from now on.
-    :param on_bytes: called with what arrived, in a writable view. Who keeps it, or a part of it, after the call keeps
-        `RECEIVE_BYTES` of memory.
-    :param on_drained: called when everything sent has left, after some of it had to wait.
+    :param on_bytes: called with the bytes that arrived, in a writable view. A view that is kept after the call, or a
+        part of it, keeps `RECEIVE_BYTES` of memory.
+    :param on_drained: called when all chunks have left, after some of them had to wait.
     :param on_closed: called once, with the error that ended the stream or None.
     """
 
@@ -352,23 +353,23 @@ class Stream:
 
     @property
     def is_reading(self) -> bool:
-        """Whether what arrives is received."""
+        """Whether the stream receives bytes."""
         return self._reading
 
     def pause_reading(self) -> None:
-        """Stop reading: what arrives waits in the kernel, and in the end the sender has to wait."""
+        """Stop reading: bytes that arrive wait in the kernel, and in the end the sender has to wait."""
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._fd)
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Read again after `pause_reading`."""
         if not self._reading and self.is_open:
             self._reading = True
             self._loop.add_reader(self._fd, self._readable)
 
     def send(self, chunks: Iterable[Chunk]) -> None:
-        """Send the chunks after all that was sent before; what the socket does not take now follows later."""
+        """Send the chunks in order; chunks that the socket does not take now follow later."""
         if not self.is_open:
             return
         self._out.extend(chunks)
@@ -376,7 +377,7 @@ class Stream:
             self._writable()
 
     def close(self, error: Exception | None = None) -> None:
-        """End the stream now; what is unsent is dropped."""
+        """End the stream now; unsent chunks are dropped."""
         if not self.is_open:
             return
         self.pause_reading()
@@ -406,7 +407,7 @@ class Stream:
             self.in_place_receiver.buffer_updated(size)
 
     def _receive(self, place: bytearray | memoryview) -> int:
-        """Return how much has arrived in `place`; nothing where there was nothing, or the stream has ended now."""
+        """Receive into `place`; return the number of bytes, or 0 if there were none or the stream has ended."""
         try:
             size = self._sock.recv_into(place)
         except (BlockingIOError, InterruptedError):
@@ -439,7 +440,7 @@ class Stream:
             self._on_drained()
 
     def _send_some(self) -> int:
-        """Send from the head of the queue as much as one system call takes; return how much that was."""
+        """Send as many bytes from the head of the queue as one system call takes; return their number."""
         pieces: list[Buffer] = []
         copied, flags = 0, 0
         for number in range(min(len(self._out), _PIECES_PER_CALL)):
@@ -484,7 +485,7 @@ class Stream:
 
 
 def _ignore(*_: object) -> None:
-    """Stands for the callbacks of a stream that has ended."""
+    """Replaces the callbacks of a stream that has ended."""
 
 
 def _content(region: FileRegion) -> bytes:

@@ -12,8 +12,8 @@ from barnabas.errors import MalformedMessageError
 from barnabas.net.stream import (
     KEPT_BYTES_MAX,
     KEPT_MAX,
-    VACANCY_BYTES_MIN,
-    VACANCY_FRAME_BYTES_MAX,
+    OWN_MEMORY_BYTES_MAX,
+    OWN_MEMORY_BYTES_MIN,
     FrameReader,
 )
 
@@ -82,7 +82,7 @@ def test_a_piece_that_looks_like_a_frame_is_none_where_another_one_is_under_way(
 
 
 def test_a_piece_that_looks_like_a_frame_goes_to_the_place_of_a_large_one() -> None:
-    inner = stream_of([bytes(VACANCY_BYTES_MIN)])
+    inner = stream_of([bytes(OWN_MEMORY_BYTES_MIN)])
     reader = FrameReader(len(inner))
     assert reader.feed(stream_of([inner])[:4]) == []
     assert reader.get_buffer() is not None
@@ -131,7 +131,7 @@ def test_a_large_frame_is_the_same_whether_received_in_its_place_or_not(
 
 
 def test_there_is_a_place_for_large_frames_only_and_not_for_huge_ones() -> None:
-    for size, has_place in ((1_000, False), (VACANCY_BYTES_MIN + 2, True), (VACANCY_FRAME_BYTES_MAX + 1, False)):
+    for size, has_place in ((1_000, False), (OWN_MEMORY_BYTES_MIN + 2, True), (OWN_MEMORY_BYTES_MAX + 1, False)):
         reader = FrameReader(2**30)
         reader.feed(struct.pack(">i", size) + b"..")
         place = reader.get_buffer()
