@@ -46,7 +46,7 @@ Buffer = bytes | bytearray | memoryview
 Chunk = Buffer | Sized
 """A piece of an encoded message: bytes, or record bytes that stay where they are (a `FileRegion`)."""
 RecordsSpan = tuple[int, int, int]
-"""Where record bytes stand in a frame: the positions of their length, of their first byte, and of what follows."""
+"""The place of record bytes in a frame: the positions of their length, of their first byte, and of the byte after."""
 
 
 def encode(message: Any, version: int, prefix: bytes | bytearray = b"") -> list[Chunk]:
@@ -69,11 +69,11 @@ def encode(message: Any, version: int, prefix: bytes | bytearray = b"") -> list[
 
 
 def encode_in_slices(message: Any, version: int, prefix: bytes | bytearray, bytes_max: int) -> Slices:
-    """Do the same as a generator that yields now and then, and returns the chunks.
+    """Do as `encode` does, in a generator that yields now and then and returns the chunks.
 
-    :param bytes_max: for all but record bytes.
+    :param bytes_max: the limit of all bytes but record bytes.
     :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
-    :raises MalformedMessageError: a value does not fit its field, or the whole is too large.
+    :raises MalformedMessageError: a value does not fit its field, or the message is too large.
     """
     cls: type = type(message)
     out = bytearray(prefix)
@@ -94,7 +94,7 @@ def _spliced(out: bytearray, splices: Iterable[tuple[int, Chunk]]) -> list[Chunk
     done = 0
     for position, records in splices:
         if not len(records):
-            continue  # a reader of many partitions gets nothing from most of them
+            continue  # most partitions of a large fetch have no records
         chunks += [out[done:position], records]
         done = position
     if done < len(out):
@@ -103,12 +103,12 @@ def _spliced(out: bytearray, splices: Iterable[tuple[int, Chunk]]) -> list[Chunk
 
 
 def encoding_error(cls: type, version: int, error: struct.error) -> MalformedMessageError:
-    """Return what to raise where a value does not fit its field."""
+    """Return the error for a value that does not fit its field."""
     return MalformedMessageError(f"a value of {cls.__name__} version {version} does not fit: {error}")
 
 
 def encode_bytes(message: object, version: int) -> bytes:
-    """Encode `message` in `version` into one piece; record bytes must be in memory for that.
+    """Encode `message` in `version` into one piece; record bytes must be in memory.
 
     :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
     :raises MalformedMessageError: a value does not fit its field.
@@ -147,9 +147,9 @@ def decode(
 def decode_in_slices(
     cls: type, buffer: Buffer, version: int, position: int, spans: list[RecordsSpan], budget: EntryBudget
 ) -> Slices:
-    """Do the same as a generator that yields now and then, and returns the message; others may follow it.
+    """Do as `decode` does, in a generator that yields now and then and returns the message; other bytes may follow it.
 
-    :param budget: counts the entries, before any of them is made.
+    :param budget: counts the entries before any of them is made.
     :raises UnsupportedVersionError: the class has no such version.
     :raises MalformedMessageError: the bytes are not such a message, or it has too many entries.
     """
@@ -190,7 +190,7 @@ CORRELATION_ID_POSITION = 8
 API_VERSIONS_KEY = 18
 
 HEADS_MAX = 256
-"""Heads of requests that are remembered: the kinds of requests that a client sends are few."""
+"""The number of remembered request headers: a client sends few kinds of requests."""
 
 _SIZE = struct.Struct(">i")
 _REQUEST_HEADER = struct.Struct(">hhih")
@@ -235,7 +235,7 @@ def read_request_correlation_id(frame: Buffer) -> int:
 
 
 def skip_tags(frame: Buffer, position: int) -> int:
-    """Return the position after the tagged fields that begin at `position`; headers have none that matter.
+    """Return the position after the tagged fields that begin at `position`; a header has none that matters.
 
     :raises MalformedMessageError: they do not fit in the frame.
     """
@@ -259,7 +259,7 @@ def skip_tags(frame: Buffer, position: int) -> int:
 def decode_request(cls: type[T], header: RequestHeader, frame: Buffer, spans: list[RecordsSpan] | None = None) -> T:
     """Decode the message behind a request header.
 
-    Bytes behind the message are ignored, as in Kafka: librdkafka 2.16 asks for all topics with three too many.
+    Bytes behind the message are ignored, as in Kafka: a metadata request of librdkafka 2.16 has three too many.
 
     :param spans: receives where record bytes are.
     :raises UnsupportedVersionError: `cls` has no such version.
@@ -272,7 +272,7 @@ def decode_request(cls: type[T], header: RequestHeader, frame: Buffer, spans: li
 def decode_request_in_slices(
     cls: type, header: RequestHeader, frame: Buffer, spans: list[RecordsSpan], budget: EntryBudget
 ) -> Slices:
-    """Do the same as a generator that yields now and then, and returns the message; see `decode_in_slices`."""
+    """Do as `decode_request` does, in a generator that yields now and then and returns the message."""
     position = _body_position(cls, header, frame)
     return (yield from decode_in_slices(cls, frame, header.api_version, position, spans, budget))
 
@@ -293,9 +293,9 @@ def _is_flexible(cls: type, version: int) -> bool:
 class EncodedRequest:
     """A request whose message was encoded already, in the version in which it is sent.
 
-    :ivar cls: of the message.
-    :ivar fetch_bytes: how many bytes of records it asks for.
-    :ivar read: returns what a frame answers, or None if it has to be decoded like any other answer.
+    :ivar cls: the class of the message.
+    :ivar fetch_bytes: how many bytes of records the request asks for.
+    :ivar read: returns the response in a frame, or None if the frame has to be decoded as usual.
     """
 
     __slots__ = ("body", "cls", "fetch_bytes", "read")
@@ -325,7 +325,7 @@ def request_frame(message: object, version: int, correlation_id: int, client_id:
 
 @functools.lru_cache(maxsize=HEADS_MAX)
 def _request_head(cls: type, version: int, client_id: str | None) -> bytes:
-    """Return size and header of requests of a class, with zeros for what differs from one to the next."""
+    """Return size and header of requests of a class, with zeros for size and correlation id."""
     spec = message_of(cls)
     if spec.api_key is None:
         raise TypeError(f"{cls.__name__} is not a request")
@@ -343,7 +343,7 @@ def response_frame(message: object, version: int, correlation_id: int) -> list[C
 
 
 def response_frame_in_slices(message: object, version: int, correlation_id: int, bytes_max: int) -> Slices:
-    """Do the same as a generator that yields now and then, and returns the chunks; see `encode_in_slices`."""
+    """Do as `response_frame` does, in a generator that yields now and then and returns the chunks."""
     prefix = _response_prefix(message, version, correlation_id)
     return _sized((yield from encode_in_slices(message, version, prefix, bytes_max)))
 
@@ -398,10 +398,10 @@ _INT32 = struct.Struct(">i")
 
 
 def template_encoder(message_with: Callable[..., object], count: int, version: int) -> Callable[..., bytes]:
-    """Return a function that encodes what `message_with` returns for some numbers, and refuses what `encode` would.
+    """Return a function of numbers that encodes the message which `message_with` returns for them.
 
-    :param message_with: returns a message with each of its arguments, which are `count`, in an INT32 or INT64 field of
-        its own, in the order in which they are encoded.
+    :param message_with: a function of `count` numbers. It returns a message with each number in an INT32 or INT64 field
+        of its own, in the order of encoding.
     """
     codes, pieces = _pattern(lambda *numbers: encode_bytes(message_with(*numbers), version), count)
     return _packer(type(message_with(*[0] * count)), version, codes, pieces)
@@ -424,10 +424,10 @@ def _packer(cls: type, version: int, codes: str, pieces: list[bytes | int]) -> C
 def template_encoder_with_records(
     message_with: Callable[..., object], count: int, version: int
 ) -> Callable[..., bytes]:
-    """Return a function that encodes what `message_with` returns for record bytes and some numbers, as one piece.
+    """Return a function of record bytes and numbers that encodes the message which `message_with` returns for them.
 
-    :param message_with: returns a message with record bytes, its first argument; else as for `template_encoder`, with
-        the numbers before them.
+    :param message_with: a function of record bytes and `count` numbers; as for `template_encoder`. The fields of the
+        numbers come before the record bytes.
     """
     cls = type(message_with(b"", *[0] * count))
     flexible = _is_flexible(cls, version)
@@ -445,7 +445,7 @@ def template_encoder_with_records(
 
 
 def _length_bytes(flexible: bool) -> int:
-    """Return how many bytes say how long a single record byte is."""
+    """Return the size of the length of a single record byte."""
     return 1 if flexible else _INT32.size
 
 
@@ -488,10 +488,10 @@ def _joined(chunks: Sequence[Chunk]) -> bytes:
 
 
 class ResponseTemplate:
-    """Reads response frames of one pattern, without record bytes.
+    """Reads response frames that differ in some numbers only, and have no record bytes.
 
-    :param answer_with: returns a response with each of its arguments, which are `count`, in an INT32 or INT64 field of
-        its own, in the order in which they are encoded.
+    :param answer_with: a function of `count` numbers. It returns a response with each number in an INT32 or INT64 field
+        of its own, in the order of encoding.
     """
 
     __slots__ = ("_fixed", "_size", "_unpack")
@@ -506,7 +506,7 @@ class ResponseTemplate:
         self._size = _CORRELATION_ID_BYTES + struct.calcsize(codes)
 
     def read(self, frame: Buffer) -> Sequence[int] | None:
-        """Return the numbers of a response frame; None if it is of another pattern."""
+        """Return the numbers of a response frame; None if another byte differs."""
         if len(frame) != self._size:
             return None
         fields = self._unpack(frame, _CORRELATION_ID_BYTES)
@@ -514,10 +514,10 @@ class ResponseTemplate:
 
 
 class ResponseTemplateWithRecords:
-    """Reads response frames of one pattern, with record bytes in one place.
+    """Reads response frames that differ in some numbers and in record bytes at one place.
 
-    :param answer_with: returns a response with record bytes, its first argument, and each of the others, which are
-        `count`, in an INT32 or INT64 field of its own before them, in the order in which they are encoded.
+    :param answer_with: a function of record bytes and `count` numbers. It returns a response with each number in an
+        INT32 or INT64 field of its own before the record bytes, in the order of encoding.
     """
 
     __slots__ = ("_fixed", "_flexible", "_length_at", "_tail", "_unpack")
@@ -540,13 +540,13 @@ class ResponseTemplateWithRecords:
         self._tail = _joined(split(*zeros)[2:])
 
     def read(self, frame: Buffer) -> tuple[Sequence[int], memoryview] | None:
-        """Return the numbers and the record bytes of a response frame; None if it is of another pattern."""
+        """Return the numbers and the record bytes of a response frame; None if another byte differs."""
         try:
             fields = self._unpack(frame, _CORRELATION_ID_BYTES)
             if fields[::2] != self._fixed:
                 return None
             start, end = _records_range(frame, self._length_at, self._flexible)
-        except (IndexError, struct.error, MalformedMessageError):  # it ends before
+        except (IndexError, struct.error, MalformedMessageError):  # the frame is too short
             return None
         if not start <= end == len(frame) - len(self._tail) or frame[end:] != self._tail:
             return None
@@ -554,7 +554,7 @@ class ResponseTemplateWithRecords:
 
 
 def _pattern(encoded: Callable[..., bytes], count: int) -> tuple[str, list[bytes | int]]:
-    """Return the layout of what is encoded, for `struct`: what stays the same and numbers, in turns; and with zeros."""
+    """Return the layout of encoded bytes for `struct`, fixed bytes and numbers by turns; and its values, with zeros."""
     zeros = encoded(*[0] * count)
     codes, at = ">", 0
     pieces: list[bytes | int] = []
@@ -570,17 +570,17 @@ def _pattern(encoded: Callable[..., bytes], count: int) -> tuple[str, list[bytes
 
 
 SHAPES_MAX = 8
-"""How many places of record bytes in a frame are remembered."""
+"""The number of remembered places of record bytes in a frame."""
 
 PATTERNS_MAX = 64
-"""How many requests are remembered. When there are more, all are forgotten, and have to be decoded again."""
+"""The number of remembered requests. When there are more, all are forgotten, and have to be decoded again."""
 
 PATTERN_BYTES_MAX = 1024
-"""A request that is longer than this besides its records is not remembered: the memory is kept as long as the
+"""A request that is longer than this without its records is not remembered: the memory lasts as long as the
 connection."""
 
 PATTERNS_BYTES_MAX = 16 * 1024
-"""The same for all requests that one connection has remembered; there may be ten thousand connections."""
+"""The same for all remembered requests of one connection; there may be ten thousand connections."""
 _INT64_BYTES = 8
 _KIND_BYTES = 4
 
@@ -589,10 +589,10 @@ _UnpackBefore: TypeAlias = "Callable[[bytearray | memoryview], tuple[bytes, int,
 
 
 class RequestTemplates:
-    """Recognises requests that repeat one of those it was shown.
+    """Recognises produce requests that repeat a decoded one with other record bytes.
 
-    :param version: of all that it is shown.
-    :param flexible: whether that version is.
+    :param version: the version of all requests.
+    :param flexible: whether this version is flexible.
     """
 
     __slots__ = ("_bytes", "_count", "_flexible", "_shapes", "version")
@@ -601,12 +601,12 @@ class RequestTemplates:
         self.version = version
         self._flexible = flexible
         self._count = self._bytes = 0
-        # By where the length of the record bytes stands: what takes the bytes before it out of a frame, and the
-        # requests that begin with them, each with the bytes behind its records.
+        # By the position of the length of the record bytes: the function that unpacks the bytes before it, and the
+        # requests that begin with these bytes, each with the bytes behind its records.
         self._shapes: dict[int, tuple[_UnpackBefore, dict[_Before, tuple[Any, bytes]]]] = {}
 
     def learn(self, frame: bytearray | memoryview, span: RecordsSpan, request: object) -> None:
-        """Remember a request that was decoded from a frame, and that has record bytes at one place."""
+        """Remember a request that was decoded from a frame and has record bytes at one place."""
         length_start, _, end = span
         size = length_start + len(frame) - end
         if size > PATTERN_BYTES_MAX:
@@ -626,9 +626,9 @@ class RequestTemplates:
         known[kind, head] = request, bytes(frame[end:])
 
     def recognise(self, frame: bytearray | memoryview) -> tuple[Any, memoryview, int] | None:
-        """Return the request that is repeated, the record bytes that belong there, and the frame's correlation id.
+        """Return the known request that the frame repeats, the record bytes, and the correlation id.
 
-        :returns: None if it has to be decoded.
+        :returns: None if the frame has to be decoded.
         """
         size = len(frame)
         try:
@@ -644,12 +644,12 @@ class RequestTemplates:
                         return None
                     return request, memoryview(frame)[start:end], correlation_id
         except (IndexError, struct.error, MalformedMessageError):
-            pass  # it is damaged
+            pass  # the frame is damaged
         return None
 
 
 class IntegerRequestTemplate:
-    """Recognises a request that differs from another one in its correlation id and some INT64 fields only.
+    """Recognises requests that differ in correlation id and some INT64 fields only.
 
     :param request_with: returns the request with a number in all of these fields.
     """
@@ -667,10 +667,7 @@ class IntegerRequestTemplate:
         self._fixed = kind, tuple(others[::2])
 
     def recognise(self, frame: bytearray | memoryview) -> tuple[int, tuple[int, ...]] | None:
-        """Return the correlation id and the numbers of a request frame.
-
-        :returns: None if it is another request.
-        """
+        """Return the correlation id and the numbers of a request frame; None if another byte differs."""
         if len(frame) != self._size:
             return None
         fields = self._unpack(frame)
@@ -680,7 +677,7 @@ class IntegerRequestTemplate:
 
 
 def constant_response_encoder(response: object, version: int) -> Callable[[int], bytes]:
-    """Return what makes response frames that differ in nothing but their correlation id, which it is given."""
+    """Return a function of the correlation id that makes frames of one response."""
     frame = _joined(response_frame(response, version, 0))
     size, rest = frame[: _INT32.size], frame[_INT32.size + _CORRELATION_ID_BYTES :]
     pack = struct.Struct(f">{len(size)}si{len(rest)}s").pack
@@ -688,18 +685,16 @@ def constant_response_encoder(response: object, version: int) -> Callable[[int],
 
 
 def response_template_encoder(answer_with: Callable[[int], object], version: int) -> Callable[..., bytes]:
-    """Return what makes response frames that differ in correlation id and some neighbouring INT64 fields only.
+    """Return a function that makes response frames that differ in correlation id and neighbouring INT64 fields only.
 
-    Where those fields stand is found by encoding two answers that differ in every byte of them.
-
-    :param answer_with: returns a response that has a number in all of these fields.
-    :returns: a function of the correlation id and the fields' values; those that `version` lacks come last, and are
-        left out.
+    :param answer_with: returns a response with a number in all of these fields.
+    :returns: a function of the correlation id and the values of the fields. Values of fields that `version` lacks come
+        last, and are left out.
     """
     zeros, ones = (_joined(response_frame(answer_with(number), version, 0)) for number in (0, -1))
     positions = int64_positions(zeros, ones)
     fields, begin, end = len(positions), positions[0], positions[-1] + _INT64_BYTES
-    assert end - begin == fields * _INT64_BYTES, "the fields are no neighbours"
+    assert end - begin == fields * _INT64_BYTES, "the fields are not neighbours"
     behind_id = _INT32.size + _CORRELATION_ID_BYTES
     size, before, after = zeros[: _INT32.size], zeros[behind_id:begin], zeros[end:]
     pack = struct.Struct(f">{len(size)}si{len(before)}s{fields}q{len(after)}s").pack
@@ -714,10 +709,10 @@ def int64_positions(zeros: bytes | bytearray, ones: bytes | bytearray) -> list[i
     """Return the positions of the INT64 fields that are 0 in one message and -1 in the other.
 
     :param zeros: the message with 0 in these fields.
-    :param ones: the same message with -1 in them.
+    :param ones: the message with -1 in these fields.
     """
     differing = [position for position, (zero, one) in enumerate(zip(zeros, ones, strict=True)) if zero != one]
     positions = differing[::_INT64_BYTES]
     whole = [position + number for position in positions for number in range(_INT64_BYTES)]
-    assert differing == whole, "the fields are no INT64"
+    assert differing == whole, "the fields are not INT64"
     return positions

@@ -1,28 +1,28 @@
 """Compiles a declared message, for one version, into an encoder and a decoder.
 
-The source of two functions is written and executed, once for each class and version that is used: so the declaration is
-not looked at for each request. Neighbouring fields of fixed size become one `struct.Struct`. The functions are:
+The compiler writes and executes the source of two functions, once for each class and version in use. So no request
+reads the declaration. Neighbouring fields of fixed size become one `struct.Struct`. The functions are:
 
     decode(buf, pos, end, spans) -> (message, position after it)
     encode(m, out, splices)
 
-`buf` is a contiguous buffer of bytes and `end` the position up to which it may be read. Every length is checked against
-what is left before anything is allocated for it, and every count against what so many of the smallest entries take. No
-array has more than `ARRAY_ENTRIES_MAX` entries, no struct more than `TAGS_MAX` tagged fields. `splices` receives the
-record bytes, which are not copied into `out`, as pairs (position in `out` before which they belong, record bytes).
-`spans` receives where record bytes were found: the positions of their length, of their first byte, and of what follows
-them.
+`buf` is a contiguous buffer of bytes and `end` the position up to which it may be read. Before memory is allocated,
+each length is checked against the bytes that are left, and each count against the size of so many of the smallest
+entries. No array has more than `ARRAY_ENTRIES_MAX` entries, no struct more than `TAGS_MAX` tagged fields. `splices`
+receives the record bytes, which are not copied into `out`, as pairs (position in `out` before which they belong, record
+bytes). `spans` receives the places of record bytes: the positions of their length, of their first byte, and of the byte
+after.
 
-A decoder sets the fields of a new object one by one, without the class's constructor, whose many keyword arguments
-would take longer than all else.
+A decoder sets the fields of a new object one by one. The constructor of the class has many keyword arguments, and would
+take longer than everything else.
 
-Each of them can also be had in slices, for messages that may be long: as a generator that yields now and then, so that
-others have their turn meanwhile. Such a decoder counts the entries of all arrays, before it makes any of them:
+For messages that may be long, both functions exist in slices: as generators that yield now and then, so that other
+requests run meanwhile. Such a decoder counts the entries of all arrays before it makes any of them:
 
     decode(buf, pos, end, spans, budget) -> yields; returns (message, position after it)
 
-What a decoder may raise on damaged input besides MalformedMessageError (struct.error, IndexError, a Unicode
-error) is turned into it by `barnabas.protocol.codec`.
+Damaged input may raise struct.error, IndexError or a Unicode error; `barnabas.protocol.codec` turns them into
+MalformedMessageError.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from barnabas.protocol.declare import (
 Buffer = bytes | bytearray | memoryview
 
 UVARINT_BYTES_MAX = 5
-"""Lengths and tags are 32 bits wide."""
+"""Lengths and tags have 32 bits."""
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Read one and return it with the position after it.
+    """Read an unsigned varint (KIP-482) and return it with the position after it.
 
-    :raises MalformedMessageError: it has more than 32 bits.
-    :raises IndexError: the buffer ends within it.
+    :raises MalformedMessageError: the varint has more than 32 bits.
+    :raises IndexError: the buffer ends within the varint.
 
     >>> read_uvarint(b"\\xac\\x02", 0)
     (300, 2)
@@ -81,7 +81,7 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
-    """Append one.
+    """Append an unsigned varint: seven bits a byte, the least significant first.
 
     >>> out = bytearray()
     >>> write_uvarint(out, 300)
@@ -100,10 +100,10 @@ Slices = Generator[None, None, Any]
 """Work that can pause wherever it yields."""
 
 SLICE_ENTRIES = 64
-"""How many entries of an array are done between two pauses; that takes a fraction of a millisecond."""
+"""The number of entries of an array between two pauses, which take a fraction of a millisecond."""
 
 SLICE_BYTES = 4 * 1024
-"""So many bytes of an array are decoded between two pauses, if that is less than `SLICE_ENTRIES`."""
+"""The number of bytes of an array between two pauses of a decoder, if these are fewer than `SLICE_ENTRIES`."""
 
 ARRAY_ENTRIES_MAX = 1_000_000
 """Kafka's limits since CVE-2026-111108 and CVE-2026-111115."""
@@ -111,7 +111,7 @@ TAGS_MAX = 10_000
 
 
 class EntryBudget:
-    """How many entries the arrays of a message may have in all."""
+    """The number of entries that the arrays of a message may have in all."""
 
     __slots__ = ("_left", "entries_max")
 
@@ -120,13 +120,13 @@ class EntryBudget:
 
     @property
     def used(self) -> int:
-        """How many entries were counted."""
+        """The number of counted entries."""
         return self.entries_max - self._left
 
     def take(self, what: str, count: int) -> None:
         """Count the entries of an array.
 
-        :raises MalformedMessageError: those of the message are too many now.
+        :raises MalformedMessageError: the message has too many entries.
         """
         self._left -= count
         if self._left < 0:
@@ -163,7 +163,7 @@ def encoder_in_slices(cls: type, version: int, flexible: bool) -> Callable[..., 
 
 @functools.cache
 def _has_arrays(cls: type, version: int) -> bool:
-    """Whether values of this class may have entries, so that they may be long."""
+    """Whether this class has arrays, so that its values may be long."""
     kinds = [spec.kind for spec in fields_of(cls) if spec.present(version)]
     inner = [kind.inner if isinstance(kind, Nullable) else kind for kind in kinds]
     assert not any(isinstance(kind, Nested) and _has_arrays(kind.struct, version) for kind in inner), (
@@ -174,7 +174,7 @@ def _has_arrays(cls: type, version: int) -> bool:
 
 @functools.cache
 def _size_min(kind: WireType | type, version: int, flexible: bool) -> int:
-    """Return how many bytes a value takes at least."""
+    """Return the least number of bytes of a value."""
     match kind:
         case Fixed(code=code):
             return struct.calcsize(">" + code)
@@ -281,7 +281,7 @@ class _DecoderSource(_Source):
             self.tags()
         self.add("return m, pos")
         if self.in_slices:
-            self.add("yield")  # so that it is a generator even where there is no array
+            self.add("yield")  # a generator even without an array
             return self.compile_as("decode", "def decode(buf, pos, end, spans, budget):")
         return self.compile_as("decode", "def decode(buf, pos, end, spans):")
 
@@ -312,7 +312,7 @@ class _DecoderSource(_Source):
             self.length(inner)
             refuse = f"{target} = None" if self.may_be_null(kind) else f"null({what})"
             self.add("if n < 0:", f"    {refuse}")
-            # Of an array, what so many of the smallest entries take.
+            # For an array, the size of so many of the smallest entries.
             if isinstance(inner, Array):
                 size = self.entry_size_min(inner, what)
                 self.add(f"elif n * {size} > end - pos: overrun({what}, n, end - pos, {size})")
@@ -381,7 +381,7 @@ class _DecoderSource(_Source):
         self.add(f"{target} = {items}")
 
     def tags(self) -> None:
-        """Read the tagged fields: known ones by their tag, others are skipped, as KIP-482 asks."""
+        """Read the tagged fields with known tags, and skip the others (KIP-482)."""
         self.add("if not buf[pos]: pos += 1", "else:")
         self.depth += 1
         self.add("tags, pos = read_uvarint(buf, pos)", f"if tags > {TAGS_MAX}: too_many_tags(tags)")
@@ -415,7 +415,7 @@ class _EncoderSource(_Source):
             self.tags()
         self.add("return")
         if self.in_slices:
-            self.add("yield")  # so that it is a generator even where there is no array
+            self.add("yield")  # a generator even without an array
         return self.compile_as("encode", "def encode(m, out, splices):")
 
     def fixed(self, run: list[FieldSpec]) -> None:
@@ -500,7 +500,7 @@ class _EncoderSource(_Source):
             self.add("out.append(0)")
             return
         defaults = {spec: self.name(spec.default_value()) for spec in self.tagged}
-        # Nearly always the field is not set, and then it is the very object that is the default.
+        # Nearly always the field is not set, and is the same object as the default.
         unset = " and ".join(f"(m.{s.name} is {name} or m.{s.name} == {name})" for s, name in defaults.items())
         self.add(f"if {unset}:", "    out.append(0)", "    return", "tags = []")
         for spec in sorted(self.tagged, key=lambda s: s.tag or 0):

@@ -27,12 +27,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
 ZERO_UUID = bytes(16)
-"""The UUID that means "none". A UUID is its 16 bytes: it is compared and kept, never taken apart."""
+"""The UUID that means "none". A UUID is a value of 16 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class WireType:
-    """Root of the wire types; `name` is Kafka's for it."""
+    """A type of fields; `name` is Kafka's name."""
 
     name: str
 
@@ -51,14 +51,14 @@ class Text(WireType):
 
 @dataclass(frozen=True, slots=True)
 class Blob(WireType):
-    """Bytes with an int32 length. Decoded to `bytes`: a value of its own, free of the frame it came in."""
+    """Bytes with an int32 length; decoded to `bytes`, a copy of the part of the frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordBytes(WireType):
     """Record batches, which pass through: decoded to a view of the frame, encoded without being copied.
 
-    On encode anything with a length is taken, also a `FileRegion` that the listener sends with sendfile.
+    Any value with a length can be encoded, also a `FileRegion` that the stream sends with sendfile.
     """
 
 
@@ -115,12 +115,12 @@ def nullable(inner: WireType, since: int = 0) -> Nullable:
 T = TypeVar("T")
 
 LATEST = 32767
-"""No last version: the versions of a field that is still there."""
+"""The last version of a field that is in the latest version."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """One declared field: its type, the versions that have it, and where in a flexible version it stands."""
+    """A declared field: its type, the versions that have it, and its tag in flexible versions."""
 
     name: str
     kind: WireType
@@ -143,7 +143,7 @@ class FieldSpec:
 
 @dataclass(frozen=True, slots=True)
 class MessageSpec:
-    """What `@message` declares about a class as a whole."""
+    """The declaration of a message as a whole."""
 
     api_key: int | None
     versions: range
@@ -243,7 +243,7 @@ def fields_of(cls: type) -> tuple[FieldSpec, ...]:
 
 
 def message_of(cls: type) -> MessageSpec:
-    """Return what `@message` declared about a class.
+    """Return the declaration of a message class.
 
     :raises TypeError: the class was not declared with `@message`.
     """
