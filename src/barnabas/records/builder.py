@@ -1,16 +1,20 @@
-"""Builds a record batch, as a producer sends it and as it then stays: on the wire, on disk, at the consumer."""
+"""Builds a record batch, in the format of the wire, of segments and of consumers."""
 
 from __future__ import annotations
+
+from crc32c import crc32c
 
 from barnabas.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, TimestampType
 from barnabas.records.codec import RecordEncoder
 from barnabas.records.compression import Compression, compress
 from barnabas.records.header import (
     BATCH_HEADER_SIZE,
+    CRC,
+    CRC_POSITION,
+    CRC_START,
+    HEADER,
     LENGTH_OVERHEAD,
     MAGIC,
-    pack_header,
-    write_crc,
 )
 
 
@@ -43,8 +47,8 @@ class BatchBuilder(RecordEncoder):
     ) -> bytearray | memoryview:
         """Return the batch, with base offset 0 and no leader epoch, which the broker stamps.
 
-        May be called again, with another producer identity: the records are encoded and compressed only once.
-        What was returned before stays as it is.
+        Another call, with another producer id, encodes and compresses no record again. Batches that earlier calls
+        returned do not change.
 
         :raises ValueError: there are no records.
         """
@@ -52,25 +56,25 @@ class BatchBuilder(RecordEncoder):
             raise ValueError("a batch must have at least one record")
         batch = self.whole() if self._compression is Compression.NONE else self._whole_compressed()
         size = len(batch)
-        pack_header(
+        HEADER.pack_into(
             batch,
-            (
-                0,  # base offset
-                size - LENGTH_OVERHEAD,
-                NO_LEADER_EPOCH,
-                MAGIC,
-                0,  # CRC
-                self._attributes,
-                self.count - 1,  # last offset delta
-                self.base_timestamp_ms,
-                self.max_timestamp_ms,
-                producer_id,
-                producer_epoch,
-                base_sequence,
-                self.count,
-            ),
+            0,
+            0,  # base offset
+            size - LENGTH_OVERHEAD,
+            NO_LEADER_EPOCH,
+            MAGIC,
+            0,  # CRC
+            self._attributes,
+            self.count - 1,  # last offset delta
+            self.base_timestamp_ms,
+            self.max_timestamp_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.count,
         )
-        write_crc(batch, 0, size)
+        with memoryview(batch) as view:
+            CRC.pack_into(batch, CRC_POSITION, crc32c(view[CRC_START:]))
         return batch
 
     def _whole_compressed(self) -> bytearray:

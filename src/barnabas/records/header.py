@@ -17,8 +17,9 @@ Attributes: bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control, 
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -56,10 +57,14 @@ DELETE_HORIZON_MASK = 0x40
 """The base timestamp is when the tombstones of the batch may go (KIP-534); timestamps of records count from it."""
 
 _COMPRESSION_LAST = max(Compression)
-_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER = struct.Struct(">qiibIhiqqqhii")
+"""The fields of `BatchHeader`, in their order."""
+
+CRC = struct.Struct(">I")
+CRC_POSITION = 17
+
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
-_CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _TIMESTAMPS = struct.Struct(">qq")
@@ -70,13 +75,12 @@ _BASE_OFFSET_BYTES = 8
 _OFFSET_0 = bytes(_BASE_OFFSET_BYTES)
 
 _LEADER_EPOCH_POSITION = 12
-_CRC_POSITION = 17
 _ATTRIBUTES_POSITION = 21
 _BASE_TIMESTAMP_POSITION = 27
 _MAX_TIMESTAMP_POSITION = 35
 _PRODUCER_POSITION = 43
 
-assert _HEADER.size == BATCH_HEADER_SIZE
+assert HEADER.size == BATCH_HEADER_SIZE
 
 
 class BatchHeader(NamedTuple):
@@ -158,12 +162,12 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptBatchError(
             f"batch at position {position}: {len(buffer) - position} bytes left, a batch header has {BATCH_HEADER_SIZE}"
         )
-    return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
 def pack_header(buffer: bytearray | memoryview, header: BatchHeader | tuple[int, ...]) -> None:
     """Write a header, or its fields in their order, to the beginning of `buffer`; the CRC as it stands there."""
-    _HEADER.pack_into(buffer, 0, *header)
+    HEADER.pack_into(buffer, 0, *header)
 
 
 def iter_headers(buffer: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[int, BatchHeader]]:
@@ -179,7 +183,7 @@ def iter_headers(buffer: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[
             if partial_ok:
                 return
             raise CorruptBatchError(f"batch at position {position}: only {end - position} bytes of its header")
-        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
         next_position = position + header.batch_length + LENGTH_OVERHEAD
         if next_position < position + BATCH_HEADER_SIZE:
             raise CorruptBatchError(f"batch at position {position}: length {header.batch_length} is too small")
@@ -250,9 +254,10 @@ def set_identity(batch: bytearray | memoryview, producer_id: int, epoch: int, se
     )
 
 
-def read_producer(buffer: Buffer, position: int = 0) -> tuple[int, int, int]:
-    """Return who sent the batch at `position`, in which epoch and as which one; -1 each where nobody says so."""
-    return _PRODUCER.unpack_from(buffer, position + _PRODUCER_POSITION)
+read_producer: Callable[[Buffer], tuple[int, int, int]] = functools.partial(
+    _PRODUCER.unpack_from, offset=_PRODUCER_POSITION
+)
+"""Returns producer id, epoch and base sequence of the batch in a buffer; -1 each in a batch without a producer id."""
 
 
 def set_timestamp(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
@@ -276,7 +281,7 @@ def write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
     """Compute and store the CRC of the batch of `size` bytes at `position`, in place."""
     with memoryview(buffer) as view:
         crc = crc32c(view[position + CRC_START : position + size])
-    _CRC.pack_into(buffer, position + _CRC_POSITION, crc)
+    CRC.pack_into(buffer, position + CRC_POSITION, crc)
 
 
 def empty_batch(base_offset: int, last_offset: int, leader_epoch: int) -> bytearray:

@@ -7,7 +7,6 @@ is said here for both of them.
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from barnabas.records.header import (
     COMPRESSED_RECORDS_MAX,
     COMPRESSION_MASK,
     CRC_START,
+    HEADER,
     TIMESTAMP_TYPE_MASK,
     BatchHeader,
     Buffer,
@@ -46,8 +46,6 @@ RECORD_SIZE_MIN = 7
 
 PRODUCERS_ATTRIBUTES = COMPRESSION_MASK | TIMESTAMP_TYPE_MASK
 """What a producer without transactions may say of a batch."""
-
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 
 ProducerBatches = tuple[int, tuple[tuple[int, int, int, int], ...]]
 """A producer's epoch, and first sequence, last sequence, base offset and last offset of its last batches."""
@@ -213,7 +211,7 @@ class SegmentScan:
         self.damage = tail_damage(self.size, self._end)
         if self.damage is not None or len(view) - at < BATCH_HEADER_SIZE:
             return False
-        header = BatchHeader._make(_HEADER.unpack_from(view, at))
+        header = BatchHeader._make(HEADER.unpack_from(view, at))
         expected = Expected(self.base_offset, self.next_offset, self.epoch, self._end, self._gaps_up_to)
         self.damage = header_damage(header, self.size, expected)
         if self.damage is None and self._check_crc:
@@ -281,7 +279,7 @@ def damage_at(view: memoryview, at: int, position: int, expected: Expected, *, c
     """Return what is wrong with the batch at `at`, which lies at `position` of the file."""
     damage = tail_damage(position, expected.end)
     if damage is None:
-        header = BatchHeader._make(_HEADER.unpack_from(view, at))
+        header = BatchHeader._make(HEADER.unpack_from(view, at))
         damage = header_damage(header, position, expected)
         if damage is None and check_crc:
             damage = crc_damage(view, at, header, position)
@@ -459,7 +457,7 @@ def plain_replicas(
     at = 0
     with memoryview(records) as view:
         while len(view) - at >= BATCH_HEADER_SIZE:
-            header = BatchHeader._make(_HEADER.unpack_from(view, at))
+            header = BatchHeader._make(HEADER.unpack_from(view, at))
             try:
                 check_structure(header, at)
             except CorruptBatchError:
@@ -484,7 +482,7 @@ def plain_replicas(
 def _usual_header(view: memoryview, bytes_max: int) -> BatchHeader | None:
     if not BATCH_HEADER_SIZE <= len(view) <= bytes_max:
         return None
-    header = BatchHeader._make(_HEADER.unpack_from(view))
+    header = BatchHeader._make(HEADER.unpack_from(view))
     try:
         check_structure(header, 0)
     except CorruptBatchError:
