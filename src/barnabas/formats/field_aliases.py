@@ -154,20 +154,20 @@ def last_names(told: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def kept_beside(fields: Mapping[str, ColumnType], told: Aliases, known: Aliases = NO_ALIASES) -> dict[str, str]:
+def kept_beside(fields: Mapping[str, ColumnType], of_schemas: Aliases, known: Aliases = NO_ALIASES) -> dict[str, str]:
     """Return fields that are there beside those that schemas take for the same ones, with these.
 
-    :param told: what schemas say; `known`: the aliases that the table has.
+    :param of_schemas: the aliases of the schemas; `known`: the aliases that the table has.
 
     >>> kept_beside({"a": {"x": "long", "y": "long"}}, Aliases(within={"a": Aliases({"x": "y"})}))
     {'a.x': 'a.y'}
     """
     beside = {}
-    for old, new in (*last_names(told.names).items(), *sorted(told.others), *told.names.items()):
+    for old, new in (*last_names(of_schemas.names).items(), *sorted(of_schemas.others), *of_schemas.names.items()):
         own, other = known.now(old), known.now(new)
         if own != other and own in fields and other in fields:
             beside[own] = other
-    for name, inner in told.under(known.names).items():
+    for name, inner in of_schemas.under(known.names).items():
         kind = fields.get(name)
         while isinstance(kind, list):
             kind = kind[-1]
@@ -179,7 +179,7 @@ def kept_beside(fields: Mapping[str, ColumnType], told: Aliases, known: Aliases 
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """What is to be renamed.
+    """The fields to rename.
 
     `renamed`: fields of the table, old names and new. `fields`: all of its fields under the new names, also within.
     `aliases`: all names that fields had before, with those that they have now. `found`: new fields, under the names
@@ -193,11 +193,11 @@ class Renaming:
 
     @classmethod
     def of(
-        cls, fields: Mapping[str, ColumnType], found: Fields, told: Aliases, known: Aliases, fields_max: int
+        cls, fields: Mapping[str, ColumnType], found: Fields, of_schemas: Aliases, known: Aliases, fields_max: int
     ) -> Renaming:
-        """Find out what to rename.
+        """Return the fields to rename.
 
-        :param fields: those of the table; `found`: those that are new; `told`: what schemas say.
+        :param fields: those of the table; `found`: those that are new; `of_schemas`: the aliases of the schemas.
         :param known: the aliases that the table has.
         :param fields_max: in a full struct a value may have come back without a column for a field that is now the new
             name of another one. Both would go for the same column then, and the value would not come back any more: so
@@ -206,7 +206,7 @@ class Renaming:
         >>> Renaming.of({"page": "string"}, {"url": "string"}, Aliases({"page": "url"}), Aliases(), 10).renamed
         {'page': 'url'}
         """
-        now = last_names(told.names) if len(fields) < fields_max else {}
+        now = last_names(of_schemas.names) if len(fields) < fields_max else {}
         renamed: dict[str, str] = {}
         for old, new in now.items():
             is_free = new not in fields and new not in renamed.values() and new not in known.names
@@ -228,7 +228,7 @@ class Renaming:
         new_fields = {renamed.get(name, name): kind for name, kind in fields.items()}
         # Names within a field that never had a column have had no effect. A column that gets its name has its own ones.
         within = {renamed.get(name, name): inner for name, inner in known.within.items() if name in fields}
-        return cls._with_those_within(renamed, new_fields, names, new_found, told.under(names), within)
+        return cls._with_those_within(renamed, new_fields, names, new_found, of_schemas.under(names), within)
 
     @classmethod
     def _with_those_within(
@@ -261,19 +261,21 @@ def _with_new_name(names: Mapping[str, str], renamed: Mapping[str, str]) -> dict
     return {**{old: renamed.get(new, new) for old, new in names.items()}, **renamed}
 
 
-def _within(own: MaybeType, found: MaybeType, told: Aliases, known: Aliases) -> tuple[MaybeType, MaybeType, Aliases]:
+def _within(
+    own: MaybeType, found: MaybeType, of_schemas: Aliases, known: Aliases
+) -> tuple[MaybeType, MaybeType, Aliases]:
     """Return a field's type, what of it is new, and the aliases within it.
 
     :param own: the type in the table; None where the field is not there yet.
     """
     if isinstance(found, list) and (own is None or (isinstance(own, list) and len(own) == len(found))):
-        inner_own, inner, aliases = _within(own[-1] if own else None, found[-1], told, known)
+        inner_own, inner, aliases = _within(own[-1] if own else None, found[-1], of_schemas, known)
         kept = None if own is None else [*own[:-1], cast("ColumnType", inner_own)]
         return kept, [*found[:-1], cast("ColumnType", inner)], aliases
     if isinstance(found, dict) and (own is None or isinstance(own, dict)):
         fields, new = own or {}, cast("Fields", found)
-        renaming = Renaming.of(fields, new, told, known, STRUCT_FIELDS_MAX)
+        renaming = Renaming.of(fields, new, of_schemas, known, STRUCT_FIELDS_MAX)
         if own is not None and not is_good_struct(renaming.fields):
-            renaming = Renaming.of(fields, new, replace(told, names={}), known, STRUCT_FIELDS_MAX)
+            renaming = Renaming.of(fields, new, replace(of_schemas, names={}), known, STRUCT_FIELDS_MAX)
         return None if own is None else dict(renaming.fields), cast("ColumnType", renaming.found), renaming.aliases
     return own, found, known

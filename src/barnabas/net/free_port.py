@@ -1,7 +1,7 @@
-"""Looks for free ports, for those who choose ports before they start a process that will listen there.
+"""Finds free ports for a process that is not started yet.
 
-Somebody may take a port in between; the process that finds it taken says so. Ports of the range from which the system
-gives them to connections (the ephemeral ones) are taken by chance at any time; others are taken on purpose only.
+Another process may take such a port before; then the started process reports it. The system gives ephemeral ports to
+connections at any time. A port outside the ephemeral range is only taken by a process that chooses it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pathlib import Path
 from barnabas.errors import UnavailableError
 
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-"""Where Linux tells the first and the last port that it gives to connections."""
+"""The file of Linux with the first and the last ephemeral port."""
 USUAL_EPHEMERAL = 32_768, 65_535
-"""Of systems that do not tell: Linux begins with the first, others begin later."""
+"""The range for systems without this file: Linux begins with the first port, others begin later."""
 LOWEST, HIGHEST = 10_000, 65_535
-"""Lower ones are those of well-known services."""
+"""Lower ports belong to well-known services."""
 
 
 def is_free(host: str, port: int) -> bool:
     """Return whether a server could listen at this address.
 
-    >>> is_free("192.0.2.1", 9092)  # an address of nobody
+    >>> is_free("192.0.2.1", 9092)  # an address that no machine has
     False
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -37,13 +37,13 @@ def is_free(host: str, port: int) -> bool:
 
 
 def lasting_ports(host: str, count: int, *, ephemeral: tuple[int, int] | None = None) -> list[int]:
-    """Return free ports, all different, that no connection gets while their server is down.
+    """Return different free ports that no connection gets while their server is down.
 
-    They are drawn, so that two who look at the same time seldom find the same. Where the system gives all ports to
-    connections, they are of those.
+    The ports are random, so that two callers at the same time seldom get the same. If all ports are ephemeral, the
+    result has ephemeral ports.
 
-    :param ephemeral: the first and the last port that the system gives to connections; None: it is asked.
-    :raises UnavailableError: there are not so many.
+    :param ephemeral: the first and the last ephemeral port; None: those of the system.
+    :raises UnavailableError: there are not enough free ports.
 
     >>> all(10_000 <= port < 32_768 for port in lasting_ports("127.0.0.1", 3, ephemeral=(32_768, 65_535)))
     True
@@ -57,7 +57,7 @@ def lasting_ports(host: str, count: int, *, ephemeral: tuple[int, int] | None = 
 
 
 def _free_among(host: str, choices: Sequence[Sequence[int]]) -> Iterator[int]:
-    """Yield free ports, each once: those of the first choice in any order, then those of the next."""
+    """Yield free ports, each once: those of the first sequence in random order, then those of the next."""
     seen: set[int] = set()
     for ports in choices:
         for port in random.sample(ports, len(ports)):

@@ -45,4 +45,4 @@ class ColumnBuffers(NamedTuple):
     keys: BinaryBuffers
     values: BinaryBuffers
     headers: HeaderBuffers | None
-    """None where they were not asked for."""
+    """None if the reader leaves headers out."""

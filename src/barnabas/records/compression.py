@@ -1,6 +1,6 @@
 """The four compressions of record batches, bounded: no input makes them allocate more than the caller allows.
 
-What is written is what every Kafka client reads:
+Every Kafka client can read the output:
 
 - gzip: one gzip member. Read as Java's GZIPInputStream reads: several members are joined, and bytes behind a member
   that begin no other, such as padding with zeros, are ignored.
@@ -32,7 +32,7 @@ _PLAIN_HEADERS = {
     bytes.fromhex("04224d18606051"): 1024 * 1024,
     bytes.fromhex("04224d18607073"): 4 * 1024 * 1024,
 }
-"""The headers of frames that are read here, and what a block of them may hold."""
+"""The frame headers that this module reads, with the size of their blocks."""
 _BLOCK_SIZE = struct.Struct("<I")
 _STORED_FLAG = 0x80000000
 """A block that is not compressed, since that would make it larger."""
@@ -54,7 +54,7 @@ def compress_frame(data: Data) -> bytes:
 
 
 def decompress_frame_into(data: Data, output: bytearray) -> int:
-    """Write what a frame holds into `output`; return how many bytes these are.
+    """Write the content of a frame into `output`; return the number of bytes.
 
     :raises cramjam.DecompressionError: `data` is damaged, or holds more than `output` has room for.
     """
@@ -63,7 +63,7 @@ def decompress_frame_into(data: Data, output: bytearray) -> int:
 
 
 def _frame_bytes_max(size: int) -> int:
-    """Return what a frame of `size` bytes may need while it is written; a block needs one byte more for each 255."""
+    """Return the memory for a frame of `size` bytes while it is written; a block needs one more byte for each 255."""
     blocks = -(-size // _BLOCK_BYTES)
     return len(_HEADER) + size + size // 255 + blocks * (16 + _BLOCK_SIZE.size) + _BLOCK_SIZE.size
 
@@ -102,7 +102,7 @@ def _decompress_blocks_into(data: Data, output: bytearray) -> int | None:
 
 
 def _read_block(block: memoryview, size: int, room: memoryview) -> int:
-    """Write what a block holds into `room`; return how many bytes these are."""
+    """Write the content of a block into `room`; return the number of bytes."""
     if not size & _STORED_FLAG:
         return cramjam.lz4.decompress_block_into(block, room, output_len=len(room))
     if len(block) > len(room):
@@ -120,7 +120,7 @@ class DecompressedTooLargeError(CorruptBatchError):
 
 
 class Compression(enum.IntEnum):
-    """The compression of a batch, as the low bits of its attributes tell it."""
+    """The compression of a batch, in the low bits of its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -171,7 +171,7 @@ class Decompressor:
         self._memory = bytearray()
 
     def decompress(self, kind: Compression, data: Data) -> Data:
-        """Return `data` decompressed; what is returned is overwritten by the next call.
+        """Return `data` decompressed; the next call overwrites the result.
 
         :raises CorruptBatchError: as `decompress` does.
         """
@@ -241,7 +241,7 @@ def _decompress_gzip(data: Data, max_bytes: int) -> bytes:
 
 
 def _is_gzip_over(view: memoryview, position: int) -> bool:
-    """Whether no member begins here; what is here behind the first one is padding."""
+    """Whether no member begins here: bytes behind the first member are padding then."""
     begins = view[position : position + len(_GZIP_MAGIC)] == _GZIP_MAGIC
     return position > 0 and not (begins and len(view) - position >= _GZIP_HEADER_SIZE)
 
@@ -258,7 +258,7 @@ def _decompress_gzip_member(
         if position >= len(view):
             raise CorruptBatchError("gzip data ends within a member")
         given = view[position : position + input_bytes]
-        # A max_length of 0 would mean "no limit"; the byte more than is left tells that it is too much.
+        # A max_length of 0 would mean "no limit". One byte more than the limit shows that there is too much.
         content = member.decompress(given, left - size + 1)
         size += len(content)
         if size > left:

@@ -1,7 +1,7 @@
 """The 61 bytes at the head of a record batch: read, checked and stamped without looking at a single record.
 
-This is all that a broker ever needs of a batch. Every function takes a buffer and a position in it, copies
-nothing but the header fields, and accepts bytes, bytearray or memoryview.
+A broker needs nothing else of a batch. A function takes a buffer (bytes, bytearray or memoryview) and a position in it,
+and copies nothing but the header fields.
 
 Layout (format version 2 of Kafka's protocol documentation, KIP-98), big-endian:
 
@@ -198,9 +198,9 @@ def iter_headers(buffer: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[
 
 
 def check_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Check all that can be checked without reading a record: format, length, CRC, counts.
+    """Check a batch without reading a record: format, length, CRC, counts.
 
-    :raises CorruptBatchError: says what is wrong and what it should be.
+    :raises CorruptBatchError: the error and the expected value are in the message.
     """
     check_structure(header, position)
     end = position + header.batch_length + LENGTH_OVERHEAD
@@ -215,9 +215,9 @@ def check_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def check_structure(header: BatchHeader, position: int) -> None:
-    """Check what the header alone tells.
+    """Check the fields of the header.
 
-    :raises CorruptBatchError: says what is wrong and what it should be.
+    :raises CorruptBatchError: the error and the expected value are in the message.
     """
     if header.magic != MAGIC:
         raise CorruptBatchError(f"batch at position {position}: magic {header.magic}, should be {MAGIC}")
@@ -267,7 +267,7 @@ def set_timestamp(buffer: bytearray | memoryview, position: int, timestamp_ms: i
 
 
 def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Mark the batch at `position` as timestamped by the broker, in place, and compute its CRC anew.
+    """Mark the batch at `position` as timestamped by the broker, in place, and update its CRC.
 
     The records keep the timestamps they were sent with; readers take the batch's max timestamp (KIP-32).
     """

@@ -1,7 +1,7 @@
-"""Batches compressed anew, for topics whose `compression.type` is not their producers' choice.
+"""Compresses batches again, for topics whose `compression.type` is not the choice of their producers.
 
-The records are not looked at: the body is decompressed and compressed as one piece, and the header says so. What
-identifies the batch (offsets, producer, sequence) stays as it was.
+The body is decompressed and compressed as one piece, without a look at records. Offsets, producer id and sequence of
+the batch do not change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The scan over batch headers in use, load_implementation as the record codec is: compiled where it was built, else its
 twin in Python. `SCAN` says which ("compiled" or "pure").
 
-Recovery, searches by time and the making of indexes go over the headers of many batches; all of them do it with this.
-What it cannot do without bytes it asks its caller for: no file is opened here.
+Recovery, searches by time and rebuilt indexes scan the headers of many batches. The caller of a scan reads the bytes;
+this module opens no file.
 """
 
 from __future__ import annotations

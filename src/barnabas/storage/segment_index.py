@@ -34,7 +34,7 @@ _BLOCK_ENTRIES = 256
 
 
 class FileIndex:
-    """Entries of one size, in ascending order.
+    """Entries of one size in a file, in ascending order.
 
     :param size: of the file, in bytes; the bytes after the last whole entry are ignored.
     """
@@ -99,7 +99,7 @@ class OffsetPosition(NamedTuple):
 
 
 class OffsetLookup(Protocol):
-    """What a reader asks an index."""
+    """The lookups of an index."""
 
     def __len__(self) -> int: ...
 
@@ -242,7 +242,7 @@ class TimeOffset(NamedTuple):
 
 
 class TimeLookup(Protocol):
-    """What a reader asks an index."""
+    """The lookups of an index."""
 
     def __len__(self) -> int: ...
 

@@ -54,9 +54,9 @@ SECRET_BYTES = 16
 
 
 class Cleaner:
-    """Answers what a broker asks.
+    """Answers the messages of a broker.
 
-    :param pace_of: returns, for a rate in bytes per second, what is called after so many bytes.
+    :param pace_of: returns, for a rate in bytes per second, a function that is called with a number of bytes.
     :param new_secret: returns so many random bytes.
     """
 
@@ -93,7 +93,7 @@ class Cleaner:
 
     @property
     def silent_s(self) -> float:
-        """How long nothing was heard of it while it was asked something."""
+        """The time since the last sign of life of a cleaner that has a message to answer."""
         return 0.0
 
     def end(self) -> None:

@@ -22,7 +22,7 @@ from barnabas.storage.segment_list import SegmentList
 
 
 class SegmentExtent(Protocol):
-    """What planning wants to know of a segment."""
+    """The facts of a segment that planning uses."""
 
     @property
     def base_offset(self) -> int: ...
@@ -132,7 +132,7 @@ def group_segments(
     """Return the segments in groups that become one segment each.
 
     A group goes on as long as what its segments hold before they are rewritten fits into one segment, by their size,
-    by that of their indexes, and by the distance of offsets that an index can tell. So the small segments that cleaning
+    by that of their indexes, and by the distance of offsets that an index can hold. So the small segments that cleaning
     leaves become one with the next cleaning.
     """
     groups: list[list[IndexedExtent]] = []

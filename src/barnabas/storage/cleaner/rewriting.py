@@ -51,7 +51,7 @@ class Cleaning:
         :raises UncleanableError: a batch is damaged, or has more keys than fit into memory.
         :raises CleaningFailedError: the disk refuses.
         """
-        with _told(self._folder):
+        with _naming_the_log(self._folder):
             remove_cleaned(self._filesystem, self._folder)
             job = self._job
             useful_bytes = max(MAP_BYTES_MIN, (job.end_offset - job.first_dirty_offset) * MAP_BYTES_PER_RECORD)
@@ -73,7 +73,7 @@ class Cleaning:
         group = next(self._groups, None)
         if group is None:
             return None
-        with _told(self._folder):
+        with _naming_the_log(self._folder):
             return _Rewriting(self._filesystem, self._folder, self._job, self._map, self._filtering, self._pace).of(
                 group
             )
@@ -233,8 +233,8 @@ class _Chunks:
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
-    """Tell which log it was that could not be cleaned, and whether it helps to try again."""
+def _naming_the_log(folder: Path) -> Iterator[None]:
+    """Raise errors with the folder of the log, by whether another attempt can succeed."""
     try:
         yield
     except CorruptBatchError as error:
