@@ -212,7 +212,7 @@ class DataFolders:
     def _find_logs(self, manager: LogManager, holders: dict[TopicPartition, list[LogManager]]) -> None:
         try:
             names = self._filesystem.list_folder(manager.data_dir)
-            manager.moved.discard_futures(names)
+            manager.future_logs.discard_futures(names)
         except OSError as error:
             raise DataFolderError(f"{manager.data_dir}: cannot be loaded: {error}") from error
         for name in names:
@@ -256,7 +256,7 @@ class DataFolders:
         for manager in self._healthy():
             manager.note_boot(noted if self.are_several else ())
         for partition in [each for each, old in self._old_copies.items() if old.manager.get(each) is not None]:
-            self._old_copies.pop(partition).manager.moved.forget_leaving(partition)
+            self._old_copies.pop(partition).manager.future_logs.forget_leaving(partition)
         self.lost_memory = False
 
     # --- life counters ---
@@ -458,7 +458,7 @@ class DataFolders:
                     is_new = manager.get(partition) is None
                     log = manager.create(partition, config, topic_id)
                     if is_new and (absent := self._absent_ids()):
-                        manager.moved.note_replaced(partition, absent)
+                        manager.future_logs.note_replaced(partition, absent)
                 except StorageError as error:
                     self._note_failure(manager, error.__cause__ or error)
                     if manager.failure is None or not self._healthy():
@@ -620,12 +620,12 @@ class DataFolders:
         current = None if source is None else source.get(partition)
         if source is None or current is None or to is None or to.failure is not None or to is source:
             raise StorageError(f"{partition} cannot be moved to {target} now")
-        source.moved.note_replaced(partition)  # or else it might seem that it had come from where it goes
+        source.future_logs.note_replaced(partition)  # or else it might seem that it had come from where it goes
         for manager in self._healthy():
-            if manager is not source and manager.moved.is_leaving(partition):
-                manager.moved.release(partition)  # what an earlier move could not
+            if manager is not source and manager.future_logs.is_leaving(partition):
+                manager.future_logs.release(partition)  # what an earlier move could not
         move = LogMove(
-            current, to.moved.create_future(current, source.folder_id, self.topic_ids.get(partition)), target
+            current, to.future_logs.create_future(current, source.folder_id, self.topic_ids.get(partition)), target
         )
         self.moves[partition] = move
         return move
@@ -643,12 +643,12 @@ class DataFolders:
                 raise StorageError(f"{move.current.partition} is not to be moved any more")
             move.complete()
             target = self._managers[move.target]
-            source.moved.note_leaving(move.current.partition, target.folder_id)
+            source.future_logs.note_leaving(move.current.partition, target.folder_id)
             try:
-                return target.moved.promote(move.future, move.current)
+                return target.future_logs.promote(move.future, move.current)
             except StorageError:
                 if not move.current.is_offline:
-                    source.moved.forget_leaving(move.current.partition)
+                    source.future_logs.forget_leaving(move.current.partition)
                 raise
 
     def end_move(self, move: LogMove, *, is_done: bool) -> None:
@@ -664,12 +664,12 @@ class DataFolders:
             if not is_done:
                 move.future.abandon()
                 if target.get(partition) is None:
-                    target.moved.discard_future(move.future.folder)
+                    target.future_logs.discard_future(move.future.folder)
                 return
             for manager in self._managers.values():
                 if manager is not target and manager.get(partition) is move.current:
-                    manager.moved.release(partition)
-            target.moved.note_replaced(partition, self._absent_ids())
+                    manager.future_logs.release(partition)
+            target.future_logs.note_replaced(partition, self._absent_ids())
 
     def remove_deleted_records(self) -> None:
         """See `LogManager.remove_deleted_records`."""
@@ -756,7 +756,7 @@ def finish_moves(contested: dict[TopicPartition, list[LogManager]]) -> None:
 
 
 def _end_move(partition: TopicPartition, managers: Sequence[LogManager]) -> bool:
-    replaced = {manager.folder_id: set(manager.moved.moved_from(partition)) for manager in managers}
+    replaced = {manager.folder_id: set(manager.future_logs.moved_from(partition)) for manager in managers}
     newest = [each for each in managers if replaced.keys() - {each.folder_id} <= replaced[each.folder_id]]
     if len(newest) != 1:
         return False
@@ -766,8 +766,8 @@ def _end_move(partition: TopicPartition, managers: Sequence[LogManager]) -> bool
     for manager in managers:
         if manager is not target:
             logger.info("%s in %s is older than in %s", partition, manager.data_dir, target.data_dir)
-            manager.moved.release(partition)
-    target.moved.note_replaced(partition, replaced[target.folder_id] - replaced.keys())
+            manager.future_logs.release(partition)
+    target.future_logs.note_replaced(partition, replaced[target.folder_id] - replaced.keys())
     return True
 
 
@@ -781,10 +781,10 @@ def find_superseded_logs(
     """
     found = {}
     here = {each.folder_id for each in managers}
-    for partition, target_id in manager.moved.read_leaving().items():
-        if not manager.moved.has_folder(partition) or (target_id in here and partition not in contested):
+    for partition, target_id in manager.future_logs.read_leaving().items():
+        if not manager.future_logs.has_folder(partition) or (target_id in here and partition not in contested):
             # The log has left, or the target folder has no part of it.
-            manager.moved.forget_leaving(partition)
+            manager.future_logs.forget_leaving(partition)
         elif target_id not in here:
             found[partition] = SupersededLog(manager, target_id)
     return found

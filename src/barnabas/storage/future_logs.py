@@ -255,7 +255,7 @@ class FutureLogs:
             del self._logs[partition]
             raise
         try:
-            self._folders.take_place(future.folder, partition)
+            self._folders.promote_future(future.folder, partition)
             log = self._loader.open(partition, current.config, stored, clean=True)
         except (OSError, StorageError) as error:
             current.put_offline(f"its copy {future.folder} cannot take its place: {error}")

@@ -221,7 +221,7 @@ class LogFolders:
         else:
             remove_if_there(self._filesystem, path)
 
-    def take_place(self, future: Path, partition: TopicPartition) -> None:
+    def promote_future(self, future: Path, partition: TopicPartition) -> None:
         """Give a folder the name of a partition, durably.
 
         :raises OSError: the disk refuses; the folder may have the name.

@@ -136,7 +136,7 @@ class LogManager:
             self._checkpoint,
             self._note_roll,
         )
-        self.moved = FutureLogs(self._logs, self._folders, self._loader, self._checkpoint)
+        self.future_logs = FutureLogs(self._logs, self._folders, self._loader, self._checkpoint)
         """The logs that move from other folders or to them."""
         self._closed = False
         self.failure: str | None = None
