@@ -352,7 +352,7 @@ class Broker:
             background.begin_with_groups(tree, self._in_tree_thread, must_move=must_move),
             *background.all(logs, self._reserve),
         )
-        if logs.are_several:
+        if logs.has_several:
             self._begin(background.watch_folders(logs), self._moves.run())
         if self.config.log_cleaner_enable:
             environment = self._environment

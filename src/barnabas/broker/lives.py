@@ -100,7 +100,7 @@ class Lives:
             return
         self._refused = False
         for directory_id in overtaken:
-            self._logs.stop_raising(directory_id)
+            self._logs.stop_life_counter(directory_id)
         await self._run(self._logs.confirm_life_counters, raised.keys() - set(overtaken))
 
     def raise_soon(self) -> None:

@@ -194,7 +194,7 @@ class DataFolders:
             step()
         except DataFolderError as error:
             cause = error.__cause__
-            if not self.are_several or not isinstance(cause, OSError) or is_shortage(cause):
+            if not self.has_several or not isinstance(cause, OSError) or is_shortage(cause):
                 raise
             logger.critical("%s; the folder is offline, with all logs in it", error)
             self._failures[path] = str(error)
@@ -202,7 +202,7 @@ class DataFolders:
                 manager.abandon()
 
     def _find_contested(self) -> dict[TopicPartition, list[LogManager]]:
-        if not self.are_several:
+        if not self.has_several:
             return {}
         holders: dict[TopicPartition, list[LogManager]] = {}
         for path, manager in list(self._managers.items()):
@@ -254,7 +254,7 @@ class DataFolders:
         known = {each for manager in self._managers.values() if manager.meta for each in manager.meta.folder_ids}
         noted = ids | known if self._failures else ids
         for manager in self._healthy():
-            manager.note_boot(noted if self.are_several else ())
+            manager.note_boot(noted if self.has_several else ())
         for partition in [each for each, old in self._old_copies.items() if old.manager.get(each) is not None]:
             self._old_copies.pop(partition).manager.future_logs.forget_leaving(partition)
         self.lost_memory = False
@@ -318,7 +318,7 @@ class DataFolders:
                     self._note_failure(manager, error)
                     logger.warning("%s; a metadata tree that is older may go unnoticed", error)
 
-    def stop_raising(self, folder_id: str) -> None:
+    def stop_life_counter(self, folder_id: str) -> None:
         """Keep the counter of a folder, since another process has raised it further in the metadata tree.
 
         The next start finds a counter below that of the tree, and takes the folder for an older copy.
@@ -335,7 +335,7 @@ class DataFolders:
     # --- the folders ---
 
     @property
-    def are_several(self) -> bool:
+    def has_several(self) -> bool:
         """Whether there is more than one folder."""
         return len(self._paths) > 1
 
@@ -345,7 +345,7 @@ class DataFolders:
 
     def folder_of(self, partition: TopicPartition) -> Path | None:
         """Return the folder that has the log of a partition, or None."""
-        if not self.are_several:
+        if not self.has_several:
             return self._paths[0]
         manager = self._manager_of(partition)
         return None if manager is None else manager.data_dir
@@ -370,7 +370,7 @@ class DataFolders:
 
         If a log went offline, this writes to its folder as a test.
         """
-        if not self.are_several:
+        if not self.has_several:
             return
         for manager in self._healthy():
             offline = {where for where, log in manager.all().items() if log.is_offline}
@@ -394,7 +394,7 @@ class DataFolders:
     def _note_failure(self, manager: LogManager, error: BaseException) -> None:
         """Take a folder offline, if the error comes from its disk and there are others."""
         cause = error if isinstance(error, OSError) else error.__cause__
-        if not self.are_several or not isinstance(cause, OSError) or is_shortage(cause):
+        if not self.has_several or not isinstance(cause, OSError) or is_shortage(cause):
             return
         with self._failing:
             if manager.failure is not None:
@@ -490,7 +490,7 @@ class DataFolders:
         healthy = self._healthy()
         if not healthy:
             raise StorageError("no data folder can be used any more")
-        if not self.are_several:
+        if not self.has_several:
             return healthy[0]
         chosen = self._chosen.pop(partition, None)
         found = self._where_the_name_is(partition, healthy)
@@ -549,7 +549,7 @@ class DataFolders:
     def _put_elsewhere(self, partition: TopicPartition, reason: str) -> Log:
         """Return an offline log for one that may exist elsewhere with all its records; it counts as `gone`."""
         self.gone.add(partition)
-        log = self._elsewhere[partition] = next(iter(self._managers.values())).unusable(partition, reason)
+        log = self._elsewhere[partition] = next(iter(self._managers.values())).make_offline(partition, reason)
         return log
 
     def _settle(self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID) -> None:
@@ -598,7 +598,7 @@ class DataFolders:
 
     def choose(self, partition: TopicPartition, folder: Path) -> None:
         """Remember the folder in which a log is to be created."""
-        if self.are_several:
+        if self.has_several:
             self._chosen[partition] = folder
 
     @property
@@ -678,7 +678,7 @@ class DataFolders:
     def delete_later(self, paths: list[Path]) -> None:
         """Remove files that a log has renamed, after the delay."""
         for manager in self._managers.values():
-            own = [path for path in paths if manager.data_dir in path.parents] if self.are_several else paths
+            own = [path for path in paths if manager.data_dir in path.parents] if self.has_several else paths
             if own:
                 manager.delete_later(own)
 

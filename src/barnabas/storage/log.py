@@ -670,7 +670,7 @@ class Log:
             self._flusher.note_new_segment()
         if self.leader_epochs.truncate_from(end_offset):
             self._flusher.files.write_epochs(self.leader_epochs)
-        self._producers.replace_by(
+        self._producers.replace_with(
             load_producers(self._filesystem, self.folder, self._segments.all, end_offset, self._clock)
         )
         self._flusher.files.find_snapshots()

@@ -491,7 +491,7 @@ class AppendGroup:
     def fail(self, error: BarnabasError) -> None:
         """Replace the outcomes: the disk refused the write, and no batch may be acknowledged."""
         self.failure = error
-        self.producers.forget()
+        self.producers.discard()
         self.needs_roll = False
         self.outcomes[:] = [error if isinstance(outcome, AppendInfo) else outcome for outcome in self.outcomes]
 
@@ -508,7 +508,7 @@ class AppendGroup:
             return 0
         producer_id, epoch, sequence = read_producer(records)
         is_known = producer_id != NO_PRODUCER_ID
-        if is_known and not self.producers.goes_on(producer_id, epoch, sequence):
+        if is_known and not self.producers.accepts_next(producer_id, epoch, sequence):
             return 0
         batches = stamp_plain(requests, start, self, self.next_offset, self._leader_epoch, self.config)
         if batches:
@@ -531,7 +531,7 @@ class AppendGroup:
             last_sequence = last if last <= SEQUENCE_MAX else last - SEQUENCE_MAX - 1
             noted.append((base_offset + ahead, last_sequence, base_offset, last_offset))
             base_offset = last_offset + 1
-        self.producers.take_over(producer_id, epoch, noted, self._now_s)
+        self.producers.add_batches(producer_id, epoch, noted, self._now_s)
 
     def _replicate_plain(self, view: memoryview) -> bool:
         """Take batches of a leader if all of them are plain and fit into the segment; return whether they do."""
@@ -875,7 +875,7 @@ class LogAppender:
             with self._state_lock:
                 self._segments.active.note_all(batches)
                 if group is not None:
-                    group.producers.settle()
+                    group.producers.commit()
                     for epoch in group.epochs:
                         self._epochs.assign(*epoch)
                 self._offsets.move_log_end(batches[-1][1] + 1)

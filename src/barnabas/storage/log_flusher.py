@@ -50,7 +50,7 @@ CHECKPOINT_BYTES = 16 * 1024 * 1024
 active segment a start reads again."""
 
 
-class PutOffError(Exception):
+class FlushPostponedError(Exception):
     """A flush did not begin, because room on the disk or open files were short. No fsync failed."""
 
     def __init__(self, reason: OSError) -> None:
@@ -173,7 +173,7 @@ class DerivedFiles:
     def carry_out(self, plan: FlushPlan, segment_starts: set[int]) -> None:
         """Carry out a plan of a flush. The caller carries out one plan at a time.
 
-        :raises PutOffError: room or open files were short.
+        :raises FlushPostponedError: room or open files were short.
         :raises OSError: the disk refuses; nothing of the plan is known to be durable.
         """
         for segment in plan.sealed:
@@ -244,7 +244,7 @@ def _put_off_if_short(shortages: Collection[int] = SHORTAGES) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in shortages:
-            raise PutOffError(error) from error
+            raise FlushPostponedError(error) from error
         raise
 
 
@@ -369,7 +369,7 @@ class LogFlusher:
         with self._health.offline_on_error("flush", even_if_unforeseen=True):
             try:
                 self.files.carry_out(plan, self._segments.base_offsets)
-            except PutOffError as error:
+            except FlushPostponedError as error:
                 self._has_new_names = True
                 self._stored_size = min(self._stored_size, self._segments.active.size - CHECKPOINT_BYTES)
                 raise self._health.refused("flush", error.reason) from error

@@ -122,9 +122,9 @@ class LogLoader:
                 return None
             logger.debug("%s", partition, exc_info=True)
             reason = f"cannot be loaded: {error or error!r}; mend its folder or move it away, and start again"
-            return Found(self.unusable(partition, reason), self._topic_id_of_unusable(partition))
+            return Found(self.make_offline(partition, reason), self._topic_id_of_unusable(partition))
 
-    def unusable(self, partition: TopicPartition, reason: str, *, is_logged: bool = False) -> Log:
+    def make_offline(self, partition: TopicPartition, reason: str, *, is_logged: bool = False) -> Log:
         """Return a log that is offline; its folder, if there is one, is not touched.
 
         :param is_logged: whether the reason is in the broker's log already.

@@ -598,11 +598,11 @@ class LogManager:
         if (log := self._logs.get(partition)) is not None:
             log.abandon()
         self.topic_ids.pop(partition, None)
-        return self._keep(self._loader.unusable(partition, reason), None)
+        return self._keep(self._loader.make_offline(partition, reason), None)
 
-    def unusable(self, partition: TopicPartition, reason: str) -> Log:
+    def make_offline(self, partition: TopicPartition, reason: str) -> Log:
         """Return an offline log that this folder does not own; its reason was logged before."""
-        return self._loader.unusable(partition, reason, is_logged=True)
+        return self._loader.make_offline(partition, reason, is_logged=True)
 
 
 def _succeeds(action: Callable[[], None]) -> bool:

@@ -122,10 +122,10 @@ class ProducerStates:
             )
         return None
 
-    def goes_on(self, producer_id: int, epoch: int, base_sequence: int) -> bool:
+    def accepts_next(self, producer_id: int, epoch: int, base_sequence: int) -> bool:
         """Return whether `check` would accept a batch with this identity and any number of records, and know no retry.
 
-        >>> ProducerStates().goes_on(7, 0, 0)
+        >>> ProducerStates().accepts_next(7, 0, 0)
         True
         """
         entry = self._entry(producer_id)
@@ -157,7 +157,7 @@ class ProducerStates:
             batches = (batch,)
         self._entries[header.producer_id] = ProducerEntry(header.producer_epoch, batches)
 
-    def take_over(
+    def add_batches(
         self, producer_id: int, epoch: int, batches: Sequence[tuple[int, int, int, int]], appended_s: float
     ) -> None:
         """Remember batches of a producer in the log, oldest first.
@@ -170,7 +170,7 @@ class ProducerStates:
         found = tuple(ProducerBatch(*each, appended_s) for each in batches)
         self._entries[producer_id] = ProducerEntry(epoch, (*earlier, *found)[-BATCHES_KEPT:])
 
-    def replace_by(self, other: ProducerStates) -> None:
+    def replace_with(self, other: ProducerStates) -> None:
         """Remember what another object remembers, and nothing else: the log was truncated."""
         self._entries, self._strangers = other._entries, other._strangers
         self.highest_id = other.highest_id
@@ -222,7 +222,7 @@ class ProducerStates:
 class PendingProducers(ProducerStates):
     """The producers after the write of a group; it holds only the entries that change.
 
-    :param states: the producers of the log, unchanged until `settle`.
+    :param states: the producers of the log, unchanged until `commit`.
     """
 
     def __init__(self, states: ProducerStates) -> None:
@@ -230,7 +230,7 @@ class PendingProducers(ProducerStates):
         self._states = states
         self._strangers = states._strangers
 
-    def settle(self) -> None:
+    def commit(self) -> None:
         """Change the producers of the log: the batches are in the log."""
         states = self._states
         states._entries.update(self._entries)
@@ -239,7 +239,7 @@ class PendingProducers(ProducerStates):
                 states.highest_id = producer_id
         self._entries.clear()
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Drop the changes: the batches were not written, so a retry of one of them is no duplicate."""
         self._entries.clear()
 

@@ -304,7 +304,7 @@ def load_producers(
         found.remove(snapshot_offset)
     for scan in _scans_from(segments, offset):
         for producer_id, (epoch, batches) in scan.producers.items():
-            states.take_over(producer_id, epoch, batches, now_s)
+            states.add_batches(producer_id, epoch, batches, now_s)
     # Producers that expire now count for the highest id, too.
     states = ProducerStates(states.entries())
     states.expire(now_s)

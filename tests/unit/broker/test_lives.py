@@ -55,7 +55,7 @@ class World:
     def confirm_life_counters(self, folder_ids: set[str]) -> None:
         self.confirmed |= folder_ids
 
-    def stop_raising(self, _: str) -> None:
+    def stop_life_counter(self, _: str) -> None:
         self.is_overtaken = True
 
     async def in_tree_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:

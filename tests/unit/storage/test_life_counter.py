@@ -232,6 +232,6 @@ def test_counter_that_somebody_else_has_raised_is_left_where_it_is(
     disks.increment_life_counters(folders)
     one, other = sorted(disks.tree)
     for _ in range(2):
-        folders.stop_raising(one)
+        folders.stop_life_counter(one)
     assert caplog.text.count("another broker uses a copy of log directory") == 1
     assert list(folders.increment_life_counters(1_000)) == [other]

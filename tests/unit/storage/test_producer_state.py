@@ -51,7 +51,7 @@ def test_wall_clock_that_was_wrong_while_batches_came_expires_no_producer() -> N
     clock = ManualClock()
     clock.jump(-14 * 86_400)
     states = ProducerStates()
-    states.take_over(7, 0, [(0, 4, 100, 104)], clock.monotonic())
+    states.add_batches(7, 0, [(0, 4, 100, 104)], clock.monotonic())
     stored = encode_snapshot(states.entries(), clock)
     clock.jump(14 * 86_400)
     loaded = decode_snapshot(stored, clock.monotonic())
