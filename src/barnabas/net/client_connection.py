@@ -72,18 +72,19 @@ FETCH_BYTES_MAX = 512 * MIB
 
 
 @functools.cache
-def _api_key(request: type[Any]) -> int | None:
+def _api_key(request: type) -> int | None:
     return message_of(request).api_key
 
 
 def fetch_bytes(request: Any) -> int:
     """Return how many bytes of records a request asks for; 0 if it is not a fetch."""
-    if type(request) is EncodedRequest:
-        return request.fetch_bytes
-    return max(0, request.max_bytes) if _api_key(type(request)) == FETCH_KEY else 0
+    cls: type = type(request)
+    if cls is EncodedRequest:
+        return int(request.fetch_bytes)
+    return max(0, request.max_bytes) if _api_key(cls) == FETCH_KEY else 0
 
 
-def response_bytes_max(request: type[Any], asked: int) -> int:
+def response_bytes_max(request: type, asked: int) -> int:
     """Return how large the response to a request may be.
 
     :param asked: the `fetch_bytes` of the request.
@@ -157,7 +158,7 @@ class _Pending:
     def __init__(
         self,
         correlation_id: int,
-        request: type[Any],
+        request: type,
         version: int,
         on_answer: OnResponse,
         due_at_s: float,

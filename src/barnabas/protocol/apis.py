@@ -30,7 +30,8 @@ def api_of(request: type[Any]) -> Api:
     """Return the API of a class of requests."""
     spec = message_of(request)
     assert spec.api_key is not None, f"{request.__name__} has no API key"
-    return Api(spec.api_key, api_name(request), request, response_of(request), spec.versions)
+    cls: type = request
+    return Api(spec.api_key, api_name(request), request, response_of(cls), spec.versions)
 
 
 @functools.cache

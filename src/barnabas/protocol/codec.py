@@ -429,7 +429,7 @@ def template_encoder_with_records(
     :param message_with: a function of record bytes and `count` numbers; as for `template_encoder`. The fields of the
         numbers come before the record bytes.
     """
-    cls = type(message_with(b"", *[0] * count))
+    cls: type = type(message_with(b"", *[0] * count))
     flexible = _is_flexible(cls, version)
 
     def head(*numbers: int) -> bytes:
@@ -524,7 +524,8 @@ class ResponseTemplateWithRecords:
 
     def __init__(self, answer_with: Callable[..., object], count: int, version: int) -> None:
         zeros = [0] * count
-        self._flexible = _is_flexible(type(answer_with(b"", *zeros)), version)
+        cls: type = type(answer_with(b"", *zeros))
+        self._flexible = _is_flexible(cls, version)
         length_bytes = _length_bytes(self._flexible)
 
         def split(*numbers: int) -> list[Chunk]:
