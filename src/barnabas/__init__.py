@@ -40,6 +40,7 @@ _NAMES_IN = {
     "barnabas.client.producer.delivery": ("Deliveries", "Delivery"),
     "barnabas.client.producer.producer": ("Producer",),
     "barnabas.client.consumer.message_streams": ("MessageStream",),
+    "barnabas.client.tracing": ("ConsumerTracing", "ProducerTracing", "process_span"),
     "barnabas.errors": (
         "BarnabasError",
         "BufferFullError",

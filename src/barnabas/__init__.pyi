@@ -27,6 +27,9 @@ from barnabas.client.producer.async_producer import AsyncProducer as AsyncProduc
 from barnabas.client.producer.delivery import Deliveries as Deliveries
 from barnabas.client.producer.delivery import Delivery as Delivery
 from barnabas.client.producer.producer import Producer as Producer
+from barnabas.client.tracing import ConsumerTracing as ConsumerTracing
+from barnabas.client.tracing import ProducerTracing as ProducerTracing
+from barnabas.client.tracing import process_span as process_span
 from barnabas.errors import ApiError as ApiError
 from barnabas.errors import BarnabasError as BarnabasError
 from barnabas.errors import BufferFullError as BufferFullError

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
@@ -28,6 +30,9 @@ from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_names import tables_of_topics
 from barnabas.spark.table_place import ICEBERG
 from barnabas.spark.table_store import TableStore
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
 
 
 def load(
@@ -61,6 +66,7 @@ def load(
     records_per_task_max: int = 1_000_000,
     client_options: Mapping[str, str] | None = None,
     on_progress: ProgressCallback | None = None,
+    tracer_provider: TracerProvider | None = None,
 ) -> LoadResult:
     """Load what is new in topics into a table, in one commit.
 
@@ -96,6 +102,7 @@ def load(
     :param starting_offsets: where to start partitions of which the table knows nothing; else at the log's start.
         After a `HistoryExpiredError` they must name every partition of the topics.
     :param fail_on_data_loss: whether it is an error that records were deleted before they were loaded.
+    :param tracer_provider: makes a span of each load, with links to those that sent its records; None: there are none.
     :param partitions_min: about so many tasks, None for as many as run at once; `records_per_task_max`: of one task.
     :raises LoadsFailedError: of several tables some could not be loaded; it says which, and what was loaded.
     :raises LoadError: it could not be done; the table is as before. errors.py has the kinds of it.
@@ -127,7 +134,8 @@ def load(
     session = None if callable(spark) else spark
     place = place_of(table, session, warehouse, catalog, catalog_properties, table_format)
     target = open_place(place)
-    return _load_groups(names, table, target, settings, on_progress or (lambda progress: None), spark)
+    report = on_progress or (lambda progress: None)
+    return _load_groups(names, table, target, settings, report, spark, tracer_provider)
 
 
 def _load_groups(
@@ -137,6 +145,7 @@ def _load_groups(
     settings: LoadSettings,
     report: ProgressCallback,
     given: SparkSession | Sessions | None,
+    tracer_provider: TracerProvider | None,
 ) -> LoadResult:
     """Load the topics of each table in the given session, or in one of its own that is stopped afterwards."""
     groups = {table: topics} if table else {name: [topic] for name, topic in tables_of_topics(topics).items()}
@@ -144,7 +153,13 @@ def _load_groups(
 
         def load_table(name: str, group: list[str]) -> TableLoad:
             loader = TableLoader(sessions, target, name, settings, report)
-            return loader.run(group, is_named_after=None if table else group[0])
+            run = partial(loader.run, group, is_named_after=None if table else group[0])
+            if tracer_provider is None:
+                return run()
+            # OpenTelemetry is there, or nobody could pass a provider.
+            from barnabas.spark.load_tracing import traced  # noqa: PLC0415
+
+            return traced(run, group, settings, tracer_provider)
 
         return load_each(groups, load_table)
 
