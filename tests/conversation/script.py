@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 from barnabas.broker.broker import Broker
+from barnabas.broker.settings import in_force
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.fetch import ForgottenTopic, ReplicaState
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -38,6 +39,8 @@ TOPICS: dict[str, tuple[list[list[int]], dict[str, str]]] = {
 DISK_USAGE = SimpleNamespace(total=1 << 40, used=1 << 38, free=3 << 38)
 """Of the disk, in bytes."""
 OPEN_FILES_MAX = 65_536
+NEWER_SETTINGS = {"telemetry.interval.ms", "telemetry.max.bytes", "telemetry.metrics"}
+"""Settings of the broker that are newer than the recording. The broker of the conversation does not list them."""
 INTER_BROKER_APIS = ("Fetch", "Metadata", "ApiVersions", "OffsetForLeaderEpoch", "ElectLeaders")
 
 
@@ -1320,8 +1323,10 @@ def perform(name: str, at_end: Callable[[Broker], None] | None = None) -> list[L
     :param at_end: called with the broker when all is answered, before the broker ends.
     """
     scene, settings = SCENES[name]
-    # These two are not injected: the broker asks the operating system.
+    older = {name: field for name, field in in_force._FIELDS.items() if name not in NEWER_SETTINGS}
+    # The next two are not injected: the broker asks the operating system.
     with (
+        mock.patch.object(in_force, "_FIELDS", older),
         mock.patch.object(shutil, "disk_usage", return_value=DISK_USAGE),
         mock.patch.object(resource, "getrlimit", return_value=(OPEN_FILES_MAX, OPEN_FILES_MAX)),
     ):
