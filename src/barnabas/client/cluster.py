@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -33,6 +33,7 @@ from barnabas.errors import (
     TimedOutError,
     reason_of,
 )
+from barnabas.metrics.rolling_sum import RollingSum
 from barnabas.model import NO_LEADER_EPOCH, Node, TopicPartition
 from barnabas.net.client_connection import dial
 from barnabas.protocol.declare import ZERO_UUID
@@ -380,6 +381,8 @@ class Cluster:
         self._config = config
         self._dial = dial
         self._random = random
+        self.connections = RollingSum(clock)
+        """Has an event for each connection that was made."""
         self._channels: dict[tuple[str, int, str], Channel] = {}
         self._dialing: dict[tuple[str, int, str], asyncio.Lock] = {}
         self._coordinators: dict[str, Node] = {}
@@ -414,6 +417,7 @@ class Cluster:
                     channel.close()
                     raise ClosedError(CLOSED)
                 self._channels[key] = channel
+                self.connections.add(1)
             return channel
 
     async def channel_to(self, node_id: int, purpose: str = "") -> Channel:
@@ -431,6 +435,12 @@ class Cluster:
         node = self.view.brokers.get(node_id)
         channel = None if node is None else self._channels.get((node.host, node.port, purpose))
         return channel if channel is not None and channel.is_open else None
+
+    def open_channels(self) -> Iterator[Channel]:
+        """Yield the open connections without a purpose."""
+        for (_, _, purpose), channel in list(self._channels.items()):
+            if channel.is_open and not purpose:
+                yield channel
 
     async def ask(
         self, channel: Channel, request: object, *, version_max: int | None = None, timeout_s: float | None = None

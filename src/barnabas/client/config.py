@@ -257,6 +257,11 @@ class ClientConfig:
     metadata_max_idle_ms: int = setting(
         300_000, _integer(5_000), "A topic without use leaves the client's metadata after this time."
     )
+    enable_metrics_push: bool = setting(
+        True,
+        BOOLEAN,
+        "Producers and consumers push their metrics to brokers that ask for them (KIP-714). Needs `barnabas[otel]`.",
+    )
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -502,7 +507,6 @@ WITHOUT_EFFECT = frozenset(
         "broker_version_fallback",
         "client_dns_lookup",
         "connections_max_idle_ms",
-        "enable_metrics_push",
         "log_connection_close",
         "metadata_recovery_rebootstrap_trigger_ms",
         "metadata_recovery_strategy",

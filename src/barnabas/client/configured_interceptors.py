@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 
 from barnabas.client.config import ConsumerConfig, ProducerConfig
@@ -11,6 +12,8 @@ from barnabas.client.interceptors import (
     ProducerInterceptor,
     ProducerInterceptors,
 )
+from barnabas.client.metrics_push import ConsumerMetricsPush, MetricsPush, ProducerMetricsPush
+from barnabas.metrics import otlp
 
 
 def producer_interceptors(config: ProducerConfig, given: Iterable[ProducerInterceptor]) -> ProducerInterceptors:
@@ -23,6 +26,8 @@ def producer_interceptors(config: ProducerConfig, given: Iterable[ProducerInterc
         from barnabas.client.audit.producer_audit import ProducerAudit  # noqa: PLC0415 - most producers have no audit
 
         configured.append(ProducerAudit(config.audit_window_ms))
+    if config.enable_metrics_push and otlp.is_installed():
+        configured.append(ProducerMetricsPush(MetricsPush(random.random)))
     return ProducerInterceptors([*configured, *given])
 
 
@@ -36,4 +41,6 @@ def consumer_interceptors(config: ConsumerConfig, given: Iterable[ConsumerInterc
         from barnabas.client.audit.consumer_audit import ConsumerAudit  # noqa: PLC0415 - most consumers have no audit
 
         configured.append(ConsumerAudit(config.group))
+    if config.enable_metrics_push and otlp.is_installed():
+        configured.append(ConsumerMetricsPush(MetricsPush(random.random)))
     return ConsumerInterceptors([*configured, *given])

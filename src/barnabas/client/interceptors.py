@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from barnabas.client.cluster import Cluster
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ConfigurationError
+from barnabas.metrics.otlp import Point
 from barnabas.model import Header, Headers, OffsetAndMetadata, TopicPartition
 from barnabas.records import Record
 
@@ -207,6 +208,7 @@ class ClientContext:
     :ivar locked: returns a context in which no other thread changes the consumer's positions.
     :ivar positions: returns the position of each partition of a consumer: the offset after the last record that the
         application has.
+    :ivar standard_metrics: returns the client's metrics as KIP-714 names them; counters begin with zero.
     """
 
     client_id: str
@@ -216,6 +218,7 @@ class ClientContext:
     cluster: Cluster
     locked: Callable[[], AbstractContextManager[object]]
     positions: Callable[[], Mapping[TopicPartition, int | None]]
+    standard_metrics: Callable[[], Iterable[Point]] = tuple
 
 
 class ProducerInterceptor:

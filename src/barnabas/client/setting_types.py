@@ -21,6 +21,7 @@ class ClientSettings(TypedDict, total=False):
     connect_timeout_ms: int
     metadata_max_age_ms: int
     metadata_max_idle_ms: int
+    enable_metrics_push: bool
 
 
 class ProducerSettings(ClientSettings, total=False):

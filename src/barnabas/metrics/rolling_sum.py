@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from barnabas.clock import Clock
 
@@ -56,20 +57,31 @@ class RollingSum:
         self._steps.append(self._step)
         self._step_ends_s = now_s + STEP_S
 
-    def _recent(self) -> list[list[float]]:
+    def recent(self) -> list[list[float]]:
+        """Return the beginning, sum, count and greatest amount of each step of the last `WINDOW_S` seconds."""
         now_s = self._clock.monotonic()
         return [step for step in self._steps.copy() if now_s - step[0] <= WINDOW_S]
 
     def per_s(self) -> float:
         """Return the sum per second."""
         seconds = min(self._clock.monotonic() - self._began_s, WINDOW_S)
-        return sum(step[1] for step in self._recent()) / max(seconds, STEP_S)
+        return sum(step[1] for step in self.recent()) / max(seconds, STEP_S)
 
     def mean(self) -> float:
         """Return the mean amount of an event."""
-        steps = self._recent()
-        return sum(step[1] for step in steps) / max(sum(step[2] for step in steps), 1)
+        return mean_of((self,))
 
     def greatest(self) -> float:
         """Return the greatest amount of an event."""
-        return max((step[3] for step in self._recent()), default=0.0)
+        return greatest_of((self,))
+
+
+def mean_of(sums: Iterable[RollingSum]) -> float:
+    """Return the mean amount of the events of all sums together."""
+    steps = [step for each in sums for step in each.recent()]
+    return sum(step[1] for step in steps) / max(sum(step[2] for step in steps), 1)
+
+
+def greatest_of(sums: Iterable[RollingSum]) -> float:
+    """Return the greatest amount of the events of all sums together."""
+    return max((step[3] for each in sums for step in each.recent()), default=0.0)

@@ -16,6 +16,7 @@ from barnabas.broker.broker import Broker
 from barnabas.broker.client_telemetry import ClientTelemetry, Subscription, prometheus_name, requested_metrics
 from barnabas.broker.environment import Environment
 from barnabas.broker.settings.static import BrokerConfig
+from barnabas.client.standard_metrics import CONSUMER, PRODUCER
 from barnabas.clock import ManualClock
 from barnabas.errors import ConfigurationError, ErrorCode
 from barnabas.metrics.exposition import exposition
@@ -25,6 +26,7 @@ from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetryS
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
 from barnabas.records.compression import Compression, compress
 from tests.unit.broker.calling import Caller, run_with_broker
+from tests.unit.client.test_standard_metrics import REQUIRED_OF_CONSUMERS, REQUIRED_OF_PRODUCERS
 
 INTERVAL_S = 30.0
 BYTES_MAX = 1_000_000
@@ -400,6 +402,13 @@ def test_apis_are_advertised_with_the_extra_and_wanted_metrics_only(
             await caller.broker.stop()
 
     asyncio.run(scenario())
+
+
+def test_standard_metrics_are_those_that_our_clients_have() -> None:
+    prefixes = requested_metrics(BrokerConfig().telemetry_metrics)
+    names = {PRODUCER + name for name in REQUIRED_OF_PRODUCERS} | {CONSUMER + name for name in REQUIRED_OF_CONSUMERS}
+    assert {name for name in names if not name.startswith(prefixes)} == set()
+    assert {prefix for prefix in prefixes if not any(name.startswith(prefix) for name in names)} == set()
 
 
 @pytest.mark.parametrize(("setting", "prefixes"), [("a.,*,b.", ("*",)), (" a. , a.,,b. ", ("a.", "b.")), (" ", ())])

@@ -461,7 +461,7 @@ class _FetchConnection:
         try:
             if error is None:
                 state = self._all.state
-                state.metrics.fetch_latency_ms.add((state.now_s() - sent_s) * 1_000)
+                state.metrics.fetched(self._node_id, state.now_s() - sent_s)
                 self._take(fetch, response, sent_s)
             else:
                 self._failed(fetch, error)

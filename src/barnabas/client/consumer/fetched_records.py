@@ -23,7 +23,7 @@ from barnabas.client.consumer.fetcher import AssignedPartition, Chunk, Fetcher, 
 from barnabas.client.interceptors import ConsumerInterceptors, FetchedBatch
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, CorruptBatchError, DeserializationError
-from barnabas.metrics.rolling_sum import RollingSum
+from barnabas.metrics.rolling_sum import RollingSum, greatest_of, mean_of
 from barnabas.model import TopicPartition
 from barnabas.records import Record, iter_headers, read_records
 from barnabas.records.reader import record_stretches
@@ -36,23 +36,41 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ConsumerMetrics:
-    """Records and bytes that a consumer returns, and the latency of its fetches."""
+    """Records and bytes that a consumer returns, and the times of its requests.
+
+    :ivar fetch_latency_ms: by the id of the broker.
+    :ivar commit_ms: the time of commits.
+    :ivar rebalance_ms: the time of joins, until the member has its assignment.
+    :ivar idle_s: the time for which calls of the application waited.
+    """
 
     def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.records = RollingSum(clock)
         self.bytes = RollingSum(clock)
-        self.fetch_latency_ms = RollingSum(clock)
+        self.fetch_latency_ms: dict[int, RollingSum] = {}
+        self.commit_ms = RollingSum(clock)
+        self.rebalance_ms = RollingSum(clock)
+        self.idle_s = RollingSum(clock)
+
+    def fetched(self, node_id: int, latency_s: float) -> None:
+        """Count the response to a fetch."""
+        latency_ms = self.fetch_latency_ms.get(node_id)
+        if latency_ms is None:
+            latency_ms = self.fetch_latency_ms[node_id] = RollingSum(self._clock)
+        latency_ms.add(latency_s * 1000)
 
     def figures(self) -> dict[str, float]:
         """Return the metrics by name."""
+        latencies = list(self.fetch_latency_ms.values())
         return {
             "records_total": int(self.records.total),
             "records_per_s": self.records.per_s(),
             "bytes_total": int(self.bytes.total),
             "bytes_per_s": self.bytes.per_s(),
-            "fetches_total": self.fetch_latency_ms.count,
-            "fetch_latency_avg_ms": self.fetch_latency_ms.mean(),
-            "fetch_latency_max_ms": self.fetch_latency_ms.greatest(),
+            "fetches_total": sum(each.count for each in latencies),
+            "fetch_latency_avg_ms": mean_of(latencies),
+            "fetch_latency_max_ms": greatest_of(latencies),
         }
 
 

@@ -15,7 +15,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -46,8 +46,10 @@ from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.interceptors import ClientContext
 from barnabas.client.offset_requests import end_offsets_for_epochs, list_offsets
+from barnabas.client.standard_metrics import consumer_metrics
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import BarnabasError, ClosedError, UnsupportedVersionError
+from barnabas.metrics.otlp import Point
 from barnabas.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -165,7 +167,9 @@ class BlockingDriver:
             while True:
                 step = next(steps)
                 if isinstance(step, Wait):
+                    began_s = self._state.now_s()
                     self._guard.wait_for_wake(step)
+                    self._state.metrics.idle_s.add(self._state.now_s() - began_s)
                 else:
                     self._call_listener(step)
         except StopIteration as end:
@@ -264,8 +268,10 @@ class AsyncDriver:
             while True:
                 step = next(steps)
                 if isinstance(step, Wait):
+                    began_s = self._state.now_s()
                     await self.guard.wait_for_wake(step)
                     self._turn_s = self._state.now_s()
+                    self._state.metrics.idle_s.add(self._turn_s - began_s)
                 else:
                     await self._call_listener(step)
         except StopIteration as end:
@@ -357,6 +363,7 @@ class Background:
             cluster=self._cluster,
             locked=lambda: self._guard.lock,
             positions=self._state.positions,
+            standard_metrics=self._standard_metrics,
         )
         await self._interceptors.start(context)
         if self._is_closed:  # closed meanwhile
@@ -370,6 +377,10 @@ class Background:
             if self._config.enable_auto_commit:
                 self._spawn(self._auto_commit())
         self._waker.listen(self._on_wake)
+
+    def _standard_metrics(self) -> Iterator[Point]:
+        assigned = None if self._config.group is None else len(self._state.subscription.partitions)
+        return consumer_metrics(self._state.metrics, self._cluster.connections, assigned)
 
     async def finish(self, core: ConsumerCore) -> None:
         """Commit processed records, leave the group, and close: for a consumer that no one closed."""
@@ -485,13 +496,17 @@ class Background:
         if self._state.subscription.pattern is not None and not self._cluster.view.topics:
             await self._cluster.retrying(self._cluster.refresh, what="topics are not known")
         self._state.on_joining()
+        began_s = self._state.now_s()
         task.partitions = await self._session.join()
+        self._state.metrics.rebalance_ms.add((self._state.now_s() - began_s) * 1000)
         self._state.on_joined(self._cluster.view)
 
     async def _commit(self, task: Commit) -> None:
         assert self._session is not None
         await self._interceptors.before_commit(task.offsets, task.timeout_s)
+        began_s = self._state.now_s()
         await self._session.commit(task.offsets, task.timeout_s)
+        self._state.metrics.commit_ms.add((self._state.now_s() - began_s) * 1000)
         self._interceptors.on_commit(task.offsets)
 
     async def _auto_commit(self) -> None:

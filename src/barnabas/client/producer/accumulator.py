@@ -30,7 +30,7 @@ from typing import Protocol
 from barnabas.client.interceptors import ProducerInterceptors
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, BarnabasError, BufferFullError, ErrorCode, Failure, TimedOutError
-from barnabas.metrics.rolling_sum import RollingSum
+from barnabas.metrics.rolling_sum import RollingSum, greatest_of, mean_of
 from barnabas.model import (
     NO_LEADER_EPOCH,
     NO_OFFSET,
@@ -70,19 +70,28 @@ def next_sticky(choices: Sequence[int], current: int, random: Callable[[], float
 
 
 class ProducerMetrics:
-    """Counts of one producer: once for each batch or request, not for each record."""
+    """Counts of one producer: once for each batch or request, not for each record.
+
+    :ivar latency_ms: of requests, by the id of the broker.
+    :ivar queue_ms: the time of batches before their first request.
+    :ivar throttle_ms: the throttle times in responses, without those of zero.
+    """
 
     def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._records = RollingSum(clock)
         self._bytes = RollingSum(clock)
-        self._latency_ms = RollingSum(clock)
         self._failed_records = 0
         self._retries = 0
+        self.latency_ms: dict[int, RollingSum] = {}
+        self.queue_ms = RollingSum(clock)
+        self.throttle_ms = RollingSum(clock)
 
-    def delivered(self, records: int, size_bytes: int) -> None:
+    def delivered(self, records: int, size_bytes: int, queued_s: float) -> None:
         """Count an acknowledged batch."""
         self._records.add(records)
         self._bytes.add(size_bytes)
+        self.queue_ms.add(queued_s * 1000)
 
     def failed(self, records: int) -> None:
         """Count a failed batch."""
@@ -92,12 +101,16 @@ class ProducerMetrics:
         """Count a retry of a batch."""
         self._retries += 1
 
-    def answered(self, latency_s: float) -> None:
+    def answered(self, node_id: int, latency_s: float) -> None:
         """Count the response to a request."""
-        self._latency_ms.add(latency_s * 1000)
+        latency_ms = self.latency_ms.get(node_id)
+        if latency_ms is None:
+            latency_ms = self.latency_ms[node_id] = RollingSum(self._clock)
+        latency_ms.add(latency_s * 1000)
 
     def figures(self) -> dict[str, float]:
         """Return the metrics by name."""
+        latencies = list(self.latency_ms.values())
         return {
             "records_total": int(self._records.total),
             "records_per_s": self._records.per_s(),
@@ -106,9 +119,9 @@ class ProducerMetrics:
             "records_per_batch_avg": self._records.mean(),
             "failed_records_total": self._failed_records,
             "retries_total": self._retries,
-            "requests_total": self._latency_ms.count,
-            "request_latency_avg_ms": self._latency_ms.mean(),
-            "request_latency_max_ms": self._latency_ms.greatest(),
+            "requests_total": sum(each.count for each in latencies),
+            "request_latency_avg_ms": mean_of(latencies),
+            "request_latency_max_ms": greatest_of(latencies),
         }
 
 
@@ -228,6 +241,11 @@ class ProducerBatch:
     @property
     def failed(self) -> bool:
         return self._failure is not None
+
+    @property
+    def queued_s(self) -> float:
+        """Return the time before the first request, in seconds; 0 if there was none."""
+        return 0.0 if self.sent_at_s is None else self.sent_at_s - self.created_at_s
 
     @property
     def in_sequence(self) -> bool:
@@ -889,7 +907,7 @@ class Accumulator:
                 self._open_bytes -= batch.size_bytes
             callbacks = batch.complete(base_offset, log_append_time_ms, error)
             if error is None:
-                self.produced.delivered(batch.count, batch.size_bytes)
+                self.produced.delivered(batch.count, batch.size_bytes, batch.queued_s)
             else:
                 self.produced.failed(batch.count)
             self._unfinished.pop(batch, None)

@@ -21,6 +21,7 @@ from barnabas.client.producer.accumulator import Accumulator, TopicQueues
 from barnabas.client.producer.record_appender import RecordAppender, RecordPartitioner
 from barnabas.client.producer.send_loop import SendLoop
 from barnabas.client.producer.serializers import Serializers
+from barnabas.client.standard_metrics import producer_metrics
 from barnabas.clock import Clock
 from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
 from barnabas.records import Compression, OpenEncoders
@@ -195,6 +196,7 @@ class ProducerEngine:
             cluster=self._cluster,
             locked=nullcontext,
             positions=dict,
+            standard_metrics=lambda: producer_metrics(self.accumulator.produced, self._cluster.connections),
         )
         await self._interceptors.start(context)
         if self._has_ended:  # closed meanwhile

@@ -401,9 +401,12 @@ class SendLoop:
             self._failed(send, error)
             return
         now_s = self._clock.monotonic()
-        self._accumulator.produced.answered(now_s - sent_at_s)
+        produced = self._accumulator.produced
+        produced.answered(send.node_id, now_s - sent_at_s)
         try:
             if isinstance(response, ProduceResponse):
+                if response.throttle_time_ms:
+                    produced.throttle_ms.add(response.throttle_time_ms)
                 templates.learn(response)
             stale = self.sender.on_response(send, response, now_s)
         except Exception as unforeseen:  # noqa: BLE001 - a callback's error reaches nobody; it is raised by `run`

@@ -1,0 +1,251 @@
+"""Pushes the metrics of a producer or consumer to the brokers, where they ask for them (KIP-714).
+
+A client asks for the subscription a while after its first connection, so that short-lived clients pay nothing. It
+pushes over connections that are open anyway, and leaves a push out where there is none. No failure of a push reaches
+the application; the log has it at DEBUG.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from barnabas.client.cluster import Channel, Cluster
+from barnabas.client.interceptors import ClientContext, ConsumerInterceptor, ProducerInterceptor
+from barnabas.errors import BarnabasError, ErrorCode, UnsupportedVersionError
+from barnabas.metrics import otlp
+from barnabas.metrics.otlp import Attributes, Point
+from barnabas.records.compression import Compression, compress
+
+if TYPE_CHECKING:
+    from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
+
+log = logging.getLogger(__name__)
+
+FIRST_ASKED_S = 1.0
+"""A client asks for the subscription so long after its first connection."""
+
+ASKED_AGAIN_S = 300.0
+"""A client asks again after so long where no connected broker has the API, or none has answered."""
+
+TERMINATING_S_MAX = 1.0
+"""The time limit of the last push, at the end of a client."""
+
+JITTER = 0.5, 1.5
+"""The first push comes between these parts of an interval: clients that start together push apart from each other."""
+
+ALL_METRICS = frozenset({"*", ""})
+"""Either name alone asks for all metrics. Kafka sends the first, KIP-714 defines the second."""
+
+COMPRESSIONS = frozenset(Compression) - {Compression.NONE}
+
+_ASK_AGAIN = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
+_PUSH_LATER = frozenset({ErrorCode.NONE, ErrorCode.TELEMETRY_TOO_LARGE, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
+_NO_ID = bytes(16)
+
+
+class MetricsPush:
+    """The pushes of one client. Used from the client's event loop.
+
+    :param chance: returns a number in [0, 1).
+    :param first_asked_s: see `FIRST_ASKED_S`.
+    """
+
+    def __init__(self, chance: Callable[[], float], first_asked_s: float = FIRST_ASKED_S) -> None:
+        self._chance = chance
+        self._first_asked_s = first_asked_s
+        self._context: ClientContext | None = None
+        self._connected = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._client_instance_id = _NO_ID
+        self._subscription: GetTelemetrySubscriptionsResponse | None = None
+        self._began_ns = 0
+        self._pushed: dict[tuple[str, Attributes], float] = {}
+        """The values of counters as of the last push that a broker took."""
+
+    def start(self, context: ClientContext) -> None:
+        """Begin to wait for the first connection."""
+        self._context = context
+        self._began_ns = context.clock.time_ms() * 1_000_000
+        context.cluster.updated.append(lambda _view: self._connected.set())
+        self._task = asyncio.create_task(self._run(context))
+
+    async def close(self, timeout_s: float | None) -> None:
+        """Push once more, as the last time, where a broker wants it and answers in time."""
+        if self._task is None or self._context is None:
+            return
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        subscription = self._subscription
+        if subscription is None or not subscription.requested_metrics:
+            return
+        limit_s = TERMINATING_S_MAX if timeout_s is None else min(timeout_s, TERMINATING_S_MAX)
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._push(self._context, subscription, is_terminating=True)
+        except (BarnabasError, TimeoutError) as error:
+            log.debug("the last push of metrics failed: %s", error)
+
+    async def _run(self, context: ClientContext) -> None:
+        try:
+            await self._connected.wait()
+            await asyncio.sleep(self._first_asked_s)
+            await _in_thread(otlp.load)
+            while await self._ask(context) and await self._push_until_unknown(context):
+                pass
+        except Exception as error:  # noqa: BLE001 - nothing of this may reach the application
+            log.debug("metrics are not pushed any more: %r", error)
+        self._subscription = None
+
+    async def _ask(self, context: ClientContext) -> bool:
+        """Get a subscription with metrics; return whether pushes go on."""
+        # Most clients end before they come here, and a message takes time to declare.
+        from barnabas.protocol.messages.get_telemetry_subscriptions import (  # noqa: PLC0415
+            GetTelemetrySubscriptionsRequest,
+        )
+
+        while True:
+            request = GetTelemetrySubscriptionsRequest(client_instance_id=self._client_instance_id)
+            try:
+                response: GetTelemetrySubscriptionsResponse | None = await self._send(context.cluster, request)
+            except BarnabasError as error:
+                log.debug("the subscription of metrics is not known: %s", error)
+                response = None
+            if response is None:
+                await asyncio.sleep(ASKED_AGAIN_S)
+                continue
+            code = ErrorCode.of(response.error_code)
+            if code is ErrorCode.NONE:
+                if any(response.client_instance_id):
+                    self._client_instance_id = response.client_instance_id
+                self._subscription = response
+                if response.requested_metrics:
+                    return True
+                await asyncio.sleep(response.push_interval_ms / 1000)
+            elif code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                await asyncio.sleep(ASKED_AGAIN_S)
+            else:
+                log.debug("metrics are not pushed: a broker answered %s", code.name)
+                return False
+
+    async def _push_until_unknown(self, context: ClientContext) -> bool:
+        """Push at each interval, until a broker does not know the subscription; return whether pushes go on."""
+        subscription = self._subscription
+        assert subscription is not None
+        interval_s = subscription.push_interval_ms / 1000
+        shortest, longest = JITTER
+        await asyncio.sleep(interval_s * (shortest + (longest - shortest) * self._chance()))
+        while True:
+            try:
+                code = await self._push(context, subscription, is_terminating=False)
+            except BarnabasError as error:
+                log.debug("a push of metrics failed: %s; the next one has its counts too", error)
+                code = ErrorCode.NONE
+            if code not in _PUSH_LATER:
+                log.debug("a broker answered a push of metrics with %s", code.name)
+                return code in _ASK_AGAIN
+            await asyncio.sleep(interval_s)
+
+    async def _push(
+        self, context: ClientContext, subscription: GetTelemetrySubscriptionsResponse, *, is_terminating: bool
+    ) -> ErrorCode:
+        from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest  # noqa: PLC0415
+
+        found = [each for each in context.standard_metrics() if _is_wanted(each.name, subscription.requested_metrics)]
+        now_ns = context.clock.time_ms() * 1_000_000
+        points = [self._since_last_push(each) for each in found] if subscription.delta_temporality else found
+        resource = {} if context.group is None else {"group_id": context.group}
+        content = otlp.encode_metrics(points, resource, self._began_ns, now_ns)
+        compression = _compression(subscription.accepted_compression_types)
+        request = PushTelemetryRequest(
+            client_instance_id=self._client_instance_id,
+            subscription_id=subscription.subscription_id,
+            terminating=is_terminating,
+            compression_type=compression,
+            metrics=compress(compression, content),
+        )
+        response = await self._send(context.cluster, request)
+        if response is None:
+            return ErrorCode.NONE
+        code = ErrorCode.of(response.error_code)
+        if code is ErrorCode.NONE:
+            self._pushed = {(each.name, each.attributes): each.value for each in found if each.is_counter}
+            if subscription.delta_temporality:
+                self._began_ns = now_ns
+        return code
+
+    def _since_last_push(self, point: Point) -> Point:
+        if not point.is_counter:
+            return point
+        before = self._pushed.get((point.name, point.attributes), 0.0)
+        return point._replace(is_delta=True, value=point.value - before)
+
+    async def _send(self, cluster: Cluster, request: object) -> Any:
+        """Send a request over an open connection to a broker that has the API; return None where there is none."""
+        channel = _channel_for(cluster.open_channels(), type(request))
+        return None if channel is None else await cluster.ask(channel, request)
+
+
+class ProducerMetricsPush(ProducerInterceptor):
+    """Pushes the metrics of a producer."""
+
+    def __init__(self, push: MetricsPush) -> None:
+        self._push = push
+
+    def start(self, context: ClientContext) -> None:
+        self._push.start(context)
+
+    async def close(self, timeout_s: float | None) -> None:
+        await self._push.close(timeout_s)
+
+
+class ConsumerMetricsPush(ConsumerInterceptor):
+    """Pushes the metrics of a consumer."""
+
+    def __init__(self, push: MetricsPush) -> None:
+        self._push = push
+
+    def start(self, context: ClientContext) -> None:
+        self._push.start(context)
+
+    async def close(self, timeout_s: float | None) -> None:
+        await self._push.close(timeout_s)
+
+
+def _is_wanted(name: str, requested: Sequence[str]) -> bool:
+    return (len(requested) == 1 and requested[0] in ALL_METRICS) or any(map(name.startswith, requested))
+
+
+def _compression(accepted: Sequence[int]) -> Compression:
+    """Return the first compression that both sides have."""
+    return next((Compression(each) for each in accepted if each in COMPRESSIONS), Compression.NONE)
+
+
+def _channel_for(channels: Iterator[Channel], request: type) -> Channel | None:
+    for channel in channels:
+        with suppress(UnsupportedVersionError):
+            channel.version_for(request)
+            return channel
+    return None
+
+
+async def _in_thread(function: Callable[[], object]) -> None:
+    """Run a function in a thread of its own. An executor's threads would outlive the client."""
+    done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def run() -> None:
+        done.set_running_or_notify_cancel()
+        try:
+            function()
+        except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name="barnabas-otlp", daemon=True).start()
+    await asyncio.wrap_future(done)

@@ -1,0 +1,77 @@
+"""The metrics that KIP-714 requires of each producer and consumer, under its names, of what the clients count anyway.
+
+Latencies of a broker are those of produce requests and of fetches; other requests are rare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from barnabas.client.consumer.fetched_records import ConsumerMetrics
+from barnabas.client.producer.accumulator import ProducerMetrics
+from barnabas.metrics.otlp import Point
+from barnabas.metrics.rolling_sum import RollingSum, greatest_of, mean_of
+
+PRODUCER = "org.apache.kafka.producer."
+CONSUMER = "org.apache.kafka.consumer."
+
+
+def producer_metrics(metrics: ProducerMetrics, connections: RollingSum) -> Iterator[Point]:
+    """Yield the metrics of a producer.
+
+    :param connections: has an event for each connection that was made.
+    """
+    yield from _connections(PRODUCER, connections)
+    yield from _latencies(PRODUCER, metrics.latency_ms)
+    latencies = list(metrics.latency_ms.values())
+    answers = sum(step[2] for each in latencies for step in each.recent())
+    throttled_ms = sum(step[1] for step in metrics.throttle_ms.recent())
+    yield _gauge(f"{PRODUCER}produce.throttle.time.avg", throttled_ms / max(answers, 1))
+    yield _gauge(f"{PRODUCER}produce.throttle.time.max", metrics.throttle_ms.greatest())
+    yield from _avg_and_max(f"{PRODUCER}record.queue.time", metrics.queue_ms)
+
+
+def consumer_metrics(
+    metrics: ConsumerMetrics, connections: RollingSum, assigned_partitions: int | None
+) -> Iterator[Point]:
+    """Yield the metrics of a consumer.
+
+    :param connections: has an event for each connection that was made.
+    :param assigned_partitions: None: the consumer has no group.
+    """
+    yield from _connections(CONSUMER, connections)
+    yield from _latencies(CONSUMER, metrics.fetch_latency_ms)
+    fetches = list(metrics.fetch_latency_ms.values())
+    yield _gauge(f"{CONSUMER}fetch.manager.fetch.latency.avg", mean_of(fetches))
+    yield _gauge(f"{CONSUMER}fetch.manager.fetch.latency.max", greatest_of(fetches))
+    yield _gauge(f"{CONSUMER}poll.idle.ratio.avg", min(metrics.idle_s.per_s(), 1.0))
+    if assigned_partitions is None:
+        return
+    yield _gauge(f"{CONSUMER}coordinator.assigned.partitions", assigned_partitions)
+    yield from _avg_and_max(f"{CONSUMER}coordinator.commit.latency", metrics.commit_ms)
+    yield from _avg_and_max(f"{CONSUMER}coordinator.rebalance.latency", metrics.rebalance_ms)
+    yield _counter(f"{CONSUMER}coordinator.rebalance.latency.total", metrics.rebalance_ms.total)
+
+
+def _connections(prefix: str, connections: RollingSum) -> Iterator[Point]:
+    yield _gauge(f"{prefix}connection.creation.rate", connections.per_s())
+    yield _counter(f"{prefix}connection.creation.total", connections.count)
+
+
+def _latencies(prefix: str, by_node: Mapping[int, RollingSum]) -> Iterator[Point]:
+    for node_id, window in list(by_node.items()):
+        for point in _avg_and_max(f"{prefix}node.request.latency", window):
+            yield point._replace(attributes=(("node_id", str(node_id)),))
+
+
+def _avg_and_max(name: str, window: RollingSum) -> Iterator[Point]:
+    yield _gauge(f"{name}.avg", window.mean())
+    yield _gauge(f"{name}.max", window.greatest())
+
+
+def _gauge(name: str, value: float) -> Point:
+    return Point(name, is_counter=False, is_delta=False, value=float(value))
+
+
+def _counter(name: str, value: float) -> Point:
+    return Point(name, is_counter=True, is_delta=False, value=float(value))
