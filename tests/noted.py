@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from barnabas.coordination import paths
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.coordination.values import Deletion, encode_deletion
 
 
-def note(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]) -> None:
+def note(tree: MetadataStore, topic_id: bytes, name: str, brokers: Iterable[int]) -> None:
     """Note a deletion, as a broker did that has deleted the topic since."""
     noted = encode_deletion(Deletion(name, tuple(sorted(brokers))))
     tree.create(paths.deleted_topic_id(topic_id), noted, make_parents=True)

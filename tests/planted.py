@@ -19,9 +19,9 @@ from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.random_source import RandomSource
 from barnabas.clock import GuardedClock
-from barnabas.coordination import registry
-from barnabas.coordination.changes import StateChange
-from barnabas.coordination.tree import ANY_VERSION, Operation, Set, Tree
+from barnabas.coordination import topic_metadata_store
+from barnabas.coordination.change_notifications import StateChange
+from barnabas.coordination.metadata_store import ANY_VERSION, MetadataStore, Operation, Set
 from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.leader_epochs import LeaderEpochs
@@ -82,7 +82,7 @@ def claim_without_comparing(patch: pytest.MonkeyPatch) -> None:
 def _without_comparing(patch: pytest.MonkeyPatch, owner: type, name: str) -> None:
     """Have the changes that a method makes written whatever version the nodes have."""
     meant: set[str] = set()
-    make, write = getattr(owner, name), registry._write_states
+    make, write = getattr(owner, name), topic_metadata_store._write_states
 
     def make_and_note(*arguments: Any) -> StateChange | None:
         change: StateChange | None = make(*arguments)
@@ -90,18 +90,18 @@ def _without_comparing(patch: pytest.MonkeyPatch, owner: type, name: str) -> Non
             meant.add(str(change))
         return change
 
-    def write_states(tree: Tree, changes: Sequence[StateChange], *rest: Any) -> Sequence[StateChange]:
-        paths = {registry.paths.partition_state(each.where) for each in changes if str(each) in meant}
+    def write_states(tree: MetadataStore, changes: Sequence[StateChange], *rest: Any) -> Sequence[StateChange]:
+        paths = {topic_metadata_store.paths.partition_state(each.where) for each in changes if str(each) in meant}
         return write(_Careless(tree, paths), changes, *rest)  # type: ignore[arg-type]
 
     patch.setattr(owner, name, make_and_note)
-    patch.setattr(registry, "_write_states", write_states)
+    patch.setattr(topic_metadata_store, "_write_states", write_states)
 
 
 class _Careless:
     """A tree where some nodes are written over whatever is there."""
 
-    def __init__(self, tree: Tree, paths: set[str]) -> None:
+    def __init__(self, tree: MetadataStore, paths: set[str]) -> None:
         self._tree = tree
         self._paths = paths
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from barnabas.coordination.values import NO_LEADER
 from barnabas.replication.claiming import Claim
-from tests.replication_model import LAG_TIME_MAX_S, REPLICAS, Broker, Record, Tree
+from tests.replication_model import LAG_TIME_MAX_S, REPLICAS, Broker, MetadataStore, Record
 
 FAILURE_EVERY = 5
 """One event in five is a failure."""

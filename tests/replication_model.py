@@ -27,7 +27,7 @@ class Record(NamedTuple):
     value: int
 
 
-class Tree:
+class MetadataStore:
     """The state of the partition, and who is registered; `changes` counts as ZooKeeper's transaction ids do."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Reply:
 class Broker:
     """A broker with its replica; `read`, `claim` and `settle` are its shell, which talks to the tree."""
 
-    def __init__(self, broker_id: int, tree: Tree) -> None:
+    def __init__(self, broker_id: int, tree: MetadataStore) -> None:
         self.id = broker_id
         self.tree = tree
         self.log: list[Record] = []

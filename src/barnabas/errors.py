@@ -328,7 +328,7 @@ class DataFolderError(BarnabasError):
 
 
 class CoordinationError(BarnabasError):
-    """The tree of shared state refused an operation. Its subclasses stand in `barnabas.coordination.tree`."""
+    """The tree of shared state refused an operation. Its subclasses stand in `barnabas.coordination.metadata_store`."""
 
 
 class FencedError(BarnabasError):

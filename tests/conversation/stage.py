@@ -19,7 +19,7 @@ from barnabas.broker.environment import Environment
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.coordination import registry
+from barnabas.coordination import topic_metadata_store
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.protocol.codec import request_frame
 from barnabas.protocol.declare import message_of
@@ -190,7 +190,7 @@ class Stage:
         other = BrokerRegistration(
             2, OTHER, 9092, 0, replication_host=OTHER, replication_port=9093, rack="rack-2", epoch=OTHER_EPOCH
         )
-        registry.register_broker(session, other)
+        topic_metadata_store.register_broker(session, other)
 
     def line(self, name: str, client_id: str | None = "script", listener: str = CLIENTS) -> Line:
         """Open a connection.

@@ -27,7 +27,7 @@ from barnabas.broker.disk_work import BrokerThreads, DiskWork
 from barnabas.broker.environment import Environment
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import Clock
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.errors import BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.net.server_connection import Limits
@@ -102,9 +102,9 @@ class NoListener:
     def close(self) -> None: ...
 
 
-def open_tree(_config: BrokerConfig, own_file: Path, clock: Clock) -> EmbeddedTree:
+def open_tree(_config: BrokerConfig, own_file: Path, clock: Clock) -> EmbeddedMetadataStore:
     """Open a tree that does not wait for the disk."""
-    tree = EmbeddedTree(own_file, clock)
+    tree = EmbeddedMetadataStore(own_file, clock)
     tree._store._connection.execute("PRAGMA synchronous=OFF")
     return tree
 

@@ -16,9 +16,9 @@ import pytest
 
 import barnabas
 from barnabas.coordination import paths
-from barnabas.coordination.tree import NoNodeError
+from barnabas.coordination.metadata_store import NoNodeError
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
-from barnabas.coordination.zookeeper.tree import ZooKeeperTree
+from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 from barnabas.errors import ErrorCode
 from barnabas.model import NO_OFFSET, Acks
 from barnabas.protocol.messages.delete_records import (
@@ -219,7 +219,7 @@ def kill_all(cluster: LinkedCluster) -> None:
     """Kill all brokers, and have them forgotten at once, as when their sessions have ended."""
     for broker in cluster.brokers.values():
         broker.kill()
-    tree = ZooKeeperTree(ZooKeeperConfig(cluster.zookeeper, session_timeout_s=60.0))
+    tree = ZooKeeperMetadataStore(ZooKeeperConfig(cluster.zookeeper, session_timeout_s=60.0))
     try:
         for number in tree.children(paths.BROKER_IDS):
             with contextlib.suppress(NoNodeError):  # its session has ended meanwhile

@@ -19,7 +19,7 @@ import pytest
 import barnabas
 from barnabas.coordination import paths
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
-from barnabas.coordination.zookeeper.tree import ZooKeeperTree
+from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 from barnabas.errors import ApiError
 from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP
 from tests.cluster import Cluster
@@ -212,7 +212,7 @@ def lose_memory(cluster: Cluster, number: int, partitions: list[str]) -> None:
 def test_all_lose_their_sessions_at_once(cluster: Cluster, topic: str) -> None:
     load = Load(OurSender(cluster.bootstrap, topic))
     wait_for_progress(load, RECORDS)
-    tree = ZooKeeperTree(ZooKeeperConfig(cluster.zookeeper, session_timeout_s=60.0))
+    tree = ZooKeeperMetadataStore(ZooKeeperConfig(cluster.zookeeper, session_timeout_s=60.0))
     try:
         for number in cluster.brokers:
             cluster.pause(number)
@@ -230,7 +230,7 @@ def test_broker_whose_registration_somebody_deletes_comes_back(cluster: Cluster,
     load = Load(OurSender(cluster.bootstrap, topic))
     wait_for_progress(load, RECORDS)
     leader = cluster.leader_of(topic)
-    tree = ZooKeeperTree(ZooKeeperConfig(cluster.zookeeper, session_timeout_s=60.0))
+    tree = ZooKeeperMetadataStore(ZooKeeperConfig(cluster.zookeeper, session_timeout_s=60.0))
     try:
         epoch = tree.get(paths.broker(leader)).stat.created_at
         tree.delete(paths.broker(leader))

@@ -24,8 +24,8 @@ from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
-from barnabas.coordination import registry
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination import topic_metadata_store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.values import BrokerRegistration, LiveBroker
 from barnabas.errors import BarnabasError, CorruptBatchError, StorageError
 from barnabas.model import TopicPartition
@@ -50,8 +50,8 @@ DAMAGES = ["removed", "emptied", "zeroed", "cut", "swapped", "older"]
 @contextmanager
 def started(folder: Path) -> Iterator[tuple[Topics, TopicAdmin, LogManager]]:
     """Use a data folder as a broker does."""
-    with closing(EmbeddedTree(folder / "tree.sqlite")) as tree:
-        registry.prepare(tree, "castle")
+    with closing(EmbeddedMetadataStore(folder / "tree.sqlite")) as tree:
+        topic_metadata_store.prepare(tree, "castle")
         logs = LogManager(folder, default_log_config(CONFIG), ManualClock(), OsFileSystem(), cluster_id="castle")
         try:
 
@@ -64,7 +64,7 @@ def started(folder: Path) -> Iterator[tuple[Topics, TopicAdmin, LogManager]]:
                 CONFIG.broker_id, topics, tree, run, Events(), files, RandomSource(), lambda _count: None
             )
             me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
-            news = News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(tree)))
+            news = News({CONFIG.broker_id: me}, topics=dict(topic_metadata_store.each_topic(tree)))
             asyncio.run(topics.load(news))
             yield topics, admin, logs
         finally:

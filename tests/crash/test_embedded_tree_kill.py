@@ -11,19 +11,19 @@ import textwrap
 
 import pytest
 
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import Set
 from barnabas.coordination.offsets import read_offsets
-from barnabas.coordination.registry import take_producer_ids
-from barnabas.coordination.tree import Set
+from barnabas.coordination.topic_metadata_store import take_producer_ids
 
 WRITER = textwrap.dedent("""
     import sys
-    from barnabas.coordination.embedded import EmbeddedTree
+    from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
     from barnabas.coordination.offsets import commit_offsets
     from barnabas.coordination.subtrees import ensure_paths
     from barnabas.model import OffsetAndMetadata, TopicPartition
 
-    tree, start = EmbeddedTree(sys.argv[1]), int(sys.argv[2])
+    tree, start = EmbeddedMetadataStore(sys.argv[1]), int(sys.argv[2])
     ensure_paths(tree, ["/brokers/topics/clicks"])
     partitions = [TopicPartition("clicks", number) for number in range(20)]
     for offset in range(start, start + 1_000_000):
@@ -50,7 +50,7 @@ def test_acknowledged_commits_survive_kill_and_each_is_whole(tmp_path, acknowled
     path, start = tmp_path / "tree.db", 0
     for _ in range(3):
         acknowledged = run_until_killed(path, start, acknowledged_min)
-        tree = EmbeddedTree(path)
+        tree = EmbeddedMetadataStore(path)
         offsets = {each.offset for each in read_offsets(tree, "ctr").values()}
         tree.close()
         assert len(offsets) == 1, "a commit of all partitions is seen in some only"
@@ -62,13 +62,13 @@ def test_acknowledged_commits_survive_kill_and_each_is_whole(tmp_path, acknowled
 
 def test_producer_ids_are_not_given_out_again_after_a_kill(tmp_path):
     code = (
-        "import os, sys; from barnabas.coordination.embedded import EmbeddedTree;"
-        "from barnabas.coordination.registry import take_producer_ids;"
-        "print(take_producer_ids(EmbeddedTree(sys.argv[1]), 1).stop, flush=True); os.kill(os.getpid(), 9)"
+        "import os, sys; from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore;"
+        "from barnabas.coordination.topic_metadata_store import take_producer_ids;"
+        "print(take_producer_ids(EmbeddedMetadataStore(sys.argv[1]), 1).stop, flush=True); os.kill(os.getpid(), 9)"
     )
     path = tmp_path / "tree.db"
     died = subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=False)
-    tree = EmbeddedTree(path)
+    tree = EmbeddedMetadataStore(path)
     assert take_producer_ids(tree, 1).start == int(died.stdout)
     tree.close()
 
@@ -77,7 +77,7 @@ def test_producer_ids_are_not_given_out_again_after_a_kill(tmp_path):
 def test_torn_end_of_the_write_ahead_log_costs_the_last_changes_only(tmp_path, cut_bytes):
     """What a loss of power may leave: the tree opens, and holds the state after one of its transactions."""
     path = tmp_path / "tree.db"
-    tree = EmbeddedTree(path)
+    tree = EmbeddedMetadataStore(path)
     for name in ("/a", "/b"):
         tree.create(name, b"0")
     tree.flush()
@@ -90,7 +90,7 @@ def test_torn_end_of_the_write_ahead_log_costs_the_last_changes_only(tmp_path, c
     tree.close()
     log = folder / "tree.db-wal"
     os.truncate(log, log.stat().st_size - cut_bytes)
-    tree = EmbeddedTree(folder / "tree.db")
+    tree = EmbeddedMetadataStore(folder / "tree.db")
     a, b = int(tree.get("/a").data), int(tree.get("/b").data)
     tree.close()
     assert a == b

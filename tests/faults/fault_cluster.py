@@ -6,10 +6,10 @@ import contextlib
 from pathlib import Path
 
 from barnabas.coordination import paths
-from barnabas.coordination.tree import NoNodeError
+from barnabas.coordination.metadata_store import NoNodeError
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
+from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
-from barnabas.coordination.zookeeper.tree import ZooKeeperTree
 from barnabas.model import TopicPartition
 from barnabas.storage.checkpoints import decode_offsets
 from barnabas.storage.file_names import LOG_START_CHECKPOINT
@@ -77,9 +77,9 @@ class FaultCluster(FaultyBrokers):
         self.mend_links()
         super().heal()
 
-    def tree(self) -> ZooKeeperTree:
+    def tree(self) -> ZooKeeperMetadataStore:
         """Open a session of the test's own with ZooKeeper. The caller closes it."""
-        return ZooKeeperTree(ZooKeeperConfig(self.zookeeper, session_timeout_s=60.0))
+        return ZooKeeperMetadataStore(ZooKeeperConfig(self.zookeeper, session_timeout_s=60.0))
 
     def forget(self, number: int) -> None:
         """Delete a broker's registration, as a stranger might: its session lives, and it is not asked."""

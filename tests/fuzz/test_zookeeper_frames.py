@@ -11,7 +11,7 @@ import os
 import random
 from pathlib import Path
 
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.node_table import KeptSession
 from barnabas.coordination.zookeeper.server.jute import boolean, buffer, int_, long, string, vector
 from barnabas.coordination.zookeeper.server.requests import Kind, read_connect
@@ -83,7 +83,7 @@ class Fuzzer:
 
 def test_whatever_comes_is_answered_or_refused(tmp_path: Path) -> None:
     fuzzer = Fuzzer(SEED)
-    tree = EmbeddedTree(tmp_path / "tree.db", keeps_sessions=True)
+    tree = EmbeddedMetadataStore(tmp_path / "tree.db", keeps_sessions=True)
     serving = Serving(tree.store, ["/brokers/ids"])
     numbers = itertools.count(1 << 40)
     sent: list[bytes] = []

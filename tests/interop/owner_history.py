@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from barnabas.clock import SYSTEM_CLOCK
+from barnabas.coordination.metadata_store import NoNodeError, WatchEvent, parent_of
 from barnabas.coordination.paths import group_owner
 from barnabas.coordination.subtrees import ensure_paths
-from barnabas.coordination.tree import NoNodeError, WatchEvent, parent_of
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
-from barnabas.coordination.zookeeper.tree import ZooKeeperTree
+from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 from barnabas.errors import CoordinationError
 from barnabas.model import TopicPartition
 
@@ -67,7 +67,7 @@ class OwnerHistory:
     def __init__(self, connect: str, group: str, topic: str) -> None:
         self.claims: list[Claim] = []
         self._folder = parent_of(group_owner(group, TopicPartition(topic, 0)))
-        self._tree = ZooKeeperTree(ZooKeeperConfig(connect, session_timeout_s=SESSION_S))
+        self._tree = ZooKeeperMetadataStore(ZooKeeperConfig(connect, session_timeout_s=SESSION_S))
         self._changed = threading.Event()
         self._ends = False
         self._error: CoordinationError | None = None

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from barnabas.coordination import registry
+from barnabas.coordination import topic_metadata_store
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
+from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
-from barnabas.coordination.zookeeper.tree import ZooKeeperTree
 from tests.cluster import Cluster
 from tests.conftest import BrokerProcess
 from tests.groups import CLUSTERS
@@ -141,9 +141,9 @@ def test_producer_ids_of_all_brokers_are_distinct(cluster: Cluster) -> None:
                 producer.send("ids", b"value").result()
     with barnabas.Admin(cluster.bootstrap) as admin:
         assert list(admin.end_offsets([("ids", 0)]).values()) == [9]
-    tree = ZooKeeperTree(ZooKeeperConfig(cluster.zookeeper, session_timeout_s=30.0))
+    tree = ZooKeeperMetadataStore(ZooKeeperConfig(cluster.zookeeper, session_timeout_s=30.0))
     try:
-        assert registry.take_producer_ids(tree, 9).start >= 3 * registry.PRODUCER_ID_BLOCK_SIZE
+        assert topic_metadata_store.take_producer_ids(tree, 9).start >= 3 * topic_metadata_store.PRODUCER_ID_BLOCK_SIZE
     finally:
         tree.close()
 

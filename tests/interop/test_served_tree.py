@@ -19,8 +19,8 @@ from kazoo.recipe.party import Party
 from kazoo.recipe.queue import LockingQueue
 
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
+from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 from barnabas.coordination.zookeeper.server.jute import string
-from barnabas.coordination.zookeeper.tree import ZooKeeperTree
 from tests.conftest import BrokerProcess
 from tests.interop import zookeeper_protocol as zk
 from tests.interop.java.maven import java
@@ -89,7 +89,7 @@ def test_sessions_outlive_a_restart_of_the_broker(
 
 
 def test_tree_of_kazoo_goes_on_through_a_restart(broker: BrokerProcess) -> None:
-    tree = ZooKeeperTree(ZooKeeperConfig(f"127.0.0.1:{port_of(broker)}", session_timeout_s=30))
+    tree = ZooKeeperMetadataStore(ZooKeeperConfig(f"127.0.0.1:{port_of(broker)}", session_timeout_s=30))
     path = new_path()
     seen = threading.Event()
     tree.create(path, ephemeral=True)
@@ -237,7 +237,7 @@ def test_counter_party_and_queue(kazoo: Callable[[], KazooClient]) -> None:
 
 def test_link_that_is_cut_costs_no_session(broker: BrokerProcess) -> None:
     with Link(port_of(broker)) as link:
-        tree = ZooKeeperTree(ZooKeeperConfig(f"127.0.0.1:{link.port}", session_timeout_s=30))
+        tree = ZooKeeperMetadataStore(ZooKeeperConfig(f"127.0.0.1:{link.port}", session_timeout_s=30))
         path = new_path()
         tree.create(path, ephemeral=True)
         for number in range(3):

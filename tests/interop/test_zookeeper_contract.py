@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.metadata_store import MetadataStore
 from tests.conftest import BrokerProcess
 from tests.groups import ZOOKEEPER
 from tests.interop.zookeeper import new_chroot, sessions, start_servers
@@ -37,12 +37,12 @@ def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def new_session(address: str) -> Iterator[Callable[[], Tree]]:
+def new_session(address: str) -> Iterator[Callable[[], MetadataStore]]:
     """Open another session with the same, at first empty tree."""
     with sessions(address + new_chroot()) as opened:
         yield opened.open
 
 
 @pytest.fixture
-def tree(new_session: Callable[[], Tree]) -> Tree:
+def tree(new_session: Callable[[], MetadataStore]) -> MetadataStore:
     return new_session()

@@ -13,20 +13,20 @@ from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import MarshallingError, SessionExpiredError
 from kazoo.protocol.connection import PING_XID, ConnectionHandler
 
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     BadVersionError,
     Check,
     Create,
     Delete,
     EventKind,
+    MetadataStoreUnavailableError,
     NodeExistsError,
     Set,
-    TreeUnavailableError,
     WatchEvent,
 )
+from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from barnabas.coordination.zookeeper.session import Deadline, SessionLostError, UnknownOutcomeError
-from barnabas.coordination.zookeeper.tree import ZooKeeperTree
 from barnabas.errors import ClosedError
 from tests.groups import ZOOKEEPER
 from tests.interop.cut_link import CutLink
@@ -54,7 +54,7 @@ def opened(servers: ZooKeeperServers) -> Iterator[Sessions]:
 
 
 @pytest.fixture
-def other(opened: Sessions) -> ZooKeeperTree:
+def other(opened: Sessions) -> ZooKeeperMetadataStore:
     """A session whose connection nobody cuts."""
     return opened.open()
 
@@ -67,12 +67,12 @@ def link(servers: ZooKeeperServers) -> Iterator[CutLink]:
 
 
 @pytest.fixture
-def tree(opened: Sessions, link: CutLink, other: ZooKeeperTree) -> ZooKeeperTree:
+def tree(opened: Sessions, link: CutLink, other: ZooKeeperMetadataStore) -> ZooKeeperMetadataStore:
     """A session whose connection can be cut."""
     return open_by(link, opened)
 
 
-def open_by(link: CutLink, opened: Sessions, **options: object) -> ZooKeeperTree:
+def open_by(link: CutLink, opened: Sessions, **options: object) -> ZooKeeperMetadataStore:
     chroot = opened.connect.partition("/")[2]
     return opened.open(connect=f"127.0.0.1:{link.port}/{chroot}", **options)
 
@@ -228,7 +228,7 @@ def raised_by(call):
     def run():
         try:
             raised.put(call())
-        except TreeUnavailableError as error:
+        except MetadataStoreUnavailableError as error:
             raised.put(error)
 
     threading.Thread(target=run).start()
@@ -249,7 +249,7 @@ def test_call_ends_at_its_deadline_while_no_server_answers(opened, link, other):
     tree = open_by(link, opened, call_timeout_s=0.3)
     link.cut()
     for call in (lambda: tree.get("/"), lambda: tree.create("/a"), lambda: tree.subtree("/"), lambda: tree.ping(0.1)):
-        with pytest.raises(TreeUnavailableError) as raised:
+        with pytest.raises(MetadataStoreUnavailableError) as raised:
             call()
         assert not isinstance(raised.value, SessionLostError)
     link.mend()
@@ -262,7 +262,7 @@ def test_write_without_an_answer_in_time_has_an_unknown_outcome(opened, servers,
     try:
         with pytest.raises(UnknownOutcomeError):
             tree.create("/a")
-        with pytest.raises(TreeUnavailableError):
+        with pytest.raises(MetadataStoreUnavailableError):
             tree.ping(0.1)
     finally:
         servers.resume(0)
@@ -285,7 +285,7 @@ def test_tree_is_closed_though_its_server_stands_still(opened, servers, other):
 
 def test_first_connection_that_nobody_answers_is_told(link, opened):
     link.cut()
-    with pytest.raises(TreeUnavailableError, match=r"granted no session within 0.3 s; does it run"):
+    with pytest.raises(MetadataStoreUnavailableError, match=r"granted no session within 0.3 s; does it run"):
         open_by(link, opened, connection_timeout_s=0.3)
 
 
@@ -579,7 +579,7 @@ def test_servers_come_and_go_one_at_a_time(tmp_path: Path):
         assert end.threads.empty()
         servers.kill(0)
         servers.kill(1)
-        with pytest.raises(TreeUnavailableError):
+        with pytest.raises(MetadataStoreUnavailableError):
             opened_without_quorum(opened)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.coordination import registry
+from barnabas.coordination import topic_metadata_store
+from barnabas.coordination.metadata_store import OPERATION_BYTES, Create, Delete, NodeExistsError, Set, TooLargeError
 from barnabas.coordination.offsets import commit_offsets, delete_group, read_offsets
-from barnabas.coordination.tree import OPERATION_BYTES, Create, Delete, NodeExistsError, Set, TooLargeError
 from barnabas.coordination.zookeeper.answers import NotAllowedError
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from barnabas.coordination.zookeeper.writing import REQUEST_BYTES_MAX
@@ -61,17 +61,17 @@ def test_largest_multi_is_done_and_one_operation_more_is_refused(opened):
 
 def test_topic_of_thousands_of_partitions_is_made_grown_read_and_deleted(opened):
     tree = opened.open(**OURS)
-    registry.prepare(tree, "cluster-1")
+    topic_metadata_store.prepare(tree, "cluster-1")
     name = "t" * 249
-    created = registry.create_topic(tree, name, bytes(range(16)), [[1, 2, 3]] * COUNT, {"a": "b"})
-    assert registry.read_topics(tree) == {name: created}
-    assert registry.grow_topic(tree, name, [[3, 2, 1]] * 600, COUNT) == COUNT + 600
-    assert len(registry.read_topic(tree, name).partitions) == COUNT + 600
+    created = topic_metadata_store.create_topic(tree, name, bytes(range(16)), [[1, 2, 3]] * COUNT, {"a": "b"})
+    assert topic_metadata_store.read_topics(tree) == {name: created}
+    assert topic_metadata_store.grow_topic(tree, name, [[3, 2, 1]] * 600, COUNT) == COUNT + 600
+    assert len(topic_metadata_store.read_topic(tree, name).partitions) == COUNT + 600
     offsets = {TopicPartition(name, number): OffsetAndMetadata(number) for number in range(COUNT + 600)}
     assert commit_offsets(tree, "group", offsets, 1) == set()
     assert read_offsets(tree, "group") == offsets
     assert delete_group(tree, "group")
-    assert registry.delete_topic(tree, name)
+    assert topic_metadata_store.delete_topic(tree, name)
     assert tree.children("/brokers/topics") == tree.children("/config/topics") == tree.children("/consumers") == []
 
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
+from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
-from barnabas.coordination.zookeeper.tree import ZooKeeperTree
 from tests.interop.java.maven import java
 from tests.ports import free_port
 
@@ -39,9 +39,9 @@ class Sessions:
 
     def __init__(self, connect: str) -> None:
         self.connect = connect
-        self._opened: list[ZooKeeperTree] = []
+        self._opened: list[ZooKeeperMetadataStore] = []
 
-    def open(self, **options: object) -> ZooKeeperTree:
+    def open(self, **options: object) -> ZooKeeperMetadataStore:
         """Open a session; options are those of `ZooKeeperConfig`."""
         values: dict[str, object] = {
             "connect": self.connect,
@@ -49,7 +49,7 @@ class Sessions:
             "connection_timeout_s": CONNECTION_TIMEOUT_S,
             **options,
         }
-        tree = ZooKeeperTree(ZooKeeperConfig(**values))  # type: ignore[arg-type]
+        tree = ZooKeeperMetadataStore(ZooKeeperConfig(**values))  # type: ignore[arg-type]
         self._opened.append(tree)
         return tree
 

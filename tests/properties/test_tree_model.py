@@ -17,9 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.node_table import KeptSession
-from barnabas.coordination.tree import (
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import (
     BadVersionError,
     Check,
     Create,
@@ -32,6 +31,7 @@ from barnabas.coordination.tree import (
     Set,
     parent_of,
 )
+from barnabas.coordination.node_table import KeptSession
 from tests.searches import examples
 
 NAMES = st.sampled_from(["a", "b", "b.x", "b0"])
@@ -101,7 +101,7 @@ class TreeMachine(RuleBasedStateMachine):
     def start(self):
         self.folder = Path(tempfile.mkdtemp())
         self.kept_ids = itertools.count(1 << 40)
-        self.tree = EmbeddedTree(self.folder / "tree.db", keeps_sessions=True)
+        self.tree = EmbeddedMetadataStore(self.folder / "tree.db", keeps_sessions=True)
         self.session = self.tree.new_session()
         self.keep_session()
         self.model = Model()
@@ -178,7 +178,7 @@ class TreeMachine(RuleBasedStateMachine):
             self.tree._store._connection.close()
         else:
             self.tree.close()
-        self.tree = EmbeddedTree(self.folder / "tree.db", keeps_sessions=keeps_sessions)
+        self.tree = EmbeddedMetadataStore(self.folder / "tree.db", keeps_sessions=keeps_sessions)
         self.session = self.tree.new_session()
         assert self.tree.store.kept_sessions() == ([self.kept] if keeps_sessions else [])
         living = {0, self.kept.id} if keeps_sessions else {0}

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.broker import Broker
-from barnabas.coordination.tree import NodeError, Tree
+from barnabas.coordination.metadata_store import MetadataStore, NodeError
 from barnabas.errors import BarnabasError
 from barnabas.model import Acks, TopicPartition
 from barnabas.protocol.apis import declared_apis
@@ -169,7 +169,7 @@ NODES = st.one_of(
 )
 
 
-def write(tree: Tree, path: str, data: bytes) -> bool:
+def write(tree: MetadataStore, path: str, data: bytes) -> bool:
     """Write a node as a stranger does; return whether the tree took it."""
     try:
         if tree.exists(path) is None:

@@ -20,7 +20,7 @@ from tests.searches import examples
 TOPICS = st.sampled_from([{"t"}, {"u"}, {"t", "u"}])
 
 
-class ModelTree:
+class ModelMetadataStore:
     """The registries, and who watches them."""
 
     def __init__(self):
@@ -153,7 +153,7 @@ class Consumers(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.tree = ModelTree()
+        self.tree = ModelMetadataStore()
         self.names = (f"c{number}" for number in count())
         self.sessions = count(1)
         self.players = []

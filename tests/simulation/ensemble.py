@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     ANY_VERSION,
     BadVersionError,
     Check,
     Create,
     Delete,
     EventKind,
+    MetadataStoreUnavailableError,
     NoChildrenForEphemeralsError,
     NodeData,
     NodeExistsError,
@@ -22,7 +23,6 @@ from barnabas.coordination.tree import (
     OperationResult,
     Set,
     Stat,
-    TreeUnavailableError,
     Watch,
     WatchEvent,
     ancestors_of,
@@ -81,10 +81,10 @@ class Ensemble:
     def connect(self, host: Host) -> SimulatedSession:
         """Open a session for a host.
 
-        :raises TreeUnavailableError: it is cut off, or the servers are down.
+        :raises MetadataStoreUnavailableError: it is cut off, or the servers are down.
         """
         if not self.reaches(host):
-            raise TreeUnavailableError("ZooKeeper is out of reach")
+            raise MetadataStoreUnavailableError("ZooKeeper is out of reach")
         self._session += 1
         session = SimulatedSession(self, host, self._session)
         self.sessions[session.session_id] = session
@@ -365,7 +365,7 @@ class SimulatedSession:
     def _write(self, operations: Sequence[Operation]) -> list[OperationResult]:
         """Write, and be answered or not.
 
-        :raises TreeUnavailableError: not; whether it was, or will be, written nobody knows (`UnknownOutcomeError` of
+        :raises MetadataStoreUnavailableError: not; whether it was, or will be, written nobody knows (`UnknownOutcomeError` of
             the real one).
         """
         self._check()
@@ -377,11 +377,11 @@ class SimulatedSession:
             self._late = list(operations)
             wait_s = draw.choice([0.0, draw.uniform(0, ensemble.session_timeout_s / 2)])
             ensemble.world.loop.call_later(wait_s, self._do_late, context=ensemble.network.context)
-        raise TreeUnavailableError("ZooKeeper did not answer; it may have been done or not")
+        raise MetadataStoreUnavailableError("ZooKeeper did not answer; it may have been done or not")
 
     def _do_late(self) -> None:
         """Carry out what nobody waits for any longer: while the session lives, and before what it reads or writes next,
-        as `Tree.multi` promises."""
+        as `MetadataStore.multi` promises."""
         late, self._late = self._late, []
         if late and self._session_id in self._ensemble.sessions:
             with contextlib.suppress(CoordinationError):
@@ -412,10 +412,10 @@ class SimulatedSession:
         if self._is_closed:
             raise ClosedError("this session with the tree is closed")
         if self._is_lost or not self._ensemble.reaches(self._host):
-            raise TreeUnavailableError("ZooKeeper is out of reach")
+            raise MetadataStoreUnavailableError("ZooKeeper is out of reach")
         if self._session_id not in self._ensemble.sessions:
             self._lose()
-            raise TreeUnavailableError("the session is lost")
+            raise MetadataStoreUnavailableError("the session is lost")
         self.be_heard()
         self._do_late()
 

@@ -19,7 +19,7 @@ STATE, CONFIG = paths.partition_state(PLACE), paths.topic_config(PLACE.topic)
 LATE, AT_ONCE = (encode_config({"flush.messages": each}) for each in ("1000000", "1"))
 
 
-class Tree:
+class MetadataStore:
     """A tree with one partition, of which 3 and 4 are in sync, as the simulation's machines are looked at from it."""
 
     def __init__(self, flush_messages: int, config: bytes | None) -> None:

@@ -23,7 +23,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.topics import Topics
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import BarnabasError
 from barnabas.storage.data_folders import AnyLogs, DataFolders
 from barnabas.storage.reserve import Reserve
@@ -123,7 +123,7 @@ class Background:
         check = functools.partial(self._work.for_all, folders.check)
         return _again_and_again(lambda: OFFLINE_INTERVAL_MS, "look at the data folders", check)
 
-    async def begin_with_groups(self, tree: Tree, in_tree_thread: InTreeThread, *, must_move: bool) -> None:
+    async def begin_with_groups(self, tree: MetadataStore, in_tree_thread: InTreeThread, *, must_move: bool) -> None:
         """Serve groups, once their offsets are where they are to be."""
         topic_ids = {topic.name: topic.id for topic in self._topics.all()}
         while must_move:

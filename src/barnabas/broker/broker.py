@@ -59,10 +59,10 @@ from barnabas.broker.throttles import Throttles
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
 from barnabas.clock import GuardedClock
-from barnabas.coordination import deletion_notes, registry
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.lives import read_lives
-from barnabas.coordination.renewable import RenewableTree
+from barnabas.coordination import topic_deletions, topic_metadata_store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.life_counters import read_life_counters
+from barnabas.coordination.renewable_metadata_store import RenewableMetadataStore
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import BarnabasError, DataFolderError, UnavailableError, reason_of
 from barnabas.metrics import otlp
@@ -104,7 +104,7 @@ class Broker:
     producer_ids: ProducerIds
     parts: Parts
     requests: RequestPipeline
-    _tree: RenewableTree
+    _tree: RenewableMetadataStore
     _logs: DataFolders
     _work: DiskWork
     _watch: ClusterWatch
@@ -231,7 +231,7 @@ class Broker:
         self.identity = Identity(
             self.config.broker_id,
             await self._in_tree_thread(
-                registry.prepare,
+                topic_metadata_store.prepare,
                 tree,
                 _cluster_id_of(self._environment.random_source.new_id()),
                 known_cluster_id(self._environment.filesystem, self.config.folders),
@@ -328,7 +328,7 @@ class Broker:
 
     async def _begin_background(self) -> None:
         tree, watch, logs = self._tree, self._watch, self._logs
-        must_move = await self._in_tree_thread(registry.must_move_offsets, tree)
+        must_move = await self._in_tree_thread(topic_metadata_store.must_move_offsets, tree)
         if not must_move:
             self.groups.start()
         background = Background(
@@ -406,7 +406,7 @@ class Broker:
         if self._zookeeper:
             self._stopping.callback(self._zookeeper.close)
             session = self._tree.session
-            assert isinstance(session, EmbeddedTree), "the settings do not go together"
+            assert isinstance(session, EmbeddedMetadataStore), "the settings do not go together"
             self._zookeeper.serve(session.store, self._in_tree_thread)
             self._begin(self._zookeeper.run())
 
@@ -501,7 +501,7 @@ class Broker:
             return self._served
         return {key: each for key, each in self._served.items() if "telemetry" not in each.parts}
 
-    def _new_tree(self, folder: Path) -> RenewableTree:
+    def _new_tree(self, folder: Path) -> RenewableMetadataStore:
         filesystem = self._environment.filesystem
         last_ms = newest_modified_ms(filesystem, self.config.folders)
         if last_ms is not None:
@@ -516,7 +516,7 @@ class Broker:
             if not self.config.zookeeper_connect or len(self.config.folders) == 1:
                 raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
         self._reserve.give_up_if_short()
-        return RenewableTree(
+        return RenewableMetadataStore(
             functools.partial(self._environment.open_tree, self.config, folder / TREE_FILE, self.clock)
         )
 
@@ -549,7 +549,7 @@ class Broker:
             filesystem,
             open_folder,
             lambda: log_configs(tree, self.config),
-            functools.partial(read_lives, tree),
+            functools.partial(read_life_counters, tree),
             self._on_failed,
         )
 
@@ -572,7 +572,7 @@ class Broker:
         )
 
     def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        if function in {deletion_notes.note_deletion, registry.take_topic_back}:
+        if function in {topic_deletions.note_deletion, topic_metadata_store.take_topic_back}:
             # Deleting a topic makes room, so it must work on a full disk.
             self._reserve.give_up_if_short()
         return self._threads.in_tree_thread(function, *arguments)

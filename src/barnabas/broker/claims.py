@@ -15,8 +15,8 @@ from itertools import islice
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metadata_image import next_state
 from barnabas.broker.told_together import named
-from barnabas.coordination.changes import StateChange
-from barnabas.coordination.registry import PartitionInfo
+from barnabas.coordination.change_notifications import StateChange
+from barnabas.coordination.topic_metadata_store import PartitionInfo
 from barnabas.coordination.values import PartitionState
 from barnabas.log_lines import about
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition

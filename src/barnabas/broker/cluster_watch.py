@@ -1,7 +1,7 @@
 """Follows the tree: which brokers live, and what they say that they changed.
 
 Three watches, however many partitions there are: on the brokers, and on the changes that they tell
-(`barnabas.coordination.changes`). Reading runs on the tree's thread. Who follows says when to read: not while it
+(`barnabas.coordination.change_notifications`). Reading runs on the tree's thread. Who follows says when to read: not while it
 changes something itself, since what was read before its own change would undo that.
 
 A new session begins by reading everything; so does a broker that finds that it has missed a change.
@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.broker.tree_thread import InTreeThread
-from barnabas.coordination import changes, paths, registry
-from barnabas.coordination.changes import Change
-from barnabas.coordination.registry import TopicInfo
-from barnabas.coordination.tree import NodeError, NoNodeError, Tree, Watch, WatchEvent
+from barnabas.coordination import change_notifications, paths, topic_metadata_store
+from barnabas.coordination.change_notifications import Change
+from barnabas.coordination.metadata_store import MetadataStore, NodeError, NoNodeError, Watch, WatchEvent
+from barnabas.coordination.topic_metadata_store import TopicInfo
 from barnabas.coordination.values import LiveBroker
 from barnabas.errors import BarnabasError
 
@@ -58,7 +58,7 @@ class ClusterWatch:
     :param take_over: called when something is to be read, returns what that was; the next is read when it has returned.
     """
 
-    def __init__(self, tree: Tree, in_tree_thread: InTreeThread, take_over: TakeOver) -> None:
+    def __init__(self, tree: MetadataStore, in_tree_thread: InTreeThread, take_over: TakeOver) -> None:
         self._tree = tree
         self._in_tree_thread = in_tree_thread
         self._take_over = take_over
@@ -80,10 +80,13 @@ class ClusterWatch:
 
         Changes that are made meanwhile are read again afterwards.
         """
-        registry.ensure_roots(self._tree)
-        folder, seen = self._created_at(), frozenset(changes.numbers_of(self._tree.children(paths.CHANGES)))
+        topic_metadata_store.ensure_roots(self._tree)
+        folder, seen = (
+            self._created_at(),
+            frozenset(change_notifications.numbers_of(self._tree.children(paths.CHANGES))),
+        )
         brokers = self._read_brokers()
-        topics: dict[str, TopicInfo | NodeError | None] = dict(registry.each_topic(self._tree))
+        topics: dict[str, TopicInfo | NodeError | None] = dict(topic_metadata_store.each_topic(self._tree))
         is_new_session = self._session != self._known_session
         news = News(brokers, is_everything=True, is_new_session=is_new_session, topics=topics)
         self._seen, self._folder = seen, folder
@@ -138,19 +141,22 @@ class ClusterWatch:
 
     def _read_brokers(self, watch: Watch | None = None) -> Mapping[int, LiveBroker]:
         try:
-            self._brokers = registry.read_brokers(self._tree, watch, self._brokers)
+            self._brokers = topic_metadata_store.read_brokers(self._tree, watch, self._brokers)
         except NoNodeError:
-            registry.ensure_roots(self._tree)  # somebody deleted it; each broker will register again
-            self._brokers = registry.read_brokers(self._tree, watch, self._brokers)
+            topic_metadata_store.ensure_roots(self._tree)  # somebody deleted it; each broker will register again
+            self._brokers = topic_metadata_store.read_brokers(self._tree, watch, self._brokers)
         return self._brokers
 
     def _read_changes(self) -> News:
         try:
-            numbers = changes.numbers_of(self._tree.children(paths.CHANGES, self._on_event))
+            numbers = change_notifications.numbers_of(self._tree.children(paths.CHANGES, self._on_event))
         except NoNodeError:
-            registry.ensure_roots(self._tree)
-            numbers, self._seen = changes.numbers_of(self._tree.children(paths.CHANGES, self._on_event)), None
-        unseen = None if self._seen is None else changes.unseen_of(numbers, self._seen)
+            topic_metadata_store.ensure_roots(self._tree)
+            numbers, self._seen = (
+                change_notifications.numbers_of(self._tree.children(paths.CHANGES, self._on_event)),
+                None,
+            )
+        unseen = None if self._seen is None else change_notifications.unseen_of(numbers, self._seen)
         # A new session may have begun while something else was read.
         if unseen is None or self._session != self._known_session or self._created_at() != self._folder:
             return self.read_everything()
@@ -167,9 +173,9 @@ class ClusterWatch:
     def _read_unseen(self, numbers: list[int]) -> News:
         news = News()
         for number in numbers:
-            path = changes.path_of(number)
+            path = change_notifications.path_of(number)
             try:
-                news.changes.append(changes.decode_change(path, self._tree.get(path).data))
+                news.changes.append(change_notifications.decode_change(path, self._tree.get(path).data))
             except NoNodeError:
                 return self.read_everything()
             except NodeError as error:
@@ -177,7 +183,7 @@ class ClusterWatch:
                 return self.read_everything()
         for name in dict.fromkeys(name for change in news.changes for name in change.topics):
             try:
-                news.topics[name] = registry.read_topic(self._tree, name)
+                news.topics[name] = topic_metadata_store.read_topic(self._tree, name)
             except NodeError as error:
                 news.topics[name] = error
         self._unpurged += len(numbers)
@@ -198,4 +204,4 @@ class ClusterWatch:
         if not self._unpurged:
             return
         self._unpurged = 0
-        await self._in_tree_thread(changes.purge_changes, self._tree)
+        await self._in_tree_thread(change_notifications.purge_changes, self._tree)

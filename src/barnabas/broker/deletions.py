@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from barnabas.broker.broker_events import Events, TopicsDeleted
 from barnabas.broker.hosting import Hosting
 from barnabas.broker.tree_thread import InTreeThread
-from barnabas.coordination import deletion_notes, registry
-from barnabas.coordination.tree import BadVersionError, NodeError, NoNodeError, Tree
+from barnabas.coordination import topic_deletions, topic_metadata_store
+from barnabas.coordination.metadata_store import BadVersionError, MetadataStore, NodeError, NoNodeError
 from barnabas.coordination.values import Deletion
 from barnabas.errors import BarnabasError
 from barnabas.log_lines import about
@@ -31,7 +31,7 @@ class Deletions:
     """The deletions of which this broker has yet to do its part."""
 
     def __init__(
-        self, broker_id: int, tree: Tree, in_tree_thread: InTreeThread, hosting: Hosting, events: Events
+        self, broker_id: int, tree: MetadataStore, in_tree_thread: InTreeThread, hosting: Hosting, events: Events
     ) -> None:
         self._broker_id = broker_id
         self._tree = tree
@@ -61,11 +61,11 @@ class Deletions:
 
     async def _delete(self, topic_id: bytes, name: str, brokers: Sequence[int]) -> bool:
         for attempt in range(1, ATTEMPTS + 1):
-            noted = await self._in_tree_thread(deletion_notes.note_deletion, self._tree, topic_id, name, brokers)
+            noted = await self._in_tree_thread(topic_deletions.note_deletion, self._tree, topic_id, name, brokers)
             if noted is None:
                 return False
             try:
-                await self._in_tree_thread(registry.delete_topic, self._tree, name, noted)
+                await self._in_tree_thread(topic_metadata_store.delete_topic, self._tree, name, noted)
             except (BadVersionError, NoNodeError):
                 if attempt == ATTEMPTS:
                     raise
@@ -78,7 +78,7 @@ class Deletions:
 
         :raises CoordinationError: the tree cannot be read.
         """
-        return topic_id in await self._in_tree_thread(deletion_notes.read_deletions, self._tree)
+        return topic_id in await self._in_tree_thread(topic_deletions.read_deletions, self._tree)
 
     def begin(self, topic_id: bytes, name: str, *, has_folders: bool) -> None:
         """A topic was deleted, by another broker or by this one; the rest is done with what else is to end.
@@ -101,7 +101,7 @@ class Deletions:
         :param topic_ids: of the topics that there are.
         :param untouched: topics of which nothing is known.
         """
-        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(deletion_notes.read_deletions, self._tree)
+        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(topic_deletions.read_deletions, self._tree)
         own = self._own(noted, topic_ids)
         self._with_folders = self._hosting.set_deleted_aside(own.keys(), untouched)
         for topic_id, deletion in own.items():
@@ -126,13 +126,13 @@ class Deletions:
         :param known: the replicas that there should be here.
         :param untouched: topics of which nothing is known.
         """
-        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(deletion_notes.read_deletions, self._tree)
+        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(topic_deletions.read_deletions, self._tree)
         own = self._own(noted, topic_ids)
         self._with_folders |= self._hosting.set_strays_aside(known, untouched, own.keys(), topic_ids)
         self._names = {topic_id: deletion.name for topic_id, deletion in own.items()}
         for topic_id in sorted(noted.keys() & set(topic_ids)):
             # Noted, and never begun; or about to be.
-            await self._in_tree_thread(deletion_notes.forget_deletion_not_begun, self._tree, topic_id)
+            await self._in_tree_thread(topic_deletions.forget_deletion_not_begun, self._tree, topic_id)
 
     async def find_missed(self, topic_ids: Collection[bytes]) -> None:
         """Take up deletions of topics that this broker never heard of: made and deleted by others while it could not
@@ -141,12 +141,12 @@ class Deletions:
         :param topic_ids: of the topics that are known here; of their deletion it is heard.
         :raises CoordinationError: the tree cannot be read.
         """
-        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(deletion_notes.read_deletions, self._tree)
+        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(topic_deletions.read_deletions, self._tree)
         for topic_id, deletion in noted.items():
             if self._broker_id not in deletion.brokers or topic_id in topic_ids:
                 continue
             try:
-                topic = await self._in_tree_thread(registry.read_topic, self._tree, deletion.name)
+                topic = await self._in_tree_thread(topic_metadata_store.read_topic, self._tree, deletion.name)
             except NodeError:  # it may be that topic
                 continue
             if topic is None or topic.topic_id != topic_id:
@@ -166,7 +166,7 @@ class Deletions:
 
     async def _forget_not_begun(self, topic_id: bytes) -> None:
         try:
-            await self._in_tree_thread(deletion_notes.forget_deletion_not_begun, self._tree, topic_id)
+            await self._in_tree_thread(topic_deletions.forget_deletion_not_begun, self._tree, topic_id)
         except BarnabasError as error:
             log.warning("whether topic %s was deleted is looked at later: %s", topic_id.hex(), error)
         else:
@@ -194,7 +194,7 @@ class Deletions:
 
     async def _end(self, topic_id: bytes, name: str) -> None:
         try:
-            await self._in_tree_thread(deletion_notes.end_deletion, self._tree, topic_id, self._broker_id)
+            await self._in_tree_thread(topic_deletions.end_deletion, self._tree, topic_id, self._broker_id)
         except BarnabasError as error:
             log.warning("that nothing is left of topic %s is noted later: %s", name, error, extra=about(name))
             self._names[topic_id] = name

@@ -17,8 +17,8 @@ from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_image import MetadataImage, next_state
 from barnabas.broker.topics import Topics
-from barnabas.coordination.changes import StateChange
-from barnabas.coordination.registry import PartitionInfo
+from barnabas.coordination.change_notifications import StateChange
+from barnabas.coordination.topic_metadata_store import PartitionInfo
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.net.client_connection import ClientConnection

@@ -19,7 +19,7 @@ from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.tree_opening import open_tree
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.metrics import otlp
 from barnabas.net.client_connection import ClientConnection, dial
 from barnabas.net.listener import Listener
@@ -51,7 +51,7 @@ class Environment:
     new_cleaner: Callable[[Callable[[], float]], AnyCleaner] = CleanerProcess
     listen: Callable[[Limits], Listener] = Listener
     dial: Callable[..., Awaitable[ClientConnection]] = dial
-    open_tree: Callable[[BrokerConfig, Path, Clock], Tree] = open_tree
+    open_tree: Callable[[BrokerConfig, Path, Clock], MetadataStore] = open_tree
     random_source: RandomSource = field(default_factory=RandomSource)
     boot_id: Callable[[], str] = read_boot_id
     process_id: Callable[[], int] = os.getpid

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_image import next_state
 from barnabas.broker.topics import Topics
-from barnabas.coordination.changes import StateChange
+from barnabas.coordination.change_notifications import StateChange
 from barnabas.replication.claiming import hand_over
 
 CAUGHT_UP_S = 0.25

@@ -20,7 +20,7 @@ from barnabas.broker.settings.rules import INT_MAX, LONG_MAX, Rule, number, smal
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import TopicConfig, topic_config
 from barnabas.broker.settings.topic_table import CLEANUP_POLICY, TOPIC_SETTINGS, VALUE_SCHEMA_VALIDATION
-from barnabas.coordination.registry import PartitionInfo
+from barnabas.coordination.topic_metadata_store import PartitionInfo
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.storage.log_config import NEVER
 

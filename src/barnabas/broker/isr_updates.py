@@ -20,7 +20,7 @@ from barnabas.broker.metadata_image import next_state
 from barnabas.broker.told_together import ToldTogether
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock
-from barnabas.coordination.changes import StateChange
+from barnabas.coordination.change_notifications import StateChange
 from barnabas.coordination.values import PartitionState
 from barnabas.errors import BarnabasError
 from barnabas.replication.in_sync import NO_BROKER_EPOCH

@@ -19,8 +19,8 @@ from contextlib import suppress
 from barnabas.broker.disk_work import Run
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
-from barnabas.coordination.lives import write_lives
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.life_counters import write_life_counters
+from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import BarnabasError
 from barnabas.storage.data_folders import DataFolders
 
@@ -45,7 +45,7 @@ class Lives:
         self,
         broker_id: int,
         logs: DataFolders,
-        tree: Tree,
+        tree: MetadataStore,
         in_tree_thread: InTreeThread,
         run: Run,
         clock: Clock,
@@ -92,7 +92,7 @@ class Lives:
             await self._note()
         raised = await self._run(self._logs.increment_life_counters, self._clock.time_ms())
         try:
-            overtaken = await self._in_tree_thread(write_lives, self._tree, self._broker_id, raised)
+            overtaken = await self._in_tree_thread(write_life_counters, self._tree, self._broker_id, raised)
         except BarnabasError as error:
             if not self._refused:
                 log.warning("cannot raise life counters in the metadata tree: %s; retrying every 10 s", error)

@@ -22,9 +22,9 @@ from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
-from barnabas.coordination import registry
-from barnabas.coordination.renewable import RenewableTree
-from barnabas.coordination.tree import NodeExistsError
+from barnabas.coordination import topic_metadata_store
+from barnabas.coordination.metadata_store import NodeExistsError
+from barnabas.coordination.renewable_metadata_store import RenewableMetadataStore
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import BarnabasError, UnavailableError
 
@@ -50,7 +50,7 @@ class Membership:
 
     def __init__(
         self,
-        tree: RenewableTree,
+        tree: RenewableMetadataStore,
         in_tree_thread: InTreeThread,
         beside: Beside,
         clock: Clock,
@@ -110,7 +110,7 @@ class Membership:
         :raises CoordinationError: the tree cannot be reached.
         """
         registration = replace(self._registration(), epoch=self.epoch)
-        await self._in_tree_thread(registry.register_broker, self._tree, registration)
+        await self._in_tree_thread(topic_metadata_store.register_broker, self._tree, registration)
 
     async def look_for_itself(self, brokers: Container[int]) -> None:
         """Come back with a new registration if somebody has deleted this one's: all others take this broker for dead.
@@ -124,11 +124,14 @@ class Membership:
         if self._is_lost.is_set():
             return
         if own.id in brokers:
-            if not await self._in_tree_thread(registry.is_as_registered, self._tree, own):
+            if not await self._in_tree_thread(topic_metadata_store.is_as_registered, self._tree, own):
                 log.warning("somebody changed the registration of this broker; writing it again")
                 await self.tell()
         # What was read may be older than the registration.
-        elif not await self._in_tree_thread(registry.is_registered, self._tree, own.id) and not self._is_lost.is_set():
+        elif (
+            not await self._in_tree_thread(topic_metadata_store.is_registered, self._tree, own.id)
+            and not self._is_lost.is_set()
+        ):
             self._why_lost = "somebody has deleted its registration"
             self._is_lost.set()
 

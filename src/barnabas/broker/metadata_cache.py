@@ -1,6 +1,6 @@
 """The image of the cluster that a broker holds now, and the rules by which reports of the metadata tree replace it.
 
-A report may come twice: from the broker's own write, and from the notes of others (`barnabas.coordination.changes`). An
+A report may come twice: from the broker's own write, and from the notes of others (`barnabas.coordination.change_notifications`). An
 older report may follow a newer one. The versions of the nodes decide.
 
 The tree is untrusted. A state that no broker can have written after the known state is not believed. The image keeps
@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from barnabas.broker.broker_events import Events
 from barnabas.broker.metadata_image import MetadataDelta, MetadataImage
-from barnabas.coordination.changes import StateChange
-from barnabas.coordination.registry import PartitionInfo, TopicInfo
+from barnabas.coordination.change_notifications import StateChange
+from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER, LiveBroker, PartitionState
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from barnabas.coordination.changes import StateChange
-from barnabas.coordination.registry import PartitionInfo, TopicInfo
+from barnabas.coordination.change_notifications import StateChange
+from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER, LiveBroker, PartitionState
 from barnabas.model import TopicPartition
 

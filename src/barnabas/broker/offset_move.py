@@ -17,8 +17,8 @@ from barnabas.broker.internal_topics import CONSUMER_OFFSETS
 from barnabas.broker.topics import Topics
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
-from barnabas.coordination import offsets, registry
-from barnabas.coordination.tree import Tree
+from barnabas.coordination import offsets, topic_metadata_store
+from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.coordination.values import CommittedOffset
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, MalformedMessageError
 from barnabas.groups.hashing import partition_of
@@ -42,7 +42,7 @@ Found = dict[str, dict[TopicPartition, CommittedOffset]]
 
 
 async def move_offsets(
-    tree: Tree,
+    tree: MetadataStore,
     in_tree_thread: InTreeThread,
     groups: GroupService,
     topics: Topics,
@@ -80,7 +80,7 @@ async def move_offsets(
         await partition.storage.flush()
     for some in _in_steps(names):
         await in_tree_thread(_delete, tree, some)
-    await in_tree_thread(registry.note_offsets_moved, tree)
+    await in_tree_thread(topic_metadata_store.note_offsets_moved, tree)
     log.info("moved %d offsets of %d groups into %s", moved, len(names), CONSUMER_OFFSETS)
 
 
@@ -88,7 +88,7 @@ def _in_steps(names: list[str]) -> list[list[str]]:
     return [names[first : first + GROUPS_AT_ONCE] for first in range(0, len(names), GROUPS_AT_ONCE)]
 
 
-def _read(tree: Tree, group_ids: list[str]) -> Found:
+def _read(tree: MetadataStore, group_ids: list[str]) -> Found:
     found: Found = {}
     for group_id in group_ids:
         try:
@@ -98,7 +98,7 @@ def _read(tree: Tree, group_ids: list[str]) -> Found:
     return found
 
 
-def _delete(tree: Tree, group_ids: list[str]) -> None:
+def _delete(tree: MetadataStore, group_ids: list[str]) -> None:
     for group_id in group_ids:
         offsets.delete_group(tree, group_id)
 

@@ -14,8 +14,8 @@ import logging
 
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.tree_thread import InTreeThread
-from barnabas.coordination.registry import raise_producer_ids, take_producer_ids
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.metadata_store import MetadataStore
+from barnabas.coordination.topic_metadata_store import raise_producer_ids, take_producer_ids
 from barnabas.coordination.values import ProducerIdCounter
 from barnabas.errors import BarnabasError
 from barnabas.model import NO_PRODUCER_ID
@@ -32,7 +32,9 @@ class ProducerIds:
     :param replicas: whose logs say which ids are in use.
     """
 
-    def __init__(self, tree: Tree, broker_id: int, in_tree_thread: InTreeThread, replicas: ReplicaManager) -> None:
+    def __init__(
+        self, tree: MetadataStore, broker_id: int, in_tree_thread: InTreeThread, replicas: ReplicaManager
+    ) -> None:
         self._tree = tree
         self._broker_id = broker_id
         self._in_tree_thread = in_tree_thread

@@ -19,10 +19,10 @@ from barnabas.broker.metadata_image import next_state
 from barnabas.broker.told_together import ToldTogether
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
-from barnabas.coordination.changes import StateChange
+from barnabas.coordination.change_notifications import StateChange
+from barnabas.coordination.metadata_store import NodeError
 from barnabas.coordination.reassignments import End
-from barnabas.coordination.registry import PartitionInfo
-from barnabas.coordination.tree import NodeError
+from barnabas.coordination.topic_metadata_store import PartitionInfo
 from barnabas.coordination.values import PartitionState
 from barnabas.errors import BarnabasError, StorageError
 from barnabas.replication.reassignment import end_state, heir, is_complete

@@ -15,9 +15,9 @@ from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.hosting import Hosting
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination import reassignments
+from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.coordination.reassignments import Removal
-from barnabas.coordination.registry import PartitionInfo, TopicInfo
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class Removals:
     """What this broker has yet to delete, or has just deleted."""
 
-    def __init__(self, broker_id: int, tree: Tree, in_tree_thread: InTreeThread, hosting: Hosting) -> None:
+    def __init__(self, broker_id: int, tree: MetadataStore, in_tree_thread: InTreeThread, hosting: Hosting) -> None:
         self._broker_id = broker_id
         self._tree = tree
         self._in_tree_thread = in_tree_thread

@@ -21,7 +21,7 @@ from barnabas.broker.replica import Replica
 from barnabas.broker.roles import Roles
 from barnabas.broker.settings.topic_config import TopicConfig
 from barnabas.clock import Clock
-from barnabas.coordination.registry import PartitionInfo, TopicInfo
+from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage.log import Log

@@ -16,7 +16,7 @@ from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.replica import Replica
 from barnabas.broker.settings.topic_config import TopicConfig
 from barnabas.clock import Clock
-from barnabas.coordination.registry import PartitionInfo
+from barnabas.coordination.topic_metadata_store import PartitionInfo
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition

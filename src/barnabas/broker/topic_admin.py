@@ -32,10 +32,10 @@ from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.topics import Topic, Topics
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.broker.uncancellable import uncancellable
-from barnabas.coordination import configs, paths, reassignments, registry
+from barnabas.coordination import configs, paths, reassignments, topic_metadata_store
+from barnabas.coordination.metadata_store import MetadataStore, NodeExistsError, NoNodeError
 from barnabas.coordination.reassignments import End
-from barnabas.coordination.registry import TopicInfo
-from barnabas.coordination.tree import NodeExistsError, NoNodeError, Tree
+from barnabas.coordination.topic_metadata_store import TopicInfo
 from barnabas.coordination.values import ReplicaSet, TopicAssignment
 from barnabas.errors import ApiError, BarnabasError, CoordinationError, ErrorCode
 from barnabas.log_lines import about
@@ -61,7 +61,7 @@ class TopicAdmin:
         self,
         broker_id: int,
         topics: Topics,
-        tree: Tree,
+        tree: MetadataStore,
         in_tree_thread: InTreeThread,
         events: Events,
         open_files: OpenFiles,
@@ -142,7 +142,7 @@ class TopicAdmin:
             kept = internal_topics.settings_to_keep(name, given)
             live = set(topics.image.brokers)
             try:
-                create = registry.create_topic
+                create = topic_metadata_store.create_topic
                 info = await self._in_tree_thread(create, self._tree, name, topic_id, placed, kept, live)
             except NodeExistsError:
                 raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists") from None
@@ -170,7 +170,7 @@ class TopicAdmin:
         # Other brokers may have created their logs already.
         holders = {broker for each in info.partitions for broker in each.replicas} | {self._broker_id}
         is_all_gone = refused is None and len(holders) == 1
-        if not is_all_gone or not await self._in_tree_thread(registry.take_topic_back, self._tree, info):
+        if not is_all_gone or not await self._in_tree_thread(topic_metadata_store.take_topic_back, self._tree, info):
             await self._topics.deletions.delete(info.topic_id, info.name, holders)
         self._topics.metadata.remove_topic(info.name)
         # Another broker may have deleted the topic meanwhile, with a note that names this broker.
@@ -230,7 +230,7 @@ class TopicAdmin:
         try:
             # Logs first: the tree must not list a partition whose log cannot be opened.
             await make_all(hosting.make, own, config.log, topic.id)
-            grow, live = registry.grow_topic, set(self._topics.image.brokers)
+            grow, live = topic_metadata_store.grow_topic, set(self._topics.image.brokers)
             there = await self._in_tree_thread(grow, self._tree, name, placed, count, live, topic.id)
             if there != partition_count:
                 message = f"topic {name} has {there} partitions in the tree; it can grow to more"

@@ -44,11 +44,11 @@ from barnabas.broker.settings.topic_config import (
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.broker.uncancellable import uncancellable
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.coordination import configs, paths, registry
-from barnabas.coordination.changes import StateChange
-from barnabas.coordination.fields import BadNodeError
-from barnabas.coordination.registry import PartitionInfo, TopicInfo
-from barnabas.coordination.tree import NodeError, Tree
+from barnabas.coordination import configs, paths, topic_metadata_store
+from barnabas.coordination.change_notifications import StateChange
+from barnabas.coordination.fields import DamagedNodeError
+from barnabas.coordination.metadata_store import MetadataStore, NodeError
+from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.log_lines import about
@@ -78,7 +78,7 @@ class Topics:
     def __init__(
         self,
         config: BrokerConfig,
-        tree: Tree,
+        tree: MetadataStore,
         logs: AnyLogs,
         in_tree_thread: InTreeThread,
         events: Events,
@@ -289,7 +289,7 @@ class Topics:
     def _with_usable_config(self, info: TopicInfo) -> tuple[TopicInfo, TopicConfig]:
         """Return a topic with its valid settings.
 
-        :raises BadNodeError: another topic has its id, for instance because its node is a copy.
+        :raises DamagedNodeError: another topic has its id, for instance because its node is a copy.
         """
         path, known = paths.topic_config(info.name), self._by_id.get(info.topic_id)
         if known is not None and known.name != info.name:
@@ -544,7 +544,7 @@ class Topics:
             return own
         known = self.image.brokers
         try:
-            brokers = await self._in_tree_thread(registry.read_brokers, self._tree, None, known)
+            brokers = await self._in_tree_thread(topic_metadata_store.read_brokers, self._tree, None, known)
         except BarnabasError:
             self.claims.look_again(own, self._clock.monotonic())
             raise
@@ -570,14 +570,14 @@ class Topics:
             for each in wanted
             if self._adds(each) or self._names_other_brokers(each) or each.where in self.metadata.disbelieved
         }
-        written = await self._in_tree_thread(registry.write_partition_states, self._tree, wanted, versions)
+        written = await self._in_tree_thread(topic_metadata_store.write_partition_states, self._tree, wanted, versions)
         if any(each.state.leader == self._config.broker_id for each in written):
             self._events.publish(LifeCountersDue())
         changed = set(written)
         # In the order of `wanted`, so that each run of a simulation gives the roles in the same order.
         others = [each for each in wanted if each not in changed]
         if others:
-            written += await self._in_tree_thread(registry.read_partition_states, self._tree, others)
+            written += await self._in_tree_thread(topic_metadata_store.read_partition_states, self._tree, others)
         return self._take_over_states(written)
 
     def _adds(self, change: StateChange) -> bool:
@@ -594,13 +594,15 @@ class Topics:
 
         :raises CoordinationError: the tree cannot be reached.
         """
-        epochs: dict[int, int] = await self._in_tree_thread(registry.read_broker_epochs, self._tree, list(broker_ids))
+        epochs: dict[int, int] = await self._in_tree_thread(
+            topic_metadata_store.read_broker_epochs, self._tree, list(broker_ids)
+        )
         return epochs
 
     async def reread(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
         """Read states again; return the partitions that have changed, by topic."""
         return self._take_over_states(
-            await self._in_tree_thread(registry.read_partition_states, self._tree, list(states))
+            await self._in_tree_thread(topic_metadata_store.read_partition_states, self._tree, list(states))
         )
 
     async def reread_topics(self, names: Iterable[str]) -> None:
@@ -618,7 +620,7 @@ class Topics:
         """
         changed: dict[str, Sequence[int]] = {}
         for name in names:
-            info = await self._in_tree_thread(registry.read_topic, self._tree, name)
+            info = await self._in_tree_thread(topic_metadata_store.read_topic, self._tree, name)
             if info is not None:  # the note of a deletion comes with the changes of the tree
                 changed[name] = await self._take_over_topic(name, info)
         await self._follow_and_claim_soon(changed)
@@ -696,8 +698,8 @@ class Topics:
         await self.deletions.end_all(self._by_name)
 
 
-def _same_id(info: TopicInfo, other: str) -> BadNodeError:
-    return BadNodeError(paths.topic(info.name), f"topic {other} has the same id")
+def _same_id(info: TopicInfo, other: str) -> DamagedNodeError:
+    return DamagedNodeError(paths.topic(info.name), f"topic {other} has the same id")
 
 
 def _oldest_first(topics: Mapping[str, TopicInfo | NodeError | None]) -> list[tuple[str, TopicInfo | NodeError | None]]:

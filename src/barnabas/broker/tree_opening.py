@@ -6,11 +6,11 @@ from pathlib import Path
 
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import Clock
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import MetadataStore
 
 
-def open_tree(config: BrokerConfig, own_file: Path, clock: Clock) -> Tree:
+def open_tree(config: BrokerConfig, own_file: Path, clock: Clock) -> MetadataStore:
     """Open a session.
 
     :param own_file: where a broker that is a cluster of its own keeps its tree.
@@ -19,12 +19,12 @@ def open_tree(config: BrokerConfig, own_file: Path, clock: Clock) -> Tree:
     :raises DataFolderError: the file cannot be used.
     """
     if not config.zookeeper_connect:
-        return EmbeddedTree(own_file, clock, keeps_sessions=bool(config.zookeeper_listener))
+        return EmbeddedMetadataStore(own_file, clock, keeps_sessions=bool(config.zookeeper_listener))
     # Not needed by a broker alone, and it takes a while to load.
     from barnabas.coordination.zookeeper.config import ZooKeeperConfig  # noqa: PLC0415
-    from barnabas.coordination.zookeeper.tree import ZooKeeperTree  # noqa: PLC0415
+    from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore  # noqa: PLC0415
 
-    return ZooKeeperTree(
+    return ZooKeeperMetadataStore(
         ZooKeeperConfig(
             config.zookeeper_connect,
             session_timeout_s=config.zookeeper_session_timeout_ms / 1000,

@@ -21,7 +21,7 @@ from barnabas.broker.settings.static import split_listener
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination import paths
-from barnabas.coordination.embedded_store import Store
+from barnabas.coordination.embedded_database import Store
 from barnabas.coordination.node_table import KeptSession
 from barnabas.coordination.zookeeper.server import answers
 from barnabas.coordination.zookeeper.server.requests import ConnectRequest, read_connect

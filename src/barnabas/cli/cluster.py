@@ -190,14 +190,14 @@ def restored(zookeeper: str) -> int:
 
     from barnabas.broker.restored_tree import distrust
     from barnabas.clock import SYSTEM_CLOCK
-    from barnabas.coordination import registry
+    from barnabas.coordination import topic_metadata_store
     from barnabas.coordination.zookeeper.config import ZooKeeperConfig
-    from barnabas.coordination.zookeeper.tree import ZooKeeperTree
+    from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 
     logging.basicConfig(format="barnabas: %(message)s", level=logging.ERROR)
-    with contextlib.closing(ZooKeeperTree(ZooKeeperConfig(zookeeper))) as tree:
+    with contextlib.closing(ZooKeeperMetadataStore(ZooKeeperConfig(zookeeper))) as tree:
         deadline_s = SYSTEM_CLOCK.monotonic() + OLD_SESSIONS_S
-        while registry.read_brokers(tree) and SYSTEM_CLOCK.monotonic() < deadline_s:
+        while topic_metadata_store.read_brokers(tree) and SYSTEM_CLOCK.monotonic() < deadline_s:
             SYSTEM_CLOCK.sleep(LOOK_S)
         count = distrust(tree)
     click.echo(f"{count} partitions: who has the most will lead, once all replicas are there; now start the brokers")

@@ -10,9 +10,9 @@ import click
 
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination import consumer_groups
+from barnabas.coordination.metadata_store import MetadataStore, MetadataStoreUnavailableError
 from barnabas.coordination.offsets import read_offsets
 from barnabas.coordination.paths import TOPICS
-from barnabas.coordination.tree import Tree, TreeUnavailableError
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
@@ -68,14 +68,14 @@ def groups_of(admin: Admin, zookeeper: str | None) -> Iterator[Groups]:
         tree.close()
 
 
-def _open(connect: str) -> Tree:
+def _open(connect: str) -> MetadataStore:
     from barnabas.coordination.zookeeper.config import ZooKeeperConfig
-    from barnabas.coordination.zookeeper.tree import ZooKeeperTree
+    from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 
     config = ZooKeeperConfig(connect, session_timeout_s=SESSION_TIMEOUT_S, connection_timeout_s=CONNECT_TIMEOUT_S)
     try:
-        return ZooKeeperTree(config)
-    except TreeUnavailableError as error:
+        return ZooKeeperMetadataStore(config)
+    except MetadataStoreUnavailableError as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -86,7 +86,7 @@ class ZooKeeperGroups:
     them there, and there they are read and written.
     """
 
-    def __init__(self, tree: Tree, admin: Admin) -> None:
+    def __init__(self, tree: MetadataStore, admin: Admin) -> None:
         self._tree = tree
         self._admin = admin
 

@@ -11,21 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from barnabas.coordination import paths
-from barnabas.coordination.bad_nodes import names_of, report
-from barnabas.coordination.changes import Change, tell
-from barnabas.coordination.fields import SHOWN_CHARACTERS_MAX, BadNodeError
-from barnabas.coordination.subtrees import ensure_paths
-from barnabas.coordination.tree import (
+from barnabas.coordination.change_notifications import Change, tell
+from barnabas.coordination.damaged_nodes import names_of, report
+from barnabas.coordination.fields import SHOWN_CHARACTERS_MAX, DamagedNodeError
+from barnabas.coordination.metadata_store import (
     BadVersionError,
     Check,
     Create,
     Delete,
+    MetadataStore,
     NodeExistsError,
     NoNodeError,
     Operation,
     Set,
-    Tree,
 )
+from barnabas.coordination.subtrees import ensure_paths
 from barnabas.coordination.values import decode_config, decode_topic, encode_config
 
 ATTEMPTS = 100
@@ -39,13 +39,13 @@ Changed = Callable[[Settings], Settings]
 """Given what is configured, returns what is to be; may be called more than once."""
 
 
-def read_topic_config(tree: Tree, name: str) -> dict[str, str] | None:
+def read_topic_config(tree: MetadataStore, name: str) -> dict[str, str] | None:
     """Return what is configured for a topic, beside the broker's defaults; None if that cannot be understood."""
     return _read_config(tree, paths.topic_config(name))
 
 
 def change_topic_config(
-    tree: Tree, name: str, changed: Changed, known: Settings | None = None, topic_id: bytes | None = None
+    tree: MetadataStore, name: str, changed: Changed, known: Settings | None = None, topic_id: bytes | None = None
 ) -> dict[str, str]:
     """Change what is configured for a topic; return that.
 
@@ -64,7 +64,7 @@ def change_topic_config(
     return _change(tree, paths.topic_config(name), changed, Change(topics=(name,)), known, check)
 
 
-def read_broker_config(tree: Tree, name: str) -> dict[str, str] | None:
+def read_broker_config(tree: MetadataStore, name: str) -> dict[str, str] | None:
     """Return what is configured for a broker, beside its file and flags; for all brokers, where the name is empty.
 
     None if that cannot be understood.
@@ -72,7 +72,9 @@ def read_broker_config(tree: Tree, name: str) -> dict[str, str] | None:
     return _read_config(tree, paths.broker_config(name))
 
 
-def change_broker_config(tree: Tree, name: str, changed: Changed, known: Settings | None = None) -> dict[str, str]:
+def change_broker_config(
+    tree: MetadataStore, name: str, changed: Changed, known: Settings | None = None
+) -> dict[str, str]:
     """Change what is configured for a broker, or for all; return that.
 
     :param known: as for topics.
@@ -81,7 +83,7 @@ def change_broker_config(tree: Tree, name: str, changed: Changed, known: Setting
     return _change(tree, path, changed, Change(settings=(path,)), known)
 
 
-def read_group_configs(tree: Tree) -> dict[str, dict[str, str]]:
+def read_group_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
     """Return what is configured for groups, by group; without those of which it cannot be understood."""
     try:
         parts = tree.children(paths.GROUP_CONFIGS)
@@ -92,7 +94,9 @@ def read_group_configs(tree: Tree) -> dict[str, dict[str, str]]:
     return {name: config for name, config in found.items() if config is not None}
 
 
-def change_group_config(tree: Tree, group_id: str, changed: Changed, known: Settings | None = None) -> dict[str, str]:
+def change_group_config(
+    tree: MetadataStore, group_id: str, changed: Changed, known: Settings | None = None
+) -> dict[str, str]:
     """Change what is configured for a group, and return that; of one without settings nothing is kept.
 
     :param known: as for topics.
@@ -101,32 +105,32 @@ def change_group_config(tree: Tree, group_id: str, changed: Changed, known: Sett
     return _change(tree, path, changed, Change(settings=(path,)), known, keeps_empty=False)
 
 
-def _read_config(tree: Tree, path: str) -> dict[str, str] | None:
+def _read_config(tree: MetadataStore, path: str) -> dict[str, str] | None:
     try:
         return settings_in(tree, path, tree.get(path).data)
     except NoNodeError:
         return {}
 
 
-def settings_in(tree: Tree, path: str, data: bytes) -> dict[str, str] | None:
+def settings_in(tree: MetadataStore, path: str, data: bytes) -> dict[str, str] | None:
     """Return the settings in a node; report a node that cannot be understood, and return None."""
     try:
         return decode_config(path, data)
-    except BadNodeError as error:
+    except DamagedNodeError as error:
         report(tree, [error], "ignoring the settings in")
         return None
 
 
-def report_settings(tree: Tree, path: str, problems: Sequence[str]) -> None:
+def report_settings(tree: MetadataStore, path: str, problems: Sequence[str]) -> None:
     """Report the settings in a node that its topic, group or broker cannot have."""
     if problems:
         told = "; ".join(each[: 3 * SHOWN_CHARACTERS_MAX] for each in problems[:SETTINGS_NAMED_MAX])
         more = f"; and {len(problems) - SETTINGS_NAMED_MAX} more" if len(problems) > SETTINGS_NAMED_MAX else ""
-        report(tree, [BadNodeError(path, told + more)], "ignoring some settings in")
+        report(tree, [DamagedNodeError(path, told + more)], "ignoring some settings in")
 
 
 def _change(
-    tree: Tree,
+    tree: MetadataStore,
     path: str,
     changed: Changed,
     told: Change,
@@ -145,7 +149,7 @@ def _change(
             before = decode_config(path, data)
         except NoNodeError:
             ensure_paths(tree, [path.rpartition("/")[0], paths.CHANGES])
-        except BadNodeError:
+        except DamagedNodeError:
             before = known or {}
         config = dict(changed(before))
         if config or keeps_empty:

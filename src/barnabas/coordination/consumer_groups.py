@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 from barnabas.coordination import offsets as committed
 from barnabas.coordination import paths
-from barnabas.coordination.bad_nodes import names_of
-from barnabas.coordination.fields import BadNodeError
-from barnabas.coordination.subtrees import ensure_paths, multi_in_parts, put_all
-from barnabas.coordination.tree import (
+from barnabas.coordination.damaged_nodes import names_of
+from barnabas.coordination.fields import DamagedNodeError
+from barnabas.coordination.metadata_store import (
     Create,
     Delete,
+    MetadataStore,
     NodeData,
     NodeError,
     NoNodeError,
     NotEmptyError,
-    Tree,
     ancestors_of,
 )
+from barnabas.coordination.subtrees import ensure_paths, multi_in_parts, put_all
 from barnabas.coordination.values import decode_consumer, encode_offset
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
@@ -41,12 +41,12 @@ class ConsumerOfGroup:
     partitions: tuple[TopicPartition, ...]
 
 
-def list_groups(tree: Tree) -> list[str]:
+def list_groups(tree: MetadataStore) -> list[str]:
     """Return the names of all groups that have, or have had, consumers or offsets in the tree, sorted."""
     return committed.groups_with_offsets(tree)
 
 
-def consumers_of(tree: Tree, group: str) -> list[ConsumerOfGroup] | None:
+def consumers_of(tree: MetadataStore, group: str) -> list[ConsumerOfGroup] | None:
     """Return who is in a group, by id; None: there is no such group."""
     path = paths.group(group)
     if tree.exists(path) is None:
@@ -59,7 +59,7 @@ def consumers_of(tree: Tree, group: str) -> list[ConsumerOfGroup] | None:
     owned: dict[str, list[TopicPartition]] = {}
     for node_path, node in tree.subtree(paths.group_owners(group)).items():
         if node.stat.owner:
-            with suppress(BadNodeError):  # a stranger's
+            with suppress(DamagedNodeError):  # a stranger's
                 partition = paths.partition_of_offset(node_path)
                 owned.setdefault(node.data.decode(errors="replace"), []).append(partition)
     return [
@@ -75,7 +75,7 @@ def _topics(path: str, node: NodeData) -> tuple[str, ...]:
         return ()  # a stranger's; it is there all the same
 
 
-def set_offsets(tree: Tree, group: str, offsets: committed.Offsets, now_ms: int) -> None:
+def set_offsets(tree: MetadataStore, group: str, offsets: committed.Offsets, now_ms: int) -> None:
     """Commit offsets for a group that has no consumers; some thousands go in several steps, the check in the last.
 
     :raises ApiError: NON_EMPTY_GROUP: it has; UNKNOWN_TOPIC_OR_PARTITION.
@@ -97,7 +97,7 @@ def set_offsets(tree: Tree, group: str, offsets: committed.Offsets, now_ms: int)
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, subject=subject) from refused
 
 
-def delete_group(tree: Tree, group: str) -> None:
+def delete_group(tree: MetadataStore, group: str) -> None:
     """Forget a group without consumers, and what it has committed in the tree.
 
     :raises ApiError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
@@ -108,7 +108,7 @@ def delete_group(tree: Tree, group: str) -> None:
     _delete(tree, group, lambda found: [*found, path])
 
 
-def delete_offsets(tree: Tree, group: str, partitions: Collection[TopicPartition]) -> None:
+def delete_offsets(tree: MetadataStore, group: str, partitions: Collection[TopicPartition]) -> None:
     """Forget what a group without consumers has committed in some partitions; nothing where it has not.
 
     :raises ApiError: NON_EMPTY_GROUP.
@@ -117,7 +117,7 @@ def delete_offsets(tree: Tree, group: str, partitions: Collection[TopicPartition
     _delete(tree, group, lambda found: [path for path in found if path in wanted])
 
 
-def _delete(tree: Tree, group: str, choose: Callable[[list[str]], list[str]]) -> None:
+def _delete(tree: MetadataStore, group: str, choose: Callable[[list[str]], list[str]]) -> None:
     members = paths.group_members(group)
     for attempt in range(ATTEMPTS):
         found = tree.subtree(paths.group(group))

@@ -13,22 +13,22 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from barnabas.coordination import paths
-from barnabas.coordination.bad_nodes import names_of, report
-from barnabas.coordination.fields import BadNodeError
-from barnabas.coordination.offsets import Offsets, readable_offsets
-from barnabas.coordination.subtrees import ensure_paths, in_parts, put_all
-from barnabas.coordination.tree import (
+from barnabas.coordination.damaged_nodes import names_of, report
+from barnabas.coordination.fields import DamagedNodeError
+from barnabas.coordination.metadata_store import (
     Create,
     Delete,
+    MetadataStore,
     NodeError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
     Operation,
-    Tree,
     Watch,
     parent_of,
 )
+from barnabas.coordination.offsets import Offsets, readable_offsets
+from barnabas.coordination.subtrees import ensure_paths, in_parts, put_all
 from barnabas.coordination.values import decode_consumer, decode_topic, encode_consumer, encode_offset
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
@@ -49,7 +49,7 @@ class ConsumerRegistry:
     :param on_change: called from the tree's own thread when something has changed since it was read.
     """
 
-    def __init__(self, tree: Tree, group: str, consumer_id: str, on_change: Callable[[], None]) -> None:
+    def __init__(self, tree: MetadataStore, group: str, consumer_id: str, on_change: Callable[[], None]) -> None:
         self._tree = tree
         self._group = group
         self._consumer_id = consumer_id
@@ -105,7 +105,7 @@ class ConsumerRegistry:
         while True:
             try:
                 return len(decode_topic(path, self._tree.get(path, self._watch).data).replicas)
-            except BadNodeError as error:
+            except DamagedNodeError as error:
                 report(self._tree, [error], "consuming nothing of the topic in")
                 return 0
             except NoNodeError:
@@ -134,7 +134,9 @@ class ConsumerRegistry:
     def _without_strangers(self, nodes: list[str]) -> list[str]:
         """Delete those of the nodes that belong to no session, since nobody else does; return all."""
         strange = [path for path, node in self._tree.get_all(nodes).items() if not node.stat.owner]
-        report(self._tree, [BadNodeError(path, "it belongs to no session") for path in strange], "deleting the owner")
+        report(
+            self._tree, [DamagedNodeError(path, "it belongs to no session") for path in strange], "deleting the owner"
+        )
         for path in strange:
             with suppress(NoNodeError, NotEmptyError):
                 self._tree.delete(path)

@@ -2,7 +2,7 @@
 
 The metadata store is untrusted. Tools, other programs and slips of the hand write to it too. A value that these
 functions return fits the protocol's fields, so no frame that contains it fails to encode. Any other value raises
-`BadNodeError`; the caller skips the node and reports it (`barnabas.coordination.bad_nodes`).
+`DamagedNodeError`; the caller skips the node and reports it (`barnabas.coordination.damaged_nodes`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from barnabas.addresses import without_brackets
-from barnabas.coordination.tree import NodeError
+from barnabas.coordination.metadata_store import NodeError
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -37,7 +37,7 @@ class BadValueError(ValueError):
     """A value has another type than it should have, or is out of bounds."""
 
 
-class BadNodeError(NodeError):
+class DamagedNodeError(NodeError):
     """What stands in a node is not what Barnabas or Kafka write there."""
 
     reason = "the node's value cannot be understood"
@@ -128,22 +128,22 @@ def port(value: object) -> int:
 def json_object(path: str, data: bytes) -> Mapping[str, Any]:
     """Return the JSON object in a node.
 
-    :raises BadNodeError: there is none.
+    :raises DamagedNodeError: there is none.
     """
     try:
         found = json.loads(data)
     except (RecursionError, ValueError) as error:
         detail = shown(data) if isinstance(error, UnicodeError) else str(error)
-        raise BadNodeError(path, f"it is no JSON: {detail[: 2 * SHOWN_CHARACTERS_MAX]}") from error
+        raise DamagedNodeError(path, f"it is no JSON: {detail[: 2 * SHOWN_CHARACTERS_MAX]}") from error
     if not isinstance(found, dict):
-        raise BadNodeError(path, "it is not a JSON object")
+        raise DamagedNodeError(path, "it is not a JSON object")
     return found
 
 
 class Fields:
     """The fields of the JSON object in a node.
 
-    :raises BadNodeError: there is none; so does each method for a field that has another type or is out of bounds.
+    :raises DamagedNodeError: there is none; so does each method for a field that has another type or is out of bounds.
     """
 
     def __init__(self, path: str, data: bytes) -> None:
@@ -198,9 +198,9 @@ class Fields:
             raise self.wrong(name, f"{shown(value)} is neither true nor false")
         return value
 
-    def wrong(self, name: str, problem: str) -> BadNodeError:
+    def wrong(self, name: str, problem: str) -> DamagedNodeError:
         """Return the error of a field."""
-        return BadNodeError(self._path, f"its field {name!r}: {problem}")
+        return DamagedNodeError(self._path, f"its field {name!r}: {problem}")
 
 
 def texts(found: object, what: str) -> tuple[str, ...]:

@@ -20,19 +20,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from barnabas.coordination import paths
-from barnabas.coordination.changes import Change, tell
-from barnabas.coordination.subtrees import ensure_paths, put_all
-from barnabas.coordination.tree import (
+from barnabas.coordination.change_notifications import Change, tell
+from barnabas.coordination.metadata_store import (
     BadVersionError,
     Check,
     Create,
     Delete,
+    MetadataStore,
     NodeExistsError,
     NoNodeError,
     Operation,
     Set,
-    Tree,
 )
+from barnabas.coordination.subtrees import ensure_paths, put_all
 from barnabas.coordination.values import (
     PartitionState,
     TopicAssignment,
@@ -59,7 +59,7 @@ def partition_nodes(name: str, first: int, states: Sequence[PartitionState]) -> 
     return operations
 
 
-def is_unfinished(tree: Tree, name: str) -> bool:
+def is_unfinished(tree: MetadataStore, name: str) -> bool:
     """Whether there is a topic that is being made or deleted, or whose making or deletion was cut short."""
     path = paths.topic(name)
     try:
@@ -68,14 +68,18 @@ def is_unfinished(tree: Tree, name: str) -> bool:
         return False
 
 
-def is_large(tree: Tree, name: str) -> bool:
+def is_large(tree: MetadataStore, name: str) -> bool:
     """Whether the nodes of a topic's partitions are too many to be deleted in one step."""
     stat = tree.exists(paths.topic_partitions(name))
     return stat is not None and stat.children_count > PARTITIONS_AT_ONCE
 
 
 def create_in_steps(
-    tree: Tree, name: str, assignment: TopicAssignment, states: Sequence[PartitionState], config: Mapping[str, str]
+    tree: MetadataStore,
+    name: str,
+    assignment: TopicAssignment,
+    states: Sequence[PartitionState],
+    config: Mapping[str, str],
 ) -> int:
     """Make a topic, in place of what an earlier attempt may have left; return the version of its node.
 
@@ -92,7 +96,7 @@ def create_in_steps(
 
 
 def grow_in_steps(
-    tree: Tree, name: str, wanted: TopicAssignment, version: int, states: Sequence[PartitionState]
+    tree: MetadataStore, name: str, wanted: TopicAssignment, version: int, states: Sequence[PartitionState]
 ) -> None:
     """Give a topic more partitions, in place of what an earlier attempt may have left.
 
@@ -109,7 +113,7 @@ def grow_in_steps(
     tree.multi([Set(path, encode_topic(wanted), version), tell(Change(topics=(name,)))])
 
 
-def delete_in_steps(tree: Tree, name: str, also: Sequence[Operation] = ()) -> bool:
+def delete_in_steps(tree: MetadataStore, name: str, also: Sequence[Operation] = ()) -> bool:
     """Delete a topic with its configuration: at once for all who read it, then node by node; False if there is none.
 
     :param also: what is written when it vanishes, or must hold then.
@@ -142,7 +146,7 @@ def delete_in_steps(tree: Tree, name: str, also: Sequence[Operation] = ()) -> bo
     return True
 
 
-def _begin(tree: Tree, name: str, unfinished: TopicAssignment, config: Mapping[str, str]) -> int:
+def _begin(tree: MetadataStore, name: str, unfinished: TopicAssignment, config: Mapping[str, str]) -> int:
     """Make a topic of no partitions, or take one over; return the version of its node."""
     path = paths.topic(name)
     ensure_paths(tree, [paths.TOPICS, paths.CHANGES, paths.TOPIC_CONFIGS])
@@ -160,7 +164,7 @@ def _begin(tree: Tree, name: str, unfinished: TopicAssignment, config: Mapping[s
     return version
 
 
-def _write_config(tree: Tree, name: str, config: Mapping[str, str], check: Check) -> None:
+def _write_config(tree: MetadataStore, name: str, config: Mapping[str, str], check: Check) -> None:
     path = paths.topic_config(name)
     if config:
         put_all(tree, {path: encode_config(config)}, also=[check])
@@ -168,14 +172,14 @@ def _write_config(tree: Tree, name: str, config: Mapping[str, str], check: Check
         tree.multi([check, Delete(path)])
 
 
-def _add_partitions(tree: Tree, name: str, first: int, states: Sequence[PartitionState], version: int) -> None:
+def _add_partitions(tree: MetadataStore, name: str, first: int, states: Sequence[PartitionState], version: int) -> None:
     check = Check(paths.topic(name), version)
     for start in range(0, len(states), PARTITIONS_AT_ONCE):
         part = states[start : start + PARTITIONS_AT_ONCE]
         tree.multi([check, *partition_nodes(name, first + start, part)])
 
 
-def _remove_partitions(tree: Tree, name: str, first: int, version: int) -> None:
+def _remove_partitions(tree: MetadataStore, name: str, first: int, version: int) -> None:
     """Remove the nodes of all partitions from `first` on."""
     above = paths.topic_partitions(name)
     kept = {f"{above}/{number}" for number in range(first)}

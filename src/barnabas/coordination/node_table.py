@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.coordination.tree import NodeData, Stat, parent_of
+from barnabas.coordination.metadata_store import NodeData, Stat, parent_of
 
 SCHEMA = """
 CREATE TABLE node (

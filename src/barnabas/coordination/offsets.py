@@ -13,22 +13,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas.coordination import paths
-from barnabas.coordination.bad_nodes import names_of, report
-from barnabas.coordination.fields import BadNodeError
+from barnabas.coordination.damaged_nodes import names_of, report
+from barnabas.coordination.fields import DamagedNodeError
+from barnabas.coordination.metadata_store import MetadataStore, NodeData, NodeError, NoNodeError
 from barnabas.coordination.subtrees import delete_recursive, put_all
-from barnabas.coordination.tree import NodeData, NodeError, NoNodeError, Tree
 from barnabas.coordination.values import CommittedOffset, decode_offset, encode_offset
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-def commit_offsets(tree: Tree, group_id: str, offsets: Offsets, now_ms: int) -> set[str]:
+def commit_offsets(tree: MetadataStore, group_id: str, offsets: Offsets, now_ms: int) -> set[str]:
     """Store a group's offsets as `commit_all` does; they replace what was committed for the same partitions."""
     return commit_all(tree, {group_id: offsets}, now_ms)
 
 
-def commit_all(tree: Tree, commits: Mapping[str, Offsets], now_ms: int) -> set[str]:
+def commit_all(tree: MetadataStore, commits: Mapping[str, Offsets], now_ms: int) -> set[str]:
     """Store the offsets of several groups in one step, all or none, but for those in topics that do not exist.
 
     :returns: the names of these topics.
@@ -57,7 +57,7 @@ def commit_all(tree: Tree, commits: Mapping[str, Offsets], now_ms: int) -> set[s
             return gone
 
 
-def read_offsets(tree: Tree, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+def read_offsets(tree: MetadataStore, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return all offsets that a group has committed; empty for a group that is not known."""
     return {
         topic_partition: committed.offset
@@ -65,7 +65,7 @@ def read_offsets(tree: Tree, group_id: str) -> dict[TopicPartition, OffsetAndMet
     }
 
 
-def read_committed_offsets(tree: Tree, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+def read_committed_offsets(tree: MetadataStore, group_id: str) -> dict[TopicPartition, CommittedOffset]:
     """Return all offsets that a group has committed, with the time of each commit."""
     folder = paths.group_offsets(group_id)
     depth = folder.count("/") + 2  # a topic's node holds nothing
@@ -75,32 +75,32 @@ def read_committed_offsets(tree: Tree, group_id: str) -> dict[TopicPartition, Co
     for path, committed in readable_offsets(tree, below).items():
         try:
             found[paths.partition_of_offset(path)] = committed
-        except BadNodeError as error:
+        except DamagedNodeError as error:
             bad.append(error)
     report(tree, bad, "skipping the committed offset in")
     return found
 
 
-def readable_offsets(tree: Tree, nodes: Mapping[str, NodeData]) -> dict[str, CommittedOffset]:
+def readable_offsets(tree: MetadataStore, nodes: Mapping[str, NodeData]) -> dict[str, CommittedOffset]:
     """Return the committed offsets in nodes, by path; report and leave out those that cannot be understood."""
     found = {}
     bad: list[NodeError] = []
     for path, node in nodes.items():
         try:
             found[path] = decode_offset(path, node.data)
-        except BadNodeError as error:
+        except DamagedNodeError as error:
             bad.append(error)
     report(tree, bad, "skipping the committed offset in")
     return found
 
 
-def groups_with_offsets(tree: Tree) -> list[str]:
+def groups_with_offsets(tree: MetadataStore) -> list[str]:
     """Return the ids of all groups that have a node, sorted; they may have committed nothing yet."""
     if tree.exists(paths.CONSUMERS) is None:
         return []
     return sorted(names_of(tree, paths.CONSUMERS, tree.children(paths.CONSUMERS)))
 
 
-def delete_group(tree: Tree, group_id: str) -> bool:
+def delete_group(tree: MetadataStore, group_id: str) -> bool:
     """Forget a group with all its offsets; False if there was nothing to forget."""
     return delete_recursive(tree, paths.group(group_id))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from barnabas.coordination.fields import INT32_MAX, BadNodeError, BadValueError, shown, whole_number
+from barnabas.coordination.fields import INT32_MAX, BadValueError, DamagedNodeError, shown, whole_number
 from barnabas.model import TopicPartition
 
 BROKERS = "/brokers"
@@ -62,7 +62,7 @@ def decode_name(part: str) -> str:
     >>> decode_name("a%2Fb")
     'a/b'
 
-    :raises BadNodeError: it made no such part; a stranger created the node.
+    :raises DamagedNodeError: it made no such part; a stranger created the node.
     """
     if _SAFE.fullmatch(part):
         return part
@@ -73,7 +73,7 @@ def decode_name(part: str) -> str:
     if part == _EMPTY:
         return ""
     if encode_name(name) != part:
-        raise BadNodeError(shown(part), "brokers and consumers write no such name")
+        raise DamagedNodeError(shown(part), "brokers and consumers write no such name")
     return name
 
 
@@ -173,10 +173,10 @@ def group_offset(group_id: str, topic_partition: TopicPartition) -> str:
 def partition_of_offset(path: str) -> TopicPartition:
     """Return the partition whose path was made by `group_offset`, or by `group_owner`.
 
-    :raises BadNodeError: none of them made it.
+    :raises DamagedNodeError: none of them made it.
     """
     name, number = path.rsplit("/", 2)[1:]
     try:
         return TopicPartition(decode_name(name), whole_number(number, 0, INT32_MAX))
     except BadValueError as error:
-        raise BadNodeError(path, str(error)) from error
+        raise DamagedNodeError(path, str(error)) from error

@@ -5,7 +5,7 @@ Who serves the request writes the topic's node, and there adds replicas only: th
 and so do those that were on their way and are not wanted any more. Only the leader takes replicas away, together with
 the partition's state, which is its own to write. So no replica is in sync that is none, whoever is faster: a leader
 that takes one in names the version of the topic's node by which it is one
-(`barnabas.coordination.registry.write_partition_states`).
+(`barnabas.coordination.topic_metadata_store.write_partition_states`).
 
 With the end each broker that is to delete its replica is named in a node of its own, which it deletes when it has done
 so. Nothing is deleted that is not named.
@@ -22,31 +22,31 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.coordination import paths
-from barnabas.coordination.bad_nodes import report
-from barnabas.coordination.changes import Change, StateChange, tell
-from barnabas.coordination.deletion_notes import guards_by_notes
+from barnabas.coordination.change_notifications import Change, StateChange, tell
+from barnabas.coordination.damaged_nodes import report
 from barnabas.coordination.fields import (
     INT32_MAX,
-    BadNodeError,
     BadValueError,
+    DamagedNodeError,
     Fields,
     is_topic_name,
     shown,
     whole_number,
 )
-from barnabas.coordination.subtrees import ensure_paths, in_parts
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     BadVersionError,
     Create,
     Delete,
+    MetadataStore,
     NodeError,
     NodeExistsError,
     NoNodeError,
     Operation,
     Set,
     TooLargeError,
-    Tree,
 )
+from barnabas.coordination.subtrees import ensure_paths, in_parts
+from barnabas.coordination.topic_deletions import guards_by_notes
 from barnabas.coordination.values import (
     PartitionState,
     ReplicaSet,
@@ -91,7 +91,7 @@ class Removal(NamedTuple):
 
 
 def begin_reassignments(
-    tree: Tree, name: str, topic_id: bytes, change: Callable[[TopicAssignment], Mapping[int, ReplicaSet]]
+    tree: MetadataStore, name: str, topic_id: bytes, change: Callable[[TopicAssignment], Mapping[int, ReplicaSet]]
 ) -> None:
     """Write other replicas of partitions of a topic; nobody changes the topic meanwhile.
 
@@ -115,7 +115,7 @@ def begin_reassignments(
         return
 
 
-def _taking_back(tree: Tree, found: TopicAssignment, changed: Mapping[int, ReplicaSet]) -> list[Operation]:
+def _taking_back(tree: MetadataStore, found: TopicAssignment, changed: Mapping[int, ReplicaSet]) -> list[Operation]:
     """Return what takes back that brokers are to delete what they held once: they hold it again, and go on with it if
     it is there still."""
     new = [
@@ -128,7 +128,7 @@ def _taking_back(tree: Tree, found: TopicAssignment, changed: Mapping[int, Repli
     return [Delete(path) for path in new if path in noted]
 
 
-def end_reassignments(tree: Tree, topic_id: bytes, ends: Iterable[End]) -> None:
+def end_reassignments(tree: MetadataStore, topic_id: bytes, ends: Iterable[End]) -> None:
     """End reassignments of partitions of one topic where nobody was faster; read what there is now afterwards.
 
     :raises NoNodeError: there is no such topic any more.
@@ -149,7 +149,7 @@ def end_reassignments(tree: Tree, topic_id: bytes, ends: Iterable[End]) -> None:
         left = left[at_once:]
 
 
-def _not_ended(tree: Tree, topic_id: bytes, ends: list[End]) -> list[End]:
+def _not_ended(tree: MetadataStore, topic_id: bytes, ends: list[End]) -> list[End]:
     """End them; return those with which to try again."""
     name = ends[0].where.topic
     found, version = _read(tree, name, topic_id)
@@ -175,7 +175,7 @@ def _not_ended(tree: Tree, topic_id: bytes, ends: list[End]) -> list[End]:
     return []
 
 
-def _noted(tree: Tree) -> frozenset[str]:
+def _noted(tree: MetadataStore) -> frozenset[str]:
     """Return the paths of all notes of replicas that are to be deleted: one request, however many partitions move."""
     try:
         names = tree.children(paths.REMOVED_REPLICAS)
@@ -193,7 +193,7 @@ def _naming(noted: AbstractSet[str], topic_id: bytes, where: TopicPartition, bro
     return Set(path, data) if path in noted else Create(path, data)
 
 
-def read_removals(tree: Tree, broker_id: int) -> list[Removal]:
+def read_removals(tree: MetadataStore, broker_id: int) -> list[Removal]:
     """Return the replicas that a broker is to delete, unless it holds them again.
 
     A note that cannot be understood is passed over: then nothing is deleted.
@@ -204,7 +204,7 @@ def read_removals(tree: Tree, broker_id: int) -> list[Removal]:
     for path, node in tree.get_all(own).items() if own else ():
         try:
             found.append(_removal(path, node.data))
-        except BadNodeError as error:
+        except DamagedNodeError as error:
             bad.append(error)
     report(tree, bad, "skipping the note of a removed replica")
     return found
@@ -214,32 +214,32 @@ def _removal(path: str, data: bytes) -> Removal:
     match = _REMOVAL.fullmatch(path.rpartition("/")[2])
     name = Fields(path, data).string("name")
     if match is None or not is_topic_name(name):
-        raise BadNodeError(path, f"it names no replica of topic {shown(name)}")
+        raise DamagedNodeError(path, f"it names no replica of topic {shown(name)}")
     try:
         partition = whole_number(match["partition"], 0, INT32_MAX)
     except BadValueError as error:
-        raise BadNodeError(path, str(error)) from error
+        raise DamagedNodeError(path, str(error)) from error
     return Removal(bytes.fromhex(match["topic_id"]), TopicPartition(name, partition))
 
 
-def is_removal_noted(tree: Tree, topic_id: bytes, partition: int, broker_id: int) -> bool:
+def is_removal_noted(tree: MetadataStore, topic_id: bytes, partition: int, broker_id: int) -> bool:
     """Whether a broker is to delete what it holds of a partition."""
     return tree.exists(paths.removed_replica(topic_id, partition, broker_id)) is not None
 
 
-def end_removal(tree: Tree, topic_id: bytes, partition: int, broker_id: int) -> None:
+def end_removal(tree: MetadataStore, topic_id: bytes, partition: int, broker_id: int) -> None:
     """Note that a broker has deleted its replica, or holds it again."""
     with suppress(NoNodeError):
         tree.delete(paths.removed_replica(topic_id, partition, broker_id))
 
 
-def forget_removals(tree: Tree) -> None:
+def forget_removals(tree: MetadataStore) -> None:
     """Let no broker delete a replica that it was to delete up to now: its folder stays as it is."""
     for part in in_parts(Delete(path) for path in tree.subtree(paths.REMOVED_REPLICAS)):
         tree.multi(part)
 
 
-def _read(tree: Tree, name: str, topic_id: bytes) -> tuple[TopicAssignment, int]:
+def _read(tree: MetadataStore, name: str, topic_id: bytes) -> tuple[TopicAssignment, int]:
     path = paths.topic(name)
     data, stat = tree.get(path)
     found = decode_topic(path, data)
@@ -248,6 +248,6 @@ def _read(tree: Tree, name: str, topic_id: bytes) -> tuple[TopicAssignment, int]
     return found, stat.version
 
 
-def _version(tree: Tree, path: str) -> int | None:
+def _version(tree: MetadataStore, path: str) -> int | None:
     stat = tree.exists(path)
     return None if stat is None else stat.version

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     Check,
     Create,
     Delete,
+    MetadataStore,
     NodeError,
     NodeExistsError,
     NoNodeError,
     Operation,
     Set,
-    Tree,
     ancestors_of,
     size_of,
 )
@@ -48,7 +48,7 @@ def in_parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
 
 
 def multi_in_parts(
-    tree: Tree, checks: Sequence[Operation], operations: Iterable[Operation], also: Sequence[Operation]
+    tree: MetadataStore, checks: Sequence[Operation], operations: Iterable[Operation], also: Sequence[Operation]
 ) -> None:
     """Do operations, each part of them with all the checks, and the last one with something else besides."""
     *parts, last = in_parts(operations)
@@ -57,7 +57,7 @@ def multi_in_parts(
     tree.multi([*checks, *last, *also])
 
 
-def delete_recursive(tree: Tree, path: str) -> bool:
+def delete_recursive(tree: MetadataStore, path: str) -> bool:
     """Delete a node and all below it in one step; False if it did not exist.
 
     :raises NodeError: others kept changing what is below.
@@ -66,7 +66,7 @@ def delete_recursive(tree: Tree, path: str) -> bool:
 
 
 def delete_all(
-    tree: Tree,
+    tree: MetadataStore,
     paths: Iterable[str],
     also: Sequence[Operation] = (),
     checks: Sequence[Operation] = (),
@@ -95,7 +95,7 @@ def delete_all(
     raise AssertionError("the last attempt returns or raises")
 
 
-def ensure_paths(tree: Tree, paths: Iterable[str]) -> None:
+def ensure_paths(tree: MetadataStore, paths: Iterable[str]) -> None:
     """Create the nodes that do not exist, and their parents, empty."""
     for path in paths:
         if tree.exists(path) is None:
@@ -105,7 +105,7 @@ def ensure_paths(tree: Tree, paths: Iterable[str]) -> None:
                 continue  # somebody else was faster, which is as good
 
 
-def missing_parents(tree: Tree, paths: Iterable[str]) -> list[str]:
+def missing_parents(tree: MetadataStore, paths: Iterable[str]) -> list[str]:
     """Return the nodes above `paths` that do not exist, parents before children, each once."""
     missing: dict[str, None] = {}
     known: set[str] = set()
@@ -118,7 +118,7 @@ def missing_parents(tree: Tree, paths: Iterable[str]) -> list[str]:
 
 
 def put_all(
-    tree: Tree,
+    tree: MetadataStore,
     values: dict[str, bytes],
     needed: Sequence[str] = (),
     attempts: int = 10,

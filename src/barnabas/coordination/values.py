@@ -20,8 +20,8 @@ from barnabas.coordination.fields import (
     EPOCH_MAX,
     INT32_MAX,
     INT64_MAX,
-    BadNodeError,
     BadValueError,
+    DamagedNodeError,
     Fields,
     broker_ids,
     host,
@@ -31,7 +31,7 @@ from barnabas.coordination.fields import (
     shown,
     whole_number,
 )
-from barnabas.coordination.tree import NodeError
+from barnabas.coordination.metadata_store import NodeError
 from barnabas.model import LIFE_MAX, NO_LEADER_EPOCH, NO_OFFSET, NO_PRODUCER_ID, LifeMark, OffsetAndMetadata
 
 _GONE = -2
@@ -288,7 +288,7 @@ def decode_broker(path: str, data: bytes) -> BrokerRegistration:
             epoch=fields.integer("epoch", 0, BROKER_EPOCH_MAX, 0),
         )
     except BadValueError as error:
-        raise BadNodeError(path, str(error)) from error
+        raise DamagedNodeError(path, str(error)) from error
 
 
 def _replication_endpoint(fields: Fields) -> tuple[str, int]:
@@ -324,7 +324,7 @@ def decode_topic(path: str, data: bytes) -> TopicAssignment:
         for number in adding.keys() | removing.keys():
             _check_move(found.replica_set(number) if number < len(replicas) else ReplicaSet(()))
     except BadValueError as error:
-        raise BadNodeError(path, str(error)) from error
+        raise DamagedNodeError(path, str(error)) from error
     return found
 
 
@@ -382,7 +382,7 @@ def decode_partition_state(path: str, data: bytes) -> PartitionState:
         state = checked_state(leader, epoch, isr, fields.value("lost_memory", ()))
         return replace(state, is_doubted=True) if fields.boolean("doubted") else state
     except BadValueError as error:
-        raise BadNodeError(path, str(error)) from error
+        raise DamagedNodeError(path, str(error)) from error
 
 
 def checked_state(leader: object, leader_epoch: object, isr: object, lost_memory: object = ()) -> PartitionState:
@@ -440,7 +440,7 @@ def decode_deletion(path: str, data: bytes) -> Deletion:
         fields = Fields(path, data)
         name, brokers = fields.string("name"), fields.brokers("brokers")
     if name and not is_topic_name(name):
-        raise BadNodeError(path, f"{shown(name)} is no name of a topic")
+        raise DamagedNodeError(path, f"{shown(name)} is no name of a topic")
     return Deletion(name, brokers)
 
 
@@ -460,7 +460,7 @@ def encode_life(broker_id: int, mark: LifeMark) -> bytes:
 def decode_life(path: str, data: bytes) -> LifeMark:
     """Read what `/brokers/lives/<directory id>` holds.
 
-    :raises BadNodeError: a broker does not write such a value.
+    :raises DamagedNodeError: a broker does not write such a value.
     """
     fields = Fields(path, data)
     return LifeMark(
@@ -481,7 +481,7 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
     A value that is no text of a bounded length becomes one that no setting can have. So the check of the settings
     refuses it, and knows its name.
 
-    :raises BadNodeError: there are no settings in it.
+    :raises DamagedNodeError: there are no settings in it.
     """
     found = Fields(path, data).mapping("config", {}) if data else {}
     return {name: _setting(value) for name, value in found.items() if is_text(name, SETTING_NAME_BYTES_MAX)}
@@ -543,7 +543,7 @@ def decode_cluster_id(path: str, data: bytes) -> str:
         raise NewerFormatError(path, f"its format is {found}, and this release knows {FORMAT}; start a newer one")
     found_id = fields.string("id")
     if not _CLUSTER_ID.fullmatch(found_id):
-        raise BadNodeError(path, f"{shown(found_id)} is no id of a cluster")
+        raise DamagedNodeError(path, f"{shown(found_id)} is no id of a cluster")
     return found_id
 
 

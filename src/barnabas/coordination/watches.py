@@ -15,7 +15,7 @@ import queue
 import threading
 from collections import defaultdict
 
-from barnabas.coordination.tree import EventKind, Watch, WatchEvent, parent_of
+from barnabas.coordination.metadata_store import EventKind, Watch, WatchEvent, parent_of
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import pytest
 from barnabas.broker.broker_events import Events
 from barnabas.broker.claims import PAUSE_S, Claims
 from barnabas.broker.metadata_cache import MetadataCache
-from barnabas.coordination.changes import StateChange
-from barnabas.coordination.registry import PartitionInfo, TopicInfo
+from barnabas.coordination.change_notifications import StateChange
+from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER, BrokerRegistration, LiveBroker, PartitionState, Remnant
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 from barnabas.storage.checkpoints import EpochStart

@@ -15,10 +15,10 @@ from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
-from barnabas.coordination import paths, registry
-from barnabas.coordination.changes import Change, StateChange
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import Watch
+from barnabas.coordination import paths, topic_metadata_store
+from barnabas.coordination.change_notifications import Change, StateChange
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import Watch
 from barnabas.coordination.values import BrokerRegistration, LiveBroker, PartitionState
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.records import BatchBuilder
@@ -92,7 +92,7 @@ def test_broker_whose_log_is_gone_insists_where_its_leader_was_faster(run: Run) 
         returned.before_loading = lambda: _drop(cluster, 2)
         await returned.start()
         cluster.nodes.append(returned)
-        state, _ = registry.read_partition_state(cluster.tree, CLICKS)
+        state, _ = topic_metadata_store.read_partition_state(cluster.tree, CLICKS)
         assert state.isr == (1,)
 
     run(scenario)
@@ -103,10 +103,10 @@ def _drop(cluster: Cluster, broker_id: int) -> None:
     isr = tuple(each for each in info.state.isr if each != broker_id)
     topic_id = cluster.nodes[0].topics.image.topics["clicks"].topic_id
     change = StateChange(CLICKS, topic_id, PartitionState(info.state.leader, 0, isr), info.version + 1)
-    assert registry.write_partition_states(cluster.tree, [change])
+    assert topic_metadata_store.write_partition_states(cluster.tree, [change])
 
 
-class OvertakenTree(EmbeddedTree):
+class OvertakenMetadataStore(EmbeddedMetadataStore):
     """Before the changes are listed, something else happens."""
 
     happens: Callable[[], object]
@@ -121,10 +121,10 @@ def test_brokers_are_known_at_least_as_of_the_changes_that_were_read(tmp_path: P
     """A broker that is leaving would else be taken in again."""
 
     async def scenario() -> None:
-        tree = OvertakenTree(tmp_path / "tree.sqlite", ManualClock())
+        tree = OvertakenMetadataStore(tmp_path / "tree.sqlite", ManualClock())
         tree.happens = lambda: None
-        registry.prepare(tree, "castle")
-        registry.register_broker(tree, registration(1))
+        topic_metadata_store.prepare(tree, "castle")
+        topic_metadata_store.register_broker(tree, registration(1))
         found = asyncio.get_running_loop().create_future()
 
         async def take_over(read: Callable[[], Any]) -> News:
@@ -137,7 +137,7 @@ def test_brokers_are_known_at_least_as_of_the_changes_that_were_read(tmp_path: P
 
         watch = ClusterWatch(tree, in_tree_thread, take_over)  # type: ignore[arg-type]
         watch.read_everything()
-        tree.happens = lambda: registry.register_broker(tree, registration(1, is_leaving=True))
+        tree.happens = lambda: topic_metadata_store.register_broker(tree, registration(1, is_leaving=True))
         following = asyncio.create_task(watch.run())
         news = await asyncio.wait_for(found, 60)
         following.cancel()

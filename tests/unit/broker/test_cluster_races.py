@@ -15,8 +15,8 @@ from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.replica import Replica
-from barnabas.coordination import configs, deletion_notes, paths, registry
-from barnabas.coordination.changes import StateChange
+from barnabas.coordination import configs, paths, topic_deletions, topic_metadata_store
+from barnabas.coordination.change_notifications import StateChange
 from barnabas.coordination.values import PartitionState
 from barnabas.errors import StorageError
 from barnabas.model import TopicPartition
@@ -29,7 +29,7 @@ def write_isr(node: Node, *isr: int) -> None:
     info, topic = node.info(), node.topics.image.topics["clicks"]
     state = PartitionState(info.state.leader, info.state.leader_epoch, isr)
     change = StateChange(CLICKS, topic.topic_id, state, info.version + 1)
-    assert registry.write_partition_states(node.tree, [change])
+    assert topic_metadata_store.write_partition_states(node.tree, [change])
 
 
 async def learn_who_lives(node: Node) -> None:
@@ -78,7 +78,9 @@ def test_partition_that_nobody_leads_is_claimed_by_whoever_read_of_it_on_other_b
         topic_id = one.topics.image.topics["clicks"].topic_id
         states = [PartitionState(2, 1, (2,)), PartitionState(2, 1, (1, 2)), PartitionState(-1, 2, (1,))]
         for version, state in enumerate(states, one.info().version + 1):
-            assert registry.write_partition_states(two.tree, [StateChange(CLICKS, topic_id, state, version)])
+            assert topic_metadata_store.write_partition_states(
+                two.tree, [StateChange(CLICKS, topic_id, state, version)]
+            )
         await read(one)
         await one.follow()
         cluster.clock.advance(PAUSE_S)
@@ -107,7 +109,7 @@ def test_leader_that_came_after_it_was_read_who_lives_is_left_alone(
         topic_id = one.topics.image.topics["clicks"].topic_id
         state = PartitionState(2, one.info().state.leader_epoch + 1, (2, 1))
         change = StateChange(CLICKS, topic_id, state, one.info().version + 1)
-        assert registry.write_partition_states(again.tree, [change])
+        assert topic_metadata_store.write_partition_states(again.tree, [change])
         with monkeypatch.context() as patch:
             # What the watch reads of the brokers is as old as what it read before.
             patch.setattr(one.watch, "_read_brokers", lambda _watch=None: one.topics.image.brokers)
@@ -194,11 +196,11 @@ def test_follower_is_not_taken_in_by_what_it_had_in_an_earlier_life(run: Run) ->
         await one.topics.follow(await one.topics.reread([StateChange(CLICKS, topic_id, info.state, info.version)]))
         assert one.info().state.isr == (1,)
         await updates.update([partition])
-        assert registry.read_partition_state(cluster.tree, CLICKS)[0].isr == (1,)
+        assert topic_metadata_store.read_partition_state(cluster.tree, CLICKS)[0].isr == (1,)
         await one.follow()
         partition.on_follower_fetch(2, one.topics.image.brokers[2].epoch, 1, now_s)
         await updates.update([partition])
-        assert registry.read_partition_state(cluster.tree, CLICKS)[0].isr == (1, 2)
+        assert topic_metadata_store.read_partition_state(cluster.tree, CLICKS)[0].isr == (1, 2)
 
     run(scenario)
 
@@ -270,7 +272,7 @@ def test_topic_that_its_maker_takes_back_goes_everywhere(run: Run, monkeypatch: 
         await cluster.follow()
         assert one.folders() == two.folders() == []
         assert begun == []
-        assert deletion_notes.read_deletions(cluster.tree) == {}
+        assert topic_deletions.read_deletions(cluster.tree) == {}
         monkeypatch.undo()
         await one.topic_admin.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
         await cluster.follow()
@@ -287,7 +289,7 @@ def test_what_a_maker_cannot_set_aside_of_a_topic_that_it_takes_back_is_noted(
 
     async def scenario(cluster: Cluster) -> None:
         (one,) = await cluster.start(1)
-        delete, noted = one.topics.hosting.delete, deletion_notes.note_deletion
+        delete, noted = one.topics.hosting.delete, topic_deletions.note_deletion
         seen: list[object] = []
 
         async def make(*_arguments: Any, **_named: Any) -> Log:
@@ -301,7 +303,7 @@ def test_what_a_maker_cannot_set_aside_of_a_topic_that_it_takes_back_is_noted(
         monkeypatch.setattr(
             one.topics.hosting, "delete", lambda own: StorageError("refused") if refuses else delete(own)
         )
-        monkeypatch.setattr(deletion_notes, "note_deletion", note)
+        monkeypatch.setattr(topic_deletions, "note_deletion", note)
         with pytest.raises(StorageError, match="the disk is full"):
             await one.topic_admin.create("clicks", 1, {})
         assert seen == ([[1]] if refuses else [])
@@ -332,7 +334,7 @@ def test_topic_that_another_made_under_the_name_is_not_taken_back(run: Run, monk
         assert one.topics.image.topics["clicks"].topic_id == two.topics.image.topics["clicks"].topic_id == made
         assert two.topics.replicas.leader(*CLICKS).log.log_end_offset == 1
         assert (one.folders(), two.folders()) == ([], ["clicks-0"])
-        assert deletion_notes.read_deletions(cluster.tree) == {}
+        assert topic_deletions.read_deletions(cluster.tree) == {}
 
     run(scenario)
 

@@ -17,8 +17,8 @@ from barnabas.broker.handlers.incremental_alter_configs import incremental_alter
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.in_force import BrokerSettings
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.coordination import configs, deletion_notes, paths, registry
-from barnabas.coordination.tree import NodeError
+from barnabas.coordination import configs, paths, topic_deletions, topic_metadata_store
+from barnabas.coordination.metadata_store import NodeError
 from barnabas.coordination.values import NO_LEADER, PartitionState
 from barnabas.errors import ApiError, ErrorCode, StorageError, TimedOutError
 from barnabas.model import TopicPartition
@@ -71,14 +71,14 @@ def test_creation_that_fails_leaves_a_folder_alone_that_it_did_not_need(
         await one.topic_admin.create("clicks", 1, {}, assignment=[[1]])
         append(one)
         await cluster.lose(one)
-        registry.delete_topic(cluster.tree, "clicks")
+        topic_metadata_store.delete_topic(cluster.tree, "clicks")
         (cluster.folder / "1" / "clicks-0").rename(cluster.folder / "1" / "clicks-1")
         (one,) = await cluster.start(1)
         monkeypatch.setattr(one.topics.hosting, "make", refuse)
         with pytest.raises(StorageError, match="the disk is full"):
             await one.topic_admin.create("clicks", 2, {}, assignment=[[1], [2]])
         assert one.folders() == ["clicks-1"]
-        assert registry.read_topic(cluster.tree, "clicks") is None
+        assert topic_metadata_store.read_topic(cluster.tree, "clicks") is None
 
     run(scenario)
 
@@ -230,7 +230,7 @@ def test_claim_is_looked_at_again_where_it_could_not_be_read_who_lives(
         async def read_before_it_comes_back() -> News:
             news: News = await in_tree_thread(two.watch._read, {paths.BROKER_IDS, paths.CHANGES})
             cluster.nodes.append(await Node(cluster, 1).start())
-            monkeypatch.setattr(registry, "read_brokers", unreachable)
+            monkeypatch.setattr(topic_metadata_store, "read_brokers", unreachable)
             return news
 
         with pytest.raises(TimedOutError):
@@ -311,8 +311,8 @@ def test_broker_that_tells_what_it_has_of_a_topic_that_is_just_deleted_comes_to_
 
         async def read_before_it_is_deleted() -> News:
             news: News = await in_tree_thread(one.watch._read, {paths.BROKER_IDS, paths.CHANGES})
-            deletion_notes.note_deletion(cluster.tree, topic.id, "clicks", [1, 2])
-            registry.delete_topic(cluster.tree, "clicks")
+            topic_deletions.note_deletion(cluster.tree, topic.id, "clicks", [1, 2])
+            topic_metadata_store.delete_topic(cluster.tree, "clicks")
             return news
 
         async with asyncio.timeout(60):
@@ -338,8 +338,8 @@ def test_start_by_a_tree_older_than_the_logs_comes_to_an_end_when_the_topic_is_j
         cluster.tree.set(state, backup, cluster.tree.get(state).stat.version)
 
         def delete_after_reading() -> None:
-            deletion_notes.note_deletion(cluster.tree, topic.id, "clicks", [1])
-            registry.delete_topic(cluster.tree, "clicks")
+            topic_deletions.note_deletion(cluster.tree, topic.id, "clicks", [1])
+            topic_metadata_store.delete_topic(cluster.tree, "clicks")
 
         returned = Node(cluster, 1)
         returned.before_loading = delete_after_reading
@@ -348,7 +348,7 @@ def test_start_by_a_tree_older_than_the_logs_comes_to_an_end_when_the_topic_is_j
         assert returned.folders() == ["clicks-0"]
         await cluster.follow()
         assert returned.folders() == []
-        assert deletion_notes.read_deletions(cluster.tree) == {}
+        assert topic_deletions.read_deletions(cluster.tree) == {}
 
     run(scenario)
 
@@ -359,9 +359,9 @@ def test_deleted_topic_goes_everywhere_and_its_note_with_the_last_folder(run: Ru
         await one.topic_admin.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
         await cluster.follow()
         await two.topic_admin.delete("clicks")
-        assert [each.brokers for each in deletion_notes.read_deletions(cluster.tree).values()] == [(1,)]
+        assert [each.brokers for each in topic_deletions.read_deletions(cluster.tree).values()] == [(1,)]
         await cluster.follow()
-        assert deletion_notes.read_deletions(cluster.tree) == {}
+        assert topic_deletions.read_deletions(cluster.tree) == {}
         for each in cluster.nodes:
             assert each.topics.get("clicks") is None
             assert each.folders() == []
@@ -377,13 +377,13 @@ def test_broker_that_was_away_removes_what_it_has_of_a_deleted_topic(run: Run) -
         await cluster.lose(two)
         await one.follow()
         await one.topic_admin.delete("clicks")
-        assert [each.brokers for each in deletion_notes.read_deletions(cluster.tree).values()] == [(2,)]
+        assert [each.brokers for each in topic_deletions.read_deletions(cluster.tree).values()] == [(2,)]
         # Another one of that name is not in the way, nor touched.
         await one.topic_admin.create("clicks", 1, {}, assignment=[[1]])
         (two,) = await cluster.start(2)
         assert two.folders() == []
         assert one.folders() == ["clicks-0"]
-        assert deletion_notes.read_deletions(cluster.tree) == {}
+        assert topic_deletions.read_deletions(cluster.tree) == {}
 
     run(scenario)
 
@@ -404,7 +404,7 @@ def test_topic_that_is_deleted_and_made_anew_before_it_is_read_is_another_one(ru
         assert new.id != old.id
         assert two.topics.by_id(old.id) is None
         assert two.topics.replicas.leader(*CLICKS).log.log_end_offset == 0
-        assert deletion_notes.read_deletions(cluster.tree) == {}
+        assert topic_deletions.read_deletions(cluster.tree) == {}
 
     run(scenario)
 
@@ -416,15 +416,15 @@ def test_note_of_a_deletion_whose_maker_died_before_it_deleted_anything_goes_for
         one, two = await cluster.start(1, 2)
         topic = await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
-        deletion_notes.note_deletion(two.tree, topic.id, "clicks", [1, 2])
+        topic_deletions.note_deletion(two.tree, topic.id, "clicks", [1, 2])
         await cluster.lose(two)
         (two,) = await cluster.start(2)
-        assert deletion_notes.read_deletions(cluster.tree) == {}
+        assert topic_deletions.read_deletions(cluster.tree) == {}
         assert one.folders() == two.folders() == ["clicks-0"]
         await two.topic_admin.delete("clicks")
         await cluster.follow()
         assert one.folders() == two.folders() == []
-        assert deletion_notes.read_deletions(cluster.tree) == {}
+        assert topic_deletions.read_deletions(cluster.tree) == {}
 
     run(scenario)
 
@@ -434,7 +434,7 @@ def test_topic_that_left_the_tree_without_a_note_keeps_its_folders(run: Run, cap
         one, two = await cluster.start(1, 2)
         await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
-        registry.delete_topic(cluster.tree, "clicks")
+        topic_metadata_store.delete_topic(cluster.tree, "clicks")
         await cluster.follow()
         assert one.topics.get("clicks") is None
         assert one.folders() == two.folders() == ["clicks-0"]
@@ -550,8 +550,8 @@ def test_topic_that_came_and_went_unheard_of_leaves_no_note_of_its_deletion(run:
         await one.topic_admin.alter("clicks", lambda _: {"retention.ms": "5"})
         for name in cluster.tree.children(paths.CHANGES)[:-1]:
             cluster.tree.delete(f"{paths.CHANGES}/{name}")
-        assert [each.brokers for each in deletion_notes.read_deletions(cluster.tree).values()] == [(2,)]
+        assert [each.brokers for each in topic_deletions.read_deletions(cluster.tree).values()] == [(2,)]
         assert (await two.follow()).is_everything
-        assert deletion_notes.read_deletions(cluster.tree) == {}
+        assert topic_deletions.read_deletions(cluster.tree) == {}
 
     run(scenario)

@@ -12,17 +12,17 @@ import pytest
 
 from barnabas.broker import cluster_watch
 from barnabas.broker.cluster_watch import ClusterWatch, News
-from barnabas.coordination import changes, paths, registry
-from barnabas.coordination.changes import Change, tell
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import NodeError, TreeUnavailableError
+from barnabas.coordination import change_notifications, paths, topic_metadata_store
+from barnabas.coordination.change_notifications import Change, tell
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import MetadataStoreUnavailableError, NodeError
 from barnabas.coordination.values import BrokerRegistration, LiveBroker
 
 
 class Following:
     """A watch that runs, and what it has read."""
 
-    def __init__(self, tree: EmbeddedTree) -> None:
+    def __init__(self, tree: EmbeddedMetadataStore) -> None:
         self.tree = tree
         self.other = tree.new_session()
         self.read: asyncio.Queue[News] = asyncio.Queue()
@@ -35,7 +35,7 @@ class Following:
         await asyncio.sleep(0)
         if self.is_away:
             self.refused.set()
-            raise TreeUnavailableError("the tree is away")
+            raise MetadataStoreUnavailableError("the tree is away")
         return function(*arguments)
 
     async def _take_over(self, read: Any) -> News:
@@ -47,7 +47,7 @@ class Following:
         return news
 
     def create(self, name: str) -> None:
-        registry.create_topic(self.other, name, bytes(16), [[1]])
+        topic_metadata_store.create_topic(self.other, name, bytes(16), [[1]])
 
     async def topics(self) -> list[str]:
         return list((await self.read.get()).topics)
@@ -59,8 +59,8 @@ Run = Callable[[Callable[[Following], Coroutine[Any, Any, None]]], None]
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     monkeypatch.setattr(cluster_watch, "AGAIN_S", 0)
-    tree = EmbeddedTree(tmp_path / "tree.sqlite")
-    registry.prepare(tree, "castle")
+    tree = EmbeddedMetadataStore(tmp_path / "tree.sqlite")
+    topic_metadata_store.prepare(tree, "castle")
 
     def run_scenario(scenario: Callable[[Following], Coroutine[Any, Any, None]]) -> None:
         async def bounded() -> None:
@@ -86,7 +86,7 @@ def test_each_change_is_read_and_the_watch_set_again(run: Run) -> None:
             following.create(name)
             news = await following.read.get()
             assert (list(news.topics), news.is_everything, news.brokers) == ([name], False, None)
-        registry.delete_topic(following.other, "views")
+        topic_metadata_store.delete_topic(following.other, "views")
         assert (await following.read.get()).topics == {"views": None}
 
     run(scenario)
@@ -96,10 +96,10 @@ def test_brokers_that_come_go_and_tell_something_else_are_read(run: Run) -> None
     async def scenario(following: Following) -> None:
         joining = following.tree.new_session()
         registration = BrokerRegistration(3, "here", 1)
-        epoch = registry.register_broker(joining, registration)
+        epoch = topic_metadata_store.register_broker(joining, registration)
         assert (await following.read.get()).brokers == {3: LiveBroker(registration, epoch)}
         leaving = BrokerRegistration(3, "here", 1, is_leaving=True)
-        registry.register_broker(joining, leaving)
+        topic_metadata_store.register_broker(joining, leaving)
         assert (await following.read.get()).brokers == {3: LiveBroker(leaving, epoch)}
         joining.close()
         assert (await following.read.get()).brokers == {}
@@ -113,14 +113,15 @@ def test_registration_that_a_stranger_damages_counts_as_it_was_and_the_others_go
     async def scenario(following: Following) -> None:
         two = following.tree.new_session()
         known = LiveBroker(
-            BrokerRegistration(2, "here", 1), registry.register_broker(two, BrokerRegistration(2, "here", 1))
+            BrokerRegistration(2, "here", 1),
+            topic_metadata_store.register_broker(two, BrokerRegistration(2, "here", 1)),
         )
         assert (await following.read.get()).brokers == {2: known}
         two.set(paths.broker(2), b"garbage")
         following.other.create(f"{paths.BROKER_IDS}/stranger", b"{}")
         assert (await following.read.get()).brokers == {2: known}
         three = following.tree.new_session()
-        epoch = registry.register_broker(three, BrokerRegistration(3, "there", 1))
+        epoch = topic_metadata_store.register_broker(three, BrokerRegistration(3, "there", 1))
         assert (await following.read.get()).brokers == {
             2: known,
             3: LiveBroker(BrokerRegistration(3, "there", 1), epoch),
@@ -145,8 +146,8 @@ def test_gap_between_changes_makes_it_read_everything(run: Run) -> None:
         following.create("views")
         await following.refused.wait()
         following.create("others")
-        first = changes.numbers_of(following.other.children(paths.CHANGES))[1]
-        following.other.delete(changes.path_of(first))
+        first = change_notifications.numbers_of(following.other.children(paths.CHANGES))[1]
+        following.other.delete(change_notifications.path_of(first))
         following.is_away = False
         news = await following.read.get()
         assert news.is_everything
@@ -229,7 +230,7 @@ def test_new_session_makes_it_read_everything_once_also_if_that_fails_at_first(r
 def test_old_changes_are_cleared_away_only_after_new_ones(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(following: Following) -> None:
         cleared = []
-        monkeypatch.setattr(changes, "purge_changes", cleared.append)
+        monkeypatch.setattr(change_notifications, "purge_changes", cleared.append)
         await following.watch.purge()
         assert not cleared
         following.create("clicks")

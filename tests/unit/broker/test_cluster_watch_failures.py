@@ -11,16 +11,16 @@ import pytest
 
 from barnabas.broker import cluster_watch
 from barnabas.broker.cluster_watch import ClusterWatch, News, Read
-from barnabas.coordination import paths, registry
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination import paths, topic_metadata_store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
 from barnabas.coordination.values import BrokerRegistration, encode_broker
 
 
 class Reader:
     """Who takes over what a watch reads; as often as it is told to, this fails after it was read."""
 
-    def __init__(self, tree: EmbeddedTree) -> None:
+    def __init__(self, tree: EmbeddedMetadataStore) -> None:
         self.tree = tree
         self.failures = 0
         self.taken_over: list[News] = []
@@ -36,7 +36,7 @@ class Reader:
         news = await read()
         if self.failures:
             self.failures -= 1
-            raise TreeUnavailableError("the tree is out of reach")
+            raise MetadataStoreUnavailableError("the tree is out of reach")
         self.taken_over.append(news)
         self.is_news.set()
         return news
@@ -55,15 +55,15 @@ class Reader:
 
 
 @pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedTree]:
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedMetadataStore]:
     monkeypatch.setattr(cluster_watch, "AGAIN_S", 0.0)
-    made = EmbeddedTree(tmp_path / "tree.sqlite")
-    registry.prepare(made, "castle")
+    made = EmbeddedMetadataStore(tmp_path / "tree.sqlite")
+    topic_metadata_store.prepare(made, "castle")
     yield made
     made.close()
 
 
-def run(tree: EmbeddedTree, scenario: Callable[[Reader], Coroutine[Any, Any, None]]) -> None:
+def run(tree: EmbeddedMetadataStore, scenario: Callable[[Reader], Coroutine[Any, Any, None]]) -> None:
     async def watching() -> None:
         reader = Reader(tree)
         task = asyncio.create_task(reader.watch.run())
@@ -78,16 +78,16 @@ def run(tree: EmbeddedTree, scenario: Callable[[Reader], Coroutine[Any, Any, Non
     asyncio.run(watching())
 
 
-def test_change_whose_take_over_failed_is_read_again(tree: EmbeddedTree) -> None:
+def test_change_whose_take_over_failed_is_read_again(tree: EmbeddedMetadataStore) -> None:
     async def scenario(reader: Reader) -> None:
         reader.failures = 1
-        registry.create_topic(tree, "clicks", b"T" * 16, [[1]])
+        topic_metadata_store.create_topic(tree, "clicks", b"T" * 16, [[1]])
         await reader.until(lambda news: "clicks" in news.topics)
 
     run(tree, scenario)
 
 
-def test_everything_is_read_after_the_coming_of_a_broker_was_not_taken_over(tree: EmbeddedTree) -> None:
+def test_everything_is_read_after_the_coming_of_a_broker_was_not_taken_over(tree: EmbeddedMetadataStore) -> None:
     """Who comes and goes is found by comparison: what was compared already would be news no longer."""
 
     async def scenario(reader: Reader) -> None:
@@ -100,10 +100,10 @@ def test_everything_is_read_after_the_coming_of_a_broker_was_not_taken_over(tree
 
 
 def test_session_that_begins_while_changes_are_read_is_read_from_the_beginning(
-    tree: EmbeddedTree, monkeypatch: pytest.MonkeyPatch
+    tree: EmbeddedMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(reader: Reader) -> None:
-        read_topic, is_begun = registry.read_topic, False
+        read_topic, is_begun = topic_metadata_store.read_topic, False
 
         def read_and_begin_anew(*arguments: Any) -> Any:
             nonlocal is_begun
@@ -112,15 +112,15 @@ def test_session_that_begins_while_changes_are_read_is_read_from_the_beginning(
                 reader.watch.begin_anew()
             return read_topic(*arguments)
 
-        monkeypatch.setattr(registry, "read_topic", read_and_begin_anew)
-        registry.create_topic(tree, "clicks", b"T" * 16, [[1]])
+        monkeypatch.setattr(topic_metadata_store, "read_topic", read_and_begin_anew)
+        topic_metadata_store.create_topic(tree, "clicks", b"T" * 16, [[1]])
         news = await reader.until(lambda news: news.is_new_session)
         assert news.is_everything
 
     run(tree, scenario)
 
 
-def test_session_that_begins_while_the_one_before_is_taken_over_is_one_more(tree: EmbeddedTree) -> None:
+def test_session_that_begins_while_the_one_before_is_taken_over_is_one_more(tree: EmbeddedMetadataStore) -> None:
     async def scenario(reader: Reader) -> None:
         reader.watch.begin_anew()
         await reader.until(lambda news: news.is_new_session)

@@ -12,9 +12,9 @@ import pytest
 from barnabas.broker.broker_events import Events, TopicsDeleted
 from barnabas.broker.deletions import Deletions
 from barnabas.clock import ManualClock
-from barnabas.coordination import deletion_notes, registry
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination import topic_deletions, topic_metadata_store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from tests.noted import note
@@ -27,7 +27,7 @@ class World:
     """A tree with notes, the groups' offsets, and folders of which some refuse to go."""
 
     def __init__(self, folder: Path) -> None:
-        self.tree = EmbeddedTree(folder / "tree.sqlite", ManualClock())
+        self.tree = EmbeddedMetadataStore(folder / "tree.sqlite", ManualClock())
         self.is_away = False
         self.goes_away_at: Callable[..., Any] | None = None
         self.goes_away_after: Callable[..., Any] | None = None
@@ -49,7 +49,7 @@ class World:
         result = None if self.is_away else function(*arguments)
         self.is_away |= function is self.goes_away_after
         if self.is_away:
-            raise TreeUnavailableError("nobody answers")
+            raise MetadataStoreUnavailableError("nobody answers")
         return result
 
     async def _forget_offsets(self, deleted: TopicsDeleted) -> None:
@@ -75,7 +75,7 @@ class World:
 
     def noted(self) -> dict[bytes, tuple[int, ...]]:
         """Return who has yet to do its part, by topic."""
-        return {topic_id: each.brokers for topic_id, each in deletion_notes.read_deletions(self.tree).items()}
+        return {topic_id: each.brokers for topic_id, each in topic_deletions.read_deletions(self.tree).items()}
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 def test_deletion_is_noted_for_those_who_have_something_of_it(world: World) -> None:
     async def scenario() -> None:
-        registry.create_topic(world.tree, "clicks", FIRST, [[OWN, OTHER]])
+        topic_metadata_store.create_topic(world.tree, "clicks", FIRST, [[OWN, OTHER]])
         assert not await world.deletions.is_noted(FIRST)
         assert await world.deletions.delete(FIRST, "clicks", {OTHER, OWN})
         assert await world.deletions.is_noted(FIRST)
@@ -107,9 +107,9 @@ def test_deletion_is_noted_for_those_who_have_something_of_it(world: World) -> N
 def test_nothing_is_known_of_notes_while_the_tree_is_away(world: World) -> None:
     async def scenario() -> None:
         world.is_away = True
-        with pytest.raises(TreeUnavailableError):
+        with pytest.raises(MetadataStoreUnavailableError):
             await world.deletions.is_noted(FIRST)
-        with pytest.raises(TreeUnavailableError):
+        with pytest.raises(MetadataStoreUnavailableError):
             await world.deletions.delete(FIRST, "clicks", {OWN})
 
     run(scenario())
@@ -117,16 +117,16 @@ def test_nothing_is_known_of_notes_while_the_tree_is_away(world: World) -> None:
 
 def test_note_of_a_deletion_that_was_refused_goes_when_the_tree_is_back(world: World) -> None:
     async def scenario() -> None:
-        registry.create_topic(world.tree, "clicks", FIRST, [[OWN, OTHER]])
-        world.goes_away_at = registry.delete_topic
-        with pytest.raises(TreeUnavailableError):
+        topic_metadata_store.create_topic(world.tree, "clicks", FIRST, [[OWN, OTHER]])
+        world.goes_away_at = topic_metadata_store.delete_topic
+        with pytest.raises(MetadataStoreUnavailableError):
             await world.deletions.delete(FIRST, "clicks", {OWN, OTHER})
         await world.deletions.end_all({"clicks"})
         assert world.noted() == {FIRST: (OWN, OTHER)}
         world.is_away, world.goes_away_at = False, None
         await world.deletions.end_all({"clicks"})
         assert world.noted() == {}
-        assert registry.read_topic(world.tree, "clicks") is not None
+        assert topic_metadata_store.read_topic(world.tree, "clicks") is not None
         assert world.forgotten == []
 
     run(scenario())
@@ -134,9 +134,9 @@ def test_note_of_a_deletion_that_was_refused_goes_when_the_tree_is_back(world: W
 
 def test_note_of_a_deletion_that_was_done_though_its_answer_was_lost_stays(world: World) -> None:
     async def scenario() -> None:
-        registry.create_topic(world.tree, "clicks", FIRST, [[OWN, OTHER]])
-        world.goes_away_after = registry.delete_topic
-        with pytest.raises(TreeUnavailableError):
+        topic_metadata_store.create_topic(world.tree, "clicks", FIRST, [[OWN, OTHER]])
+        world.goes_away_after = topic_metadata_store.delete_topic
+        with pytest.raises(MetadataStoreUnavailableError):
             await world.deletions.delete(FIRST, "clicks", {OWN, OTHER})
         world.is_away = False
         await world.deletions.end_all(())
@@ -167,7 +167,7 @@ def test_note_of_a_topic_that_is_still_there_is_taken_back_and_nothing_is_remove
     """Whoever noted it did not live to delete it."""
 
     async def scenario() -> None:
-        registry.create_topic(world.tree, "clicks", FIRST, [[OWN]])
+        topic_metadata_store.create_topic(world.tree, "clicks", FIRST, [[OWN]])
         world.note(FIRST, "clicks", OWN)
         world.note(SECOND, "views", OWN)
         await world.deletions.load({FIRST}, (), ())

@@ -18,8 +18,8 @@ from barnabas.broker.environment import Environment
 from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import SYSTEM_CLOCK, Clock, ManualClock
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.net.server_connection import Limits
 from barnabas.storage import OsFileSystem
 from barnabas.storage.filesystem import DataFile
@@ -109,9 +109,9 @@ class World:
         self.trees: list[tuple[Path, Clock]] = []
         self.ids = 0
 
-    def open_tree(self, _config: BrokerConfig, own_file: Path, clock: Clock) -> Tree:
+    def open_tree(self, _config: BrokerConfig, own_file: Path, clock: Clock) -> MetadataStore:
         self.trees.append((own_file, clock))
-        return EmbeddedTree(own_file, clock)
+        return EmbeddedMetadataStore(own_file, clock)
 
     def new_id(self) -> uuid.UUID:
         self.ids += 1

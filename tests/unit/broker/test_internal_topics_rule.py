@@ -17,7 +17,7 @@ from barnabas.broker.settings.in_force import DYNAMIC_RULES
 from barnabas.broker.settings.rules import ConfigType, Rule
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.coordination import configs, paths
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import BarnabasError, ConfigurationError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
@@ -215,7 +215,7 @@ async def produce(caller: Caller) -> None:
             await caller.call(ProduceRequest(acks=-1, timeout_ms=100, topic_data=[data]), version)
 
 
-def write_node(tree: Tree, path: str, data: bytes) -> None:
+def write_node(tree: MetadataStore, path: str, data: bytes) -> None:
     tree.set(path, data)
 
 

@@ -15,9 +15,9 @@ from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metadata_image import MetadataImage
 from barnabas.clock import ManualClock
-from barnabas.coordination.changes import StateChange
-from barnabas.coordination.registry import PartitionInfo, TopicInfo
-from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination.change_notifications import StateChange
+from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
+from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.coordination.values import BrokerRegistration, LiveBroker, PartitionState, Remnant
 from barnabas.model import TopicPartition
 from barnabas.replication.in_sync import RemoteReplicas
@@ -78,7 +78,7 @@ class Leading:
         if self.is_written and change.version == self.in_tree[1] + 1:
             self.in_tree = change.state, change.version
         if not self.is_answered:
-            raise TreeUnavailableError("the connection is lost")
+            raise MetadataStoreUnavailableError("the connection is lost")
         return await self.reread(wanted)
 
     async def read_broker_epochs(self, broker_ids: set[int]) -> dict[int, int]:
@@ -86,7 +86,7 @@ class Leading:
 
     async def reread(self, _states: Any) -> dict[str, Any]:
         if not self.is_answered:
-            raise TreeUnavailableError("the connection is lost")
+            raise MetadataStoreUnavailableError("the connection is lost")
         return dict(self.metadata.put_states([StateChange(CLICKS, TOPIC_ID, *self.in_tree)]).partitions)
 
     async def follow(self, changed: Any) -> None:
@@ -221,7 +221,7 @@ def test_change_of_which_nobody_knows_whether_it_was_made_is_read_before_the_nex
         leading.let_lag()
         leading.is_written, leading.is_answered = is_written, False
         for _ in range(2):
-            with pytest.raises(TreeUnavailableError):
+            with pytest.raises(MetadataStoreUnavailableError):
                 await leading.update()
         assert len(leading.proposed) == 1, "the second time it was read, in vain"
         # The high watermark waits for both sets meanwhile.

@@ -12,9 +12,9 @@ import pytest
 from barnabas.broker import lives as lives_module
 from barnabas.broker.lives import Lives
 from barnabas.clock import ManualClock
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.lives import read_lives
-from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.life_counters import read_life_counters
+from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
 from barnabas.model import LifeMark
 
 
@@ -26,7 +26,7 @@ class World:
     """A broker with one log directory, whose disk and tree answer when a test wants it."""
 
     def __init__(self, folder: Path) -> None:
-        self.tree = EmbeddedTree(folder / "tree.sqlite", ManualClock())
+        self.tree = EmbeddedMetadataStore(folder / "tree.sqlite", ManualClock())
         self.life = 0
         self.is_full = self.is_silent = self.is_overtaken = False
         self.is_member, self.has_unread = True, False
@@ -60,12 +60,12 @@ class World:
 
     async def in_tree_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
         if self.is_silent:
-            raise TreeUnavailableError("no answer")
+            raise MetadataStoreUnavailableError("no answer")
         return call(*arguments)
 
     @property
     def in_tree(self) -> int:
-        return read_lives(self.tree, ["one"])["one"].life
+        return read_life_counters(self.tree, ["one"])["one"].life
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import pytest
 from barnabas.broker import membership as membership_module
 from barnabas.broker.membership import Membership
 from barnabas.clock import ManualClock
-from barnabas.coordination import paths, registry
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.renewable import RenewableTree
-from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination import paths, topic_metadata_store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
+from barnabas.coordination.renewable_metadata_store import RenewableMetadataStore
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import ConfigurationError
 
@@ -25,7 +25,7 @@ TIMEOUT_S = 0.06
 """Of the session: it is asked a few times in it, in real time. How long it was silent is told by the test's clock."""
 
 
-class Session(EmbeddedTree):
+class Session(EmbeddedMetadataStore):
     """Answers when a test wants it to, and is lost when a test says so."""
 
     world: World
@@ -63,7 +63,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self.server = Session(folder / "tree.sqlite", self.clock)
-        registry.prepare(self.server, "castle")
+        topic_metadata_store.prepare(self.server, "castle")
         Session.world = self
         self.lose: Callable[[], None] = lambda: None
         self.is_silent = False
@@ -76,13 +76,13 @@ class World:
         self.led = [Led(self)]
         self.replicas: Any = SimpleNamespace(leaders=lambda: self.led)
         self.watch: Any = SimpleNamespace(begin_anew=lambda: self.events.put_nowait("begin anew"))
-        self.tree = RenewableTree(self._open)
+        self.tree = RenewableMetadataStore(self._open)
         self.random_epochs = [2**62 + 5, 2**40, 7, 2**61]
 
     def _open(self) -> Session:
         if self.cannot_open:
             self.cannot_open -= 1
-            raise TreeUnavailableError("nobody answers")
+            raise MetadataStoreUnavailableError("nobody answers")
         session = Session.__new__(Session)
         session._attach(self.server._store, owns_store=False)
         return session
@@ -91,7 +91,7 @@ class World:
         self.questions.put_nowait(self.is_silent)
         if self.is_silent:
             self.clock.advance(self.silence_s)
-            raise TreeUnavailableError("silence")
+            raise MetadataStoreUnavailableError("silence")
 
     def membership(self, folder_id: str = "mine", port: int = 1) -> Membership:
         return Membership(
@@ -173,7 +173,7 @@ def test_lost_session_fences_registers_and_reads_anew(run: Run) -> None:
         world.lose()
         assert [await world.events.get() for _ in range(2)] == ["fence", "begin anew"]
         assert (epoch, membership.epoch) == (2**62 + 5, 2**40)
-        assert registry.read_brokers(world.server)[1].epoch == membership.epoch
+        assert topic_metadata_store.read_brokers(world.server)[1].epoch == membership.epoch
         # The next session can be lost as well, with what is led in it.
         world.led = [Led(world)]
         world.lose()
@@ -240,9 +240,9 @@ def test_a_registration_that_somebody_deleted_is_made_again(run: Run) -> None:
         await membership.look_for_itself({})  # was read before it registered
         assert world.events.empty()
         world.server.delete(paths.broker(1))
-        await membership.look_for_itself(registry.read_brokers(world.server))
+        await membership.look_for_itself(topic_metadata_store.read_brokers(world.server))
         assert [await world.events.get() for _ in range(2)] == ["fence", "begin anew"]
-        assert registry.read_brokers(world.server)[1].epoch == membership.epoch != epoch
+        assert topic_metadata_store.read_brokers(world.server)[1].epoch == membership.epoch != epoch
 
     run(scenario)
 
@@ -250,12 +250,12 @@ def test_a_registration_that_somebody_deleted_is_made_again(run: Run) -> None:
 @pytest.mark.parametrize("changed", [b"nonsense", b"", None])
 def test_a_registration_that_somebody_changed_is_written_again(run: Run, changed: bytes | None) -> None:
     async def scenario(world: World, membership: Membership) -> None:
-        before = registry.read_brokers(world.server)
+        before = topic_metadata_store.read_brokers(world.server)
         path = paths.broker(1)
         sound = world.server.get(path).data
         world.server.set(path, sound.replace(b'"port":', b'"port":1') if changed is None else changed)
         await membership.look_for_itself(before)
-        assert registry.read_brokers(world.server)[1].epoch == membership.epoch
+        assert topic_metadata_store.read_brokers(world.server)[1].epoch == membership.epoch
         assert json.loads(world.server.get(path).data)["port"] == json.loads(sound)["port"]
         assert world.events.empty()
 
@@ -266,7 +266,7 @@ def test_registering_again_tells_in_the_same_epoch(run: Run) -> None:
     async def scenario(world: World, membership: Membership) -> None:
         epoch = membership.epoch
         await membership.tell()
-        assert registry.read_brokers(world.server)[1].epoch == epoch
+        assert topic_metadata_store.read_brokers(world.server)[1].epoch == epoch
 
     run(scenario)
 
@@ -274,7 +274,7 @@ def test_registering_again_tells_in_the_same_epoch(run: Run) -> None:
 def test_another_broker_with_the_id_is_waited_for_as_long_as_a_session_lasts(world: World) -> None:
     async def scenario() -> None:
         other = world.server.new_session()
-        registry.register_broker(other, BrokerRegistration(1, "elsewhere", 9, folder_id="another"))
+        topic_metadata_store.register_broker(other, BrokerRegistration(1, "elsewhere", 9, folder_id="another"))
         membership = world.membership()
         registering = asyncio.create_task(membership.register())
         for _ in range(10):
@@ -283,7 +283,7 @@ def test_another_broker_with_the_id_is_waited_for_as_long_as_a_session_lasts(wor
         other.close()
         async with asyncio.timeout(60):
             await registering
-        assert registry.read_brokers(world.server)[1].registration.host == "here"
+        assert topic_metadata_store.read_brokers(world.server)[1].registration.host == "here"
 
     asyncio.run(scenario())
 
@@ -291,7 +291,7 @@ def test_another_broker_with_the_id_is_waited_for_as_long_as_a_session_lasts(wor
 def test_another_broker_with_the_id_that_lives_on_is_told(world: World) -> None:
     async def scenario() -> None:
         other = world.server.new_session()
-        registry.register_broker(other, BrokerRegistration(1, "elsewhere", 9, folder_id="another"))
+        topic_metadata_store.register_broker(other, BrokerRegistration(1, "elsewhere", 9, folder_id="another"))
         registering = asyncio.create_task(world.membership().register())
         await asyncio.sleep(0)
         world.clock.advance(TIMEOUT_S * 2)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from barnabas.broker.broker_events import Events
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metadata_image import MetadataDelta, MetadataImage
-from barnabas.coordination.changes import StateChange
-from barnabas.coordination.registry import TopicInfo
+from barnabas.coordination.change_notifications import StateChange
+from barnabas.coordination.topic_metadata_store import TopicInfo
 from barnabas.coordination.values import PartitionState
 from barnabas.model import TopicPartition
 from tests.unit.broker.test_metadata_image import CLICKS, FIRST, SECOND, broker, image_of, info, topic

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.metadata_image import BrokersDelta, MetadataDelta, MetadataImage, next_state
-from barnabas.coordination.changes import StateChange
-from barnabas.coordination.registry import PartitionInfo, TopicInfo
+from barnabas.coordination.change_notifications import StateChange
+from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER, BrokerRegistration, LiveBroker, PartitionState
 from barnabas.model import TopicPartition
 

@@ -17,7 +17,7 @@ from barnabas.broker.coordinators.appends import ShardLog
 from barnabas.broker.offset_move import WRITTEN_AT_ONCE
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination import offsets, paths
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.errors import ApiError, CoordinationError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from tests.unit.broker.calling import Caller, run_with_broker
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def fill(tree: EmbeddedTree) -> None:
+def fill(tree: EmbeddedMetadataStore) -> None:
     tree.delete(paths.OFFSETS_MOVED)
     for number in range(GROUPS):
         name = f"/consumers/{paths.encode_name(f'team/{number}')}/offsets"
@@ -49,8 +49,8 @@ def fill(tree: EmbeddedTree) -> None:
     tree.create("/consumers/without-offsets", make_parents=True)
 
 
-def with_tree(folder: Path, action: Callable[[EmbeddedTree], Any]) -> Any:
-    tree = EmbeddedTree(folder / TREE_FILE, SYSTEM_CLOCK)
+def with_tree(folder: Path, action: Callable[[EmbeddedMetadataStore], Any]) -> Any:
+    tree = EmbeddedMetadataStore(folder / TREE_FILE, SYSTEM_CLOCK)
     try:
         return action(tree)
     finally:
@@ -192,7 +192,7 @@ def test_many_offsets_of_one_group_move_in_pieces(folder: Path, monkeypatch: pyt
     count = 2 * WRITTEN_AT_ONCE + 1
     node = b'{"version":1,"offset":7,"timestamp":7}'
 
-    def fill_wide(tree: EmbeddedTree) -> None:
+    def fill_wide(tree: EmbeddedMetadataStore) -> None:
         for number in range(count):
             tree.create(f"/consumers/wide/offsets/clicks/{number}", node, make_parents=True)
 

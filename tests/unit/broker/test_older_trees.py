@@ -13,7 +13,7 @@ from barnabas.broker.metadata_image import next_state
 from barnabas.broker.random_source import RandomSource
 from barnabas.broker.restored_tree import distrust
 from barnabas.coordination import paths
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.values import PartitionState
 from barnabas.errors import StorageError
 from barnabas.records import BatchBuilder
@@ -139,7 +139,7 @@ class History:
             path.unlink()
         for path in self.cluster.folder.glob("saved-*"):
             shutil.copy(path, self.cluster.folder / path.name.removeprefix("saved-"))
-        self.cluster.tree = EmbeddedTree(self.cluster.folder / "tree.sqlite", self.cluster.clock)
+        self.cluster.tree = EmbeddedMetadataStore(self.cluster.folder / "tree.sqlite", self.cluster.clock)
 
     def check(self) -> None:
         """Check that no leader epoch has two histories, and that no acknowledged record is gone from all logs."""

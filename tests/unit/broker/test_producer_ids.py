@@ -12,8 +12,8 @@ import pytest
 
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.clock import ManualClock
-from barnabas.coordination import paths, registry
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination import paths, topic_metadata_store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.model import PLAUSIBLE_PRODUCER_IDS, TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.storage import Log, LogConfig, OsFileSystem
@@ -23,7 +23,7 @@ from tests.unit.broker.calling import Caller, run_with_broker
 class Node:
     """A broker with one log, as far as producer ids are concerned."""
 
-    def __init__(self, tree: EmbeddedTree, folder: Path, broker_id: int) -> None:
+    def __init__(self, tree: EmbeddedMetadataStore, folder: Path, broker_id: int) -> None:
         self._folder = folder / f"{broker_id}"
         self._tree = tree
         self._id = broker_id
@@ -60,14 +60,14 @@ async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> EmbeddedTree:
-    made = EmbeddedTree(tmp_path / "tree.sqlite")
-    registry.prepare(made, "castle")
+def tree(tmp_path: Path) -> EmbeddedMetadataStore:
+    made = EmbeddedMetadataStore(tmp_path / "tree.sqlite")
+    topic_metadata_store.prepare(made, "castle")
     return made
 
 
 @pytest.fixture
-def node(tree: EmbeddedTree, tmp_path: Path) -> Callable[[int], Node]:
+def node(tree: EmbeddedMetadataStore, tmp_path: Path) -> Callable[[int], Node]:
     def start(broker_id: int) -> Node:
         made = Node(tree, tmp_path, broker_id)
         made.start()
@@ -76,7 +76,7 @@ def node(tree: EmbeddedTree, tmp_path: Path) -> Callable[[int], Node]:
     return start
 
 
-def go_back(tree: EmbeddedTree, data: bytes | None) -> None:
+def go_back(tree: EmbeddedMetadataStore, data: bytes | None) -> None:
     """Let the counter be what it was, missing, or nonsense."""
     if data is None:
         tree.delete(paths.PRODUCER_ID_BLOCK)
@@ -87,7 +87,7 @@ def go_back(tree: EmbeddedTree, data: bytes | None) -> None:
 @pytest.mark.parametrize("steps_back", [1, 40, None, "nonsense"])
 @pytest.mark.parametrize("restarts", [True, False])
 def test_counter_that_goes_back_allocates_no_id_again(
-    tree: EmbeddedTree, node: Callable[[int], Node], steps_back: int | str | None, *, restarts: bool
+    tree: EmbeddedMetadataStore, node: Callable[[int], Node], steps_back: int | str | None, *, restarts: bool
 ) -> None:
     one = node(1)
     history: list[bytes] = []
@@ -107,7 +107,7 @@ def test_counter_that_goes_back_allocates_no_id_again(
     one.stop()
 
 
-def test_ids_that_only_another_broker_knows_count(tree: EmbeddedTree, node: Callable[[int], Node]) -> None:
+def test_ids_that_only_another_broker_knows_count(tree: EmbeddedMetadataStore, node: Callable[[int], Node]) -> None:
     one, two = node(1), node(2)
     older = None
     for producer_id in [two.allocate() for _ in range(1_500)]:
@@ -124,7 +124,7 @@ def test_ids_that_only_another_broker_knows_count(tree: EmbeddedTree, node: Call
     one.stop(), two.stop()
 
 
-def test_ids_that_come_by_replication_count(tree: EmbeddedTree, node: Callable[[int], Node]) -> None:
+def test_ids_that_come_by_replication_count(tree: EmbeddedMetadataStore, node: Callable[[int], Node]) -> None:
     one, two = node(1), node(2)
     one.allocate()
     two.write(5_000)
@@ -134,7 +134,7 @@ def test_ids_that_come_by_replication_count(tree: EmbeddedTree, node: Callable[[
     one.stop(), two.stop()
 
 
-def test_ids_that_clients_invent_exhaust_nothing(tree: EmbeddedTree, node: Callable[[int], Node]) -> None:
+def test_ids_that_clients_invent_exhaust_nothing(tree: EmbeddedMetadataStore, node: Callable[[int], Node]) -> None:
     one = node(1)
     for invented in (2**63 - 1, 2**62, PLAUSIBLE_PRODUCER_IDS, 10**12):
         one.write(invented)
@@ -152,7 +152,7 @@ def test_ids_that_clients_invent_exhaust_nothing(tree: EmbeddedTree, node: Calla
 
 
 def test_id_of_the_present_block_that_a_client_used_is_passed_over(
-    tree: EmbeddedTree, node: Callable[[int], Node]
+    tree: EmbeddedMetadataStore, node: Callable[[int], Node]
 ) -> None:
     one = node(1)
     first = one.allocate()

@@ -11,9 +11,9 @@ from barnabas.broker.broker_events import Events
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.reassigning import Reassigning
-from barnabas.coordination import paths, reassignments, registry
+from barnabas.coordination import paths, reassignments, topic_metadata_store
+from barnabas.coordination.metadata_store import MetadataStoreUnavailableError, NodeError, Operation, TooLargeError
 from barnabas.coordination.reassignments import End
-from barnabas.coordination.tree import NodeError, Operation, TooLargeError, TreeUnavailableError
 from barnabas.coordination.values import PartitionState, ReplicaSet
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Acks, TopicPartition
@@ -320,7 +320,7 @@ def test_replica_that_has_gone_is_not_taken_in_by_a_leader_that_does_not_know_it
         topic = one.topics.image.topics["clicks"]
         reassignments.begin_reassignments(cluster.tree, "clicks", topic.topic_id, lambda _: {0: ReplicaSet((1, 3))})
         await leader.hear_from(2, 3)
-        assert registry.read_partition_state(cluster.tree, CLICKS)[0].isr == (1, 3)
+        assert topic_metadata_store.read_partition_state(cluster.tree, CLICKS)[0].isr == (1, 3)
         await cluster.follow()
         await leader.isr_updates.update([one.topics.replicas.leader(*CLICKS)])
         assert one.info().state.isr == (1, 3)
@@ -340,11 +340,11 @@ def test_leader_whose_answer_is_lost_reads_what_there_is(run: Run, monkeypatch: 
 
         def lost(*arguments: object) -> None:
             true_end(*arguments)  # type: ignore[arg-type]
-            raise TreeUnavailableError("the answer is lost")
+            raise MetadataStoreUnavailableError("the answer is lost")
 
         with monkeypatch.context() as patched:
             patched.setattr(reassignments, "end_reassignments", lost)
-            with pytest.raises(TreeUnavailableError):
+            with pytest.raises(MetadataStoreUnavailableError):
                 await leader.reassigning.go_on()
         followers = one.topics.replicas.leader(*CLICKS).followers
         assert followers is not None
@@ -395,7 +395,7 @@ def test_topic_that_cannot_be_read_keeps_no_other_from_its_end(run: Run) -> None
 def test_moves_end_in_steps_that_the_tree_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, count = Cluster(tmp_path), 10
     tree, true_multi = cluster.tree, cluster.tree.multi
-    made = registry.create_topic(tree, "clicks", bytes(16), [(1, 2)] * count)
+    made = topic_metadata_store.create_topic(tree, "clicks", bytes(16), [(1, 2)] * count)
     moving = ReplicaSet((1, 3, 2), adding=(3,), removing=(2,))
     reassignments.begin_reassignments(tree, "clicks", made.topic_id, lambda _: dict.fromkeys(range(count), moving))
     steps = list[int]()
@@ -414,7 +414,7 @@ def test_moves_end_in_steps_that_the_tree_takes(tmp_path: Path, monkeypatch: pyt
         reassignments.end_reassignments(tree, made.topic_id, ends)
     operations_max = 8  # of two or three moves
     reassignments.end_reassignments(tree, made.topic_id, ends)
-    found = registry.read_topic(tree, "clicks")
+    found = topic_metadata_store.read_topic(tree, "clicks")
     assert found is not None
     assert {each.replica_set for each in found.partitions} == {ReplicaSet((1, 3))}
     assert len(steps) == count // 2
@@ -424,7 +424,7 @@ def test_moves_end_in_steps_that_the_tree_takes(tmp_path: Path, monkeypatch: pyt
 def test_moves_end_where_the_place_for_notes_is_gone(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     tree = cluster.tree
-    made = registry.create_topic(tree, "clicks", bytes(16), [(1, 2)])
+    made = topic_metadata_store.create_topic(tree, "clicks", bytes(16), [(1, 2)])
     moving = ReplicaSet((1, 3, 2), adding=(3,), removing=(2,))
     reassignments.begin_reassignments(tree, "clicks", made.topic_id, lambda _: {0: moving})
     if tree.exists(paths.REMOVED_REPLICAS):
@@ -437,7 +437,7 @@ def test_moves_end_where_the_place_for_notes_is_gone(tmp_path: Path) -> None:
 def test_many_partitions_that_move_cost_no_request_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, count = Cluster(tmp_path), 20
     tree, reads = cluster.tree, list[str]()
-    made = registry.create_topic(tree, "clicks", bytes(16), [(1, 2)] * count)
+    made = topic_metadata_store.create_topic(tree, "clicks", bytes(16), [(1, 2)] * count)
 
     for name in ("exists", "get", "children", "subtree"):
         true_read = getattr(tree, name)
@@ -478,14 +478,14 @@ def test_many_partitions_that_move_cost_no_request_each(tmp_path: Path, monkeypa
 def test_move_does_not_end_where_another_was_asked_for_meanwhile(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     tree = cluster.tree
-    made = registry.create_topic(tree, "clicks", bytes(16), [(1, 2)])
+    made = topic_metadata_store.create_topic(tree, "clicks", bytes(16), [(1, 2)])
     moving = ReplicaSet((1, 3, 2), adding=(3,), removing=(2,))
     reassignments.begin_reassignments(tree, "clicks", made.topic_id, lambda _: {0: moving})
     end = End(CLICKS, ReplicaSet((1, 4, 2), (4,), (2,)), PartitionState(1, 0, (1, 4)), 0)
     reassignments.end_reassignments(tree, made.topic_id, [end])
     stale = End(CLICKS, moving, PartitionState(1, 0, (1, 3)), 7)
     reassignments.end_reassignments(tree, made.topic_id, [stale])
-    found = registry.read_topic(tree, "clicks")
+    found = topic_metadata_store.read_topic(tree, "clicks")
     assert found is not None
     assert found.partitions[0].replica_set == moving
     cluster.close()

@@ -18,8 +18,8 @@ from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.hosting import Hosting
 from barnabas.broker.removals import Removals
 from barnabas.clock import ManualClock
-from barnabas.coordination import deletion_notes, paths, reassignments, registry
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination import paths, reassignments, topic_deletions, topic_metadata_store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.errors import DataFolderError
 from barnabas.model import TopicPartition
 from barnabas.storage import LogConfig, LogManager, OsFileSystem
@@ -41,7 +41,7 @@ class Home:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.tree = EmbeddedTree(folder / "tree.sqlite", ManualClock())
+        self.tree = EmbeddedMetadataStore(folder / "tree.sqlite", ManualClock())
         self.managers: list[LogManager] = []
 
     def start(self, offline: str = "") -> None:
@@ -111,17 +111,17 @@ def test_deleted_topic_is_deleted_when_its_data_folder_is_back(home: Home) -> No
     home.deletions.begin(OTHER_ID.bytes, "views", has_folders=False)
     note(home.tree, OTHER_ID.bytes, "views", [OWN])
     asyncio.run(home.deletions.end_all(set()))
-    assert deletion_notes.read_deletions(home.tree).keys() == {TOPIC_ID.bytes, OTHER_ID.bytes}
+    assert topic_deletions.read_deletions(home.tree).keys() == {TOPIC_ID.bytes, OTHER_ID.bytes}
     home.start()
     asyncio.run(start())
     assert not home.is_there()
-    assert deletion_notes.read_deletions(home.tree) == {}
+    assert topic_deletions.read_deletions(home.tree) == {}
 
 
 def test_note_of_a_partition_that_the_tree_does_not_have_deletes_nothing(home: Home) -> None:
     far = TopicPartition("clicks", 7)
     home.logs.create(far, LogConfig(), TOPIC_ID)
-    made = registry.create_topic(home.tree, "clicks", TOPIC_ID.bytes, [(OWN,)])
+    made = topic_metadata_store.create_topic(home.tree, "clicks", TOPIC_ID.bytes, [(OWN,)])
     home.tree.create(paths.removed_replica(TOPIC_ID.bytes, 7, OWN), b'{"name": "clicks"}', make_parents=True)
     home.start()
     asyncio.run(home.removals.make_room({"clicks": made}, set()))

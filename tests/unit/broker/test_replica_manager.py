@@ -19,7 +19,7 @@ from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
-from barnabas.coordination.registry import PartitionInfo, TopicInfo
+from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.coordination.values import PartitionState
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition

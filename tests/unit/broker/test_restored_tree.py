@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from barnabas.broker.restored_tree import PRODUCER_IDS_PASSED_OVER, distrust
-from barnabas.coordination import paths, reassignments, registry
+from barnabas.coordination import paths, reassignments, topic_metadata_store
 from barnabas.coordination.values import ReplicaSet
 from barnabas.errors import CoordinationError
 from barnabas.records import BatchBuilder
@@ -50,9 +50,9 @@ def test_sole_replica_leads_with_what_it_has(run: Run) -> None:
 
 def test_producer_ids_go_on_behind_all_that_were_given_out(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
-        before = registry.take_producer_ids(cluster.tree, 1)
+        before = topic_metadata_store.take_producer_ids(cluster.tree, 1)
         distrust(cluster.tree)
-        assert registry.take_producer_ids(cluster.tree, 1).start >= before.stop + PRODUCER_IDS_PASSED_OVER
+        assert topic_metadata_store.take_producer_ids(cluster.tree, 1).start >= before.stop + PRODUCER_IDS_PASSED_OVER
 
     run(scenario)
 
@@ -111,7 +111,7 @@ def test_log_that_had_moved_since_the_backup_is_named_and_leads_once_it_is_a_rep
         await begin(cluster, 0, 0, 3)
         for away in (1, 2):
             shutil.rmtree(cluster.folder / str(away) / "clicks-0")
-        found = registry.read_topic(cluster.tree, "clicks")
+        found = topic_metadata_store.read_topic(cluster.tree, "clicks")
         assert found is not None
         by_backup = {0: ReplicaSet((1, 2))}
         reassignments.begin_reassignments(cluster.tree, "clicks", found.topic_id, lambda _: by_backup)

@@ -19,7 +19,7 @@ from barnabas.broker.roles import Roles
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
-from barnabas.coordination.registry import PartitionInfo, TopicInfo
+from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
 from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import Acks, TopicPartition

@@ -16,8 +16,8 @@ from barnabas.broker.cluster_watch import News
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
 from barnabas.broker.log_configs import log_configs
 from barnabas.broker.settings.resources import ResourceType
-from barnabas.coordination import configs, deletion_notes, paths, registry
-from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination import configs, paths, topic_deletions, topic_metadata_store
+from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
 from barnabas.coordination.values import Deletion, encode_partition_state
 from barnabas.errors import ApiError, CoordinationError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
@@ -68,7 +68,7 @@ def test_growth_that_the_tree_refused_can_be_asked_for_again(bench: Bench) -> No
 
 def test_growth_that_is_in_the_tree_already_is_not_done_twice(bench: Bench) -> None:
     bench.create()
-    registry.grow_topic(bench.tree, "clicks", [[CONFIG.broker_id]] * 2, 1)
+    topic_metadata_store.grow_topic(bench.tree, "clicks", [[CONFIG.broker_id]] * 2, 1)
     with pytest.raises(ApiError, match="3 partitions in the tree") as caught:
         bench.grow(2)
     assert caught.value.code is ErrorCode.INVALID_PARTITIONS
@@ -83,17 +83,17 @@ def test_growth_that_is_in_the_tree_already_is_not_done_twice(bench: Bench) -> N
 def test_leader_epoch_is_after_that_of_the_log_even_if_the_tree_is_older(bench: Bench) -> None:
     bench.create()
     where = TopicPartition("clicks", 0)
-    state, version = registry.read_partition_state(bench.tree, where)
+    state, version = topic_metadata_store.read_partition_state(bench.tree, where)
     for _ in range(3):
         bench.restart()
     bench.append()
-    _, now = registry.read_partition_state(bench.tree, where)
+    _, now = topic_metadata_store.read_partition_state(bench.tree, where)
     assert now > version
     bench.tree.set(paths.partition_state(where), encode_partition_state(state))
     bench.restart()
     bench.append()
     assert bench.topics.replicas.leader("clicks", 0).leader_epoch == 4
-    assert registry.read_partition_state(bench.tree, where)[0].leader_epoch == 4
+    assert topic_metadata_store.read_partition_state(bench.tree, where)[0].leader_epoch == 4
 
 
 def test_start_makes_the_leader_epochs_durable_once(bench: Bench) -> None:
@@ -182,7 +182,7 @@ def test_sole_replica_leads_on_whatever_a_stranger_wrote_as_its_state(bench: Ben
     bench.restart()
     bench.append()
     assert bench.topics.replicas.leader("clicks", 0).log.log_end_offset == 2
-    state, _ = registry.read_partition_state(bench.tree, TopicPartition("clicks", 0))
+    state, _ = topic_metadata_store.read_partition_state(bench.tree, TopicPartition("clicks", 0))
     assert (state.leader, state.isr) == (0, (0,))
     assert state.leader_epoch > 0
 
@@ -214,7 +214,7 @@ def test_topic_has_its_other_settings_where_one_cannot_be_understood(
     assert len(lines) == 1
     asyncio.run(bench.topic_admin.alter("clicks", lambda settings: {**settings, "retention.ms": "7000"}))
     expected = {"retention.ms": "7000", "segment.bytes": "2000000"}
-    assert registry.read_topic(bench.tree, "clicks").config == expected
+    assert topic_metadata_store.read_topic(bench.tree, "clicks").config == expected
 
 
 def test_copy_of_a_topic_does_not_take_its_place(bench: Bench) -> None:
@@ -236,7 +236,7 @@ def test_folder_that_the_tree_does_not_know_is_never_touched(bench: Bench, has_m
     """As with a tree from a backup that is older than the topic."""
     bench.create()
     bench.append()
-    registry.delete_topic(bench.tree, "clicks")
+    topic_metadata_store.delete_topic(bench.tree, "clicks")
     if not has_metadata:
         (bench.folder / "clicks-0" / "partition.metadata").unlink()
     bench.restart()
@@ -264,8 +264,8 @@ def test_folder_of_another_topic_of_that_name_is_never_touched(bench: Bench) -> 
     """As with a tree from a backup that is older than the deletion of a topic and its making anew."""
     bench.create()
     bench.append()
-    registry.delete_topic(bench.tree, "clicks")
-    registry.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
+    topic_metadata_store.delete_topic(bench.tree, "clicks")
+    topic_metadata_store.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
     bench.restart()
     with pytest.raises(StorageError, match="belongs to another topic"):
         bench.append()
@@ -285,9 +285,9 @@ def test_records_of_a_topic_deleted_meanwhile_are_not_those_of_a_new_one_of_its_
     bench.append()
     bench.logs.abandon()
     if is_noted:
-        deletion_notes.note_deletion(bench.tree, bench.topics.get("clicks").id, "clicks", [CONFIG.broker_id])  # type: ignore[union-attr]
-    registry.delete_topic(bench.tree, "clicks")
-    registry.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
+        topic_deletions.note_deletion(bench.tree, bench.topics.get("clicks").id, "clicks", [CONFIG.broker_id])  # type: ignore[union-attr]
+    topic_metadata_store.delete_topic(bench.tree, "clicks")
+    topic_metadata_store.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
     (bench.folder / "clicks-0" / "partition.metadata").unlink()
     bench.start()
     assert bench.topics.replicas.leader("clicks", 0).log.is_offline is is_noted
@@ -309,14 +309,14 @@ def test_topic_that_the_tree_cannot_store_durably_is_deleted_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse() -> None:
-        raise TreeUnavailableError("database or disk is full")
+        raise MetadataStoreUnavailableError("database or disk is full")
 
     with monkeypatch.context() as patch:
         patch.setattr(bench.tree, "flush", refuse)
-        with pytest.raises(TreeUnavailableError, match="disk is full"):
+        with pytest.raises(MetadataStoreUnavailableError, match="disk is full"):
             bench.create()
     assert bench.topics.get("clicks") is None
-    assert registry.read_topics(bench.tree) == {}
+    assert topic_metadata_store.read_topics(bench.tree) == {}
     bench.create()
 
 
@@ -324,11 +324,11 @@ def test_failed_creation_reports_its_own_error_if_the_tree_refuses_the_deletion_
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_arguments: object) -> None:
-        raise TreeUnavailableError("no room for the deletion")
+        raise MetadataStoreUnavailableError("no room for the deletion")
 
     (bench.folder / "clicks-0").mkdir()
     (bench.folder / "clicks-0" / "notes.txt").write_text("mine")
-    for function in (registry.take_topic_back, deletion_notes.note_deletion):
+    for function in (topic_metadata_store.take_topic_back, topic_deletions.note_deletion):
         monkeypatch.setattr(function.__module__ + "." + function.__name__, refuse)
     with pytest.raises(StorageError, match="clicks-0"):
         bench.create()
@@ -340,7 +340,7 @@ def test_neither_a_topic_nor_a_partition_is_made_without_room_on_the_disk(bench:
     bench.room = 2
     with pytest.raises(StorageError, match="no room for 3"):
         bench.create(3)
-    assert registry.read_topics(bench.tree) == {}
+    assert topic_metadata_store.read_topics(bench.tree) == {}
     bench.room = 3
     bench.create(3)
     bench.room = 0
@@ -415,7 +415,7 @@ def test_deletion_goes_on_where_one_folder_is_refused_and_the_next_start_ends_it
     bench.restart()
     assert bench.folders("clicks-?") == []
     asyncio.run(bench.topics.end_deletions())
-    assert deletion_notes.read_deletions(bench.tree) == {}
+    assert topic_deletions.read_deletions(bench.tree) == {}
 
 
 def test_new_topic_has_nothing_of_one_whose_folder_could_not_be_set_aside(bench: Bench) -> None:
@@ -433,7 +433,7 @@ def test_new_topic_has_nothing_of_one_whose_folder_could_not_be_set_aside(bench:
 
 def test_start_leaves_folders_whose_deletion_nobody_asked_for(bench: Bench) -> None:
     bench.create()
-    registry.delete_topic(bench.tree, "clicks")
+    topic_metadata_store.delete_topic(bench.tree, "clicks")
     note(bench.tree, bytes(16), "clicks", [CONFIG.broker_id])
     bench.restart()
     assert bench.folders("clicks-?") == ["clicks-0"]
@@ -444,9 +444,9 @@ def test_topic_deleted_and_made_again_while_this_broker_was_away_begins_empty_he
     bench.append()
     topic = bench.topics.get("clicks")
     assert topic is not None
-    deletion_notes.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
-    registry.delete_topic(bench.tree, "clicks")
-    registry.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
+    topic_deletions.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
+    topic_metadata_store.delete_topic(bench.tree, "clicks")
+    topic_metadata_store.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
     bench.disk.refused = {"clicks-0"}
     bench.restart()
     with pytest.raises(StorageError, match="a deleted topic is in its way"):
@@ -456,17 +456,17 @@ def test_topic_deleted_and_made_again_while_this_broker_was_away_begins_empty_he
     bench.append()
     assert bench.topics.replicas.leader("clicks", 0).log.log_end_offset == 1
     asyncio.run(bench.topics.end_deletions())
-    assert deletion_notes.read_deletions(bench.tree) == {}
+    assert topic_deletions.read_deletions(bench.tree) == {}
 
 
 def test_topic_whose_deletion_was_noted_but_not_done_stays(bench: Bench) -> None:
     bench.create()
     topic = bench.topics.get("clicks")
     assert topic is not None
-    deletion_notes.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
+    topic_deletions.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
     bench.restart()
     bench.append()
-    assert deletion_notes.read_deletions(bench.tree) == {}
+    assert topic_deletions.read_deletions(bench.tree) == {}
 
 
 def test_offsets_in_a_deleted_topic_are_forgotten_with_it(bench: Bench) -> None:
@@ -475,20 +475,20 @@ def test_offsets_in_a_deleted_topic_are_forgotten_with_it(bench: Bench) -> None:
     assert topic is not None
     asyncio.run(bench.topic_admin.delete("clicks"))
     assert bench.forgotten == [({topic.id}, {"clicks"})]
-    assert deletion_notes.read_deletions(bench.tree) == {}
+    assert topic_deletions.read_deletions(bench.tree) == {}
 
 
 def test_next_start_forgets_the_offsets_of_a_topic_whose_deletion_did_not_end(bench: Bench) -> None:
     bench.create()
     topic = bench.topics.get("clicks")
     assert topic is not None
-    deletion_notes.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
-    registry.delete_topic(bench.tree, "clicks")
+    topic_deletions.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
+    topic_metadata_store.delete_topic(bench.tree, "clicks")
     bench.restart()
-    assert deletion_notes.read_deletions(bench.tree) == {topic.id: Deletion("clicks", (CONFIG.broker_id,))}
+    assert topic_deletions.read_deletions(bench.tree) == {topic.id: Deletion("clicks", (CONFIG.broker_id,))}
     asyncio.run(bench.topics.end_deletions())
     assert bench.forgotten == [({topic.id}, {"clicks"})]
-    assert deletion_notes.read_deletions(bench.tree) == {}
+    assert topic_deletions.read_deletions(bench.tree) == {}
 
 
 def test_deletion_of_a_topic_that_this_broker_never_heard_of_is_ended_here_too(bench: Bench) -> None:
@@ -497,7 +497,7 @@ def test_deletion_of_a_topic_that_this_broker_never_heard_of_is_ended_here_too(b
     topic = bench.topics.get("clicks")
     assert topic is not None
     note(bench.tree, b"missed" + bytes(10), "orders", [CONFIG.broker_id, 7])
-    deletion_notes.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])  # is about to be deleted
+    topic_deletions.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])  # is about to be deleted
 
     async def hear() -> None:
         async def read() -> News:
@@ -507,7 +507,7 @@ def test_deletion_of_a_topic_that_this_broker_never_heard_of_is_ended_here_too(b
         await bench.topics.end_deletions()
 
     asyncio.run(hear())
-    left = deletion_notes.read_deletions(bench.tree)
+    left = topic_deletions.read_deletions(bench.tree)
     assert left == {
         b"missed" + bytes(10): Deletion("orders", (7,)),
         topic.id: Deletion("clicks", (CONFIG.broker_id,)),
@@ -518,11 +518,11 @@ def test_offsets_that_could_not_be_forgotten_are_forgotten_later(bench: Bench) -
     bench.create()
     bench.cannot_forget = True
     asyncio.run(bench.topic_admin.delete("clicks"))
-    assert len(deletion_notes.read_deletions(bench.tree)) == 1
+    assert len(topic_deletions.read_deletions(bench.tree)) == 1
     bench.cannot_forget = False
     asyncio.run(bench.topics.end_deletions())
     assert len(bench.forgotten) == 1
-    assert deletion_notes.read_deletions(bench.tree) == {}
+    assert topic_deletions.read_deletions(bench.tree) == {}
 
 
 def test_end_of_a_deletion_that_the_tree_refused_is_noted_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -531,11 +531,11 @@ def test_end_of_a_deletion_that_the_tree_refused_is_noted_later(bench: Bench, mo
 
     bench.create()
     with monkeypatch.context() as patch:
-        patch.setattr(deletion_notes, "end_deletion", refuse)
+        patch.setattr(topic_deletions, "end_deletion", refuse)
         asyncio.run(bench.topic_admin.delete("clicks"))
-    assert len(deletion_notes.read_deletions(bench.tree)) == 1
+    assert len(topic_deletions.read_deletions(bench.tree)) == 1
     asyncio.run(bench.topics.end_deletions())
-    assert deletion_notes.read_deletions(bench.tree) == {}
+    assert topic_deletions.read_deletions(bench.tree) == {}
 
 
 def test_offsets_of_a_new_topic_of_the_name_of_a_deleted_one_stay(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.coordination import deletion_notes, registry
+from barnabas.coordination import topic_deletions, topic_metadata_store
 from barnabas.errors import ApiError, ErrorCode
 from tests.unit.broker.topics_bench import CONFIG, Bench
 
@@ -25,10 +25,12 @@ def delete_unheard(bench: Bench, *, make_again: bool) -> bytes:
     """Let another broker delete the topic, and make one again under its name; return the id of the deleted one."""
     topic = bench.topics.get("clicks")
     assert topic is not None
-    noted = deletion_notes.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
-    assert registry.delete_topic(bench.tree, "clicks", noted)
+    noted = topic_deletions.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])
+    assert topic_metadata_store.delete_topic(bench.tree, "clicks", noted)
     if make_again:
-        registry.create_topic(bench.tree, "clicks", uuid.uuid4().bytes, [[CONFIG.broker_id]] * 2, {"retention.ms": "7"})
+        topic_metadata_store.create_topic(
+            bench.tree, "clicks", uuid.uuid4().bytes, [[CONFIG.broker_id]] * 2, {"retention.ms": "7"}
+        )
     return topic.id
 
 
@@ -36,12 +38,12 @@ def test_topic_made_again_unheard_is_deleted_with_its_own_id_noted(bench: Bench)
     """Simulated seed 95862: the id of the former one was noted, so replicas of this one stayed on other brokers."""
     bench.create()
     former = delete_unheard(bench, make_again=True)
-    made_again = registry.read_topic(bench.tree, "clicks")
+    made_again = topic_metadata_store.read_topic(bench.tree, "clicks")
     assert made_again is not None
     asyncio.run(bench.topic_admin.delete("clicks"))
     assert bench.partitions_in_tree() == 0
     assert bench.forgotten == [({made_again.topic_id}, {"clicks"})]
-    assert deletion_notes.read_deletions(bench.tree).keys() == {former}
+    assert topic_deletions.read_deletions(bench.tree).keys() == {former}
     assert bench.folders("clicks-?") == []
 
 
@@ -64,7 +66,7 @@ def test_topic_made_again_unheard_grows_and_is_configured_by_what_it_is(bench: B
     assert bench.partitions_in_tree() == 3
     delete_unheard(bench, make_again=True)
     asyncio.run(bench.topic_admin.alter("clicks", lambda settings: {**settings, "retention.bytes": "9"}))
-    info = registry.read_topic(bench.tree, "clicks")
+    info = topic_metadata_store.read_topic(bench.tree, "clicks")
     assert info is not None
     assert info.config == {"retention.ms": "7", "retention.bytes": "9"}
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from barnabas.broker.claims import PAUSE_S
-from barnabas.coordination import paths, registry
-from barnabas.coordination.changes import Change, tell
-from barnabas.coordination.tree import Set
+from barnabas.coordination import paths, topic_metadata_store
+from barnabas.coordination.change_notifications import Change, tell
+from barnabas.coordination.metadata_store import Set
 from barnabas.coordination.values import NO_LEADER
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
 
@@ -81,7 +81,7 @@ def test_partition_is_led_on_whatever_a_stranger_writes(run: Run, state: Any, *,
         await cluster.start(leader.id)
         await settle(cluster)
         leader_of(cluster)
-        written, _ = registry.read_partition_state(cluster.tree, CLICKS)
+        written, _ = topic_metadata_store.read_partition_state(cluster.tree, CLICKS)
         assert written.leader == leader_of(cluster).id
         assert written.leader_epoch >= epoch
         assert set(written.isr) <= {1, 2}

@@ -12,8 +12,8 @@ import pytest
 
 from barnabas.broker.zookeeper_listener import PROTECTED, SWEEP_S, ZooKeeperListener
 from barnabas.clock import ManualClock
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
 from barnabas.coordination.zookeeper.server.answers import Error
 from barnabas.coordination.zookeeper.server.jute import boolean, buffer, int_, long, string, vector
 from barnabas.coordination.zookeeper.server.requests import Kind
@@ -89,7 +89,7 @@ class Connection:
 class World:
     """The listener, its tree, and the time."""
 
-    def __init__(self, tree: EmbeddedTree, clock: ManualClock, max_client_cnxns: int = 0) -> None:
+    def __init__(self, tree: EmbeddedMetadataStore, clock: ManualClock, max_client_cnxns: int = 0) -> None:
         self.tree = tree
         self.clock = clock
         self.fails = False
@@ -103,7 +103,7 @@ class World:
     def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         future = asyncio.get_running_loop().create_future()
         if self.fails:
-            future.set_exception(TreeUnavailableError("the disk is full"))
+            future.set_exception(MetadataStoreUnavailableError("the disk is full"))
             return future
         try:
             future.set_result(function(*arguments))
@@ -130,7 +130,7 @@ Scenario = Callable[[World], Coroutine[Any, Any, None]]
 def play(tmp_path: Path) -> Iterator[Callable[[Scenario], None]]:
     """Play a scenario in an event loop."""
     clock = ManualClock()
-    tree = EmbeddedTree(tmp_path / "tree.db", clock, keeps_sessions=True)
+    tree = EmbeddedMetadataStore(tmp_path / "tree.db", clock, keeps_sessions=True)
 
     def run(scenario: Scenario) -> None:
         async def in_loop() -> None:
@@ -213,7 +213,7 @@ def test_closed_session_makes_room_for_another(play: Callable[[Scenario], None])
 def test_session_that_cannot_be_kept_is_not_begun(play: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         world.fails = True
-        with pytest.raises(TreeUnavailableError):
+        with pytest.raises(MetadataStoreUnavailableError):
             await world.connected()
         world.fails = False
         assert len(world.listener._sessions) == 0
@@ -331,7 +331,7 @@ def test_broker_s_own_nodes_are_read_and_not_changed(play: Callable[[Scenario], 
 
 def test_session_without_connection_or_nodes_goes_for_a_new_one_of_its_address(tmp_path: Path) -> None:
     clock = ManualClock()
-    tree = EmbeddedTree(tmp_path / "tree.db", clock, keeps_sessions=True)
+    tree = EmbeddedMetadataStore(tmp_path / "tree.db", clock, keeps_sessions=True)
 
     async def scenario() -> None:
         world = World(tree, clock, max_client_cnxns=2)
@@ -355,7 +355,7 @@ def test_session_without_connection_or_nodes_goes_for_a_new_one_of_its_address(t
 
 def test_sessions_with_connections_do_not_go_for_new_ones(tmp_path: Path) -> None:
     clock = ManualClock()
-    tree = EmbeddedTree(tmp_path / "tree.db", clock, keeps_sessions=True)
+    tree = EmbeddedMetadataStore(tmp_path / "tree.db", clock, keeps_sessions=True)
 
     async def scenario() -> None:
         world = World(tree, clock, max_client_cnxns=1)

@@ -19,9 +19,9 @@ from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
-from barnabas.coordination import registry
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import Operation, OperationResult
+from barnabas.coordination import topic_metadata_store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import Operation, OperationResult
 from barnabas.coordination.values import BrokerRegistration, LiveBroker
 from barnabas.errors import ApiError, CoordinationError, ErrorCode, StorageError
 from barnabas.records import BatchBuilder
@@ -31,7 +31,7 @@ from tests.log_steps import append
 CONFIG = BrokerConfig()
 
 
-class FailingTree(EmbeddedTree):
+class FailingMetadataStore(EmbeddedMetadataStore):
     """Fails writes while it is told to, all or those below a node; counts how often it was made durable."""
 
     fails = False
@@ -74,8 +74,8 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.disk = FailingFiles()
-        self.tree = FailingTree(folder / "tree.sqlite")
-        registry.prepare(self.tree, "castle")
+        self.tree = FailingMetadataStore(folder / "tree.sqlite")
+        topic_metadata_store.prepare(self.tree, "castle")
         self.scheduler = CooperativeScheduler(lambda: 0.0)
         self.gate: asyncio.Event | None = None
         """Where there is one, the tree's thread waits for it."""
@@ -111,7 +111,7 @@ class Bench:
             self._check_disk,
         )
         me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
-        await self.topics.load(News({CONFIG.broker_id: me}, topics=dict(registry.each_topic(self.tree))))
+        await self.topics.load(News({CONFIG.broker_id: me}, topics=dict(topic_metadata_store.each_topic(self.tree))))
 
     def _check_disk(self, count: int) -> None:
         if count > self.room:
@@ -151,7 +151,7 @@ class Bench:
         asyncio.run(append(self.topics.replicas.leader("clicks", number), builder.build()))
 
     def partitions_in_tree(self) -> int:
-        found = registry.read_topic(self.tree, "clicks")
+        found = topic_metadata_store.read_topic(self.tree, "clicks")
         return len(found.partitions) if found else 0
 
     def folders(self, pattern: str) -> list[str]:

@@ -18,10 +18,10 @@ from barnabas.broker.settings.topic_config import default_log_config
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
 from barnabas.clock import ManualClock
-from barnabas.coordination import paths, registry
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.lives import read_lives, write_lives
-from barnabas.coordination.registry import PartitionInfo
+from barnabas.coordination import paths, topic_metadata_store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.life_counters import read_life_counters, write_life_counters
+from barnabas.coordination.topic_metadata_store import PartitionInfo
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
@@ -69,9 +69,9 @@ class Node:
             cluster_id="castle",
             boot_id="monday",
         )
-        self.logs.life.compare(read_lives(self.tree, [self.logs.folder_id]).get(self.logs.folder_id))
+        self.logs.life.compare(read_life_counters(self.tree, [self.logs.folder_id]).get(self.logs.folder_id))
         self.logs.report_age()
-        registry.register_broker(self.tree, BrokerRegistration(self.id, "here", 9000 + self.id))
+        topic_metadata_store.register_broker(self.tree, BrokerRegistration(self.id, "here", 9000 + self.id))
         clock, random_source, files = (
             self.cluster.clock,
             self.cluster.random_source,
@@ -100,7 +100,7 @@ class Node:
             self.logs.life.stay_ahead()
         else:
             mark = self.logs.increment_life_counter(self.cluster.clock.time_ms())
-            if not write_lives(self.tree, self.id, {self.logs.folder_id: mark}):
+            if not write_life_counters(self.tree, self.id, {self.logs.folder_id: mark}):
                 self.logs.confirm_life_counter()
 
     async def follow(self) -> News:
@@ -136,8 +136,8 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clock = ManualClock()
-        self.tree = EmbeddedTree(folder / "tree.sqlite", self.clock)
-        registry.prepare(self.tree, "castle")
+        self.tree = EmbeddedMetadataStore(folder / "tree.sqlite", self.clock)
+        topic_metadata_store.prepare(self.tree, "castle")
         self.nodes: list[Node] = []
         self.random_source: RandomSource = NextEpochs()
 

@@ -8,11 +8,11 @@ import pytest
 
 from barnabas.cli import zookeeper_groups
 from barnabas.client.admin.groups import MemberDescription
-from barnabas.coordination import registry
+from barnabas.coordination import topic_metadata_store
 from barnabas.coordination.consumers import ConsumerRegistry
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
 from barnabas.coordination.offsets import commit_offsets, read_offsets
-from barnabas.coordination.tree import TreeUnavailableError
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 BOTH = [TopicPartition("clicks", 0), TopicPartition("clicks", 1)]
@@ -22,8 +22,8 @@ ZOOKEEPER = ("--zookeeper", "z:2181/barnabas")
 @pytest.fixture
 def tree(tmp_path, cluster, monkeypatch):
     """Where the group `ctr` is at offset 1 in both partitions of `clicks`, which end with 3 and 1."""
-    tree = EmbeddedTree(tmp_path / "tree.db")
-    registry.create_topic(tree, "clicks", bytes(16), [[1], [1]])
+    tree = EmbeddedMetadataStore(tmp_path / "tree.db")
+    topic_metadata_store.create_topic(tree, "clicks", bytes(16), [[1], [1]])
     commit_offsets(tree, "ctr", dict.fromkeys(BOTH, OffsetAndMetadata(1)), 7)
     cluster.create("clicks", 2)
     for partition in (0, 0, 0, 1):
@@ -112,7 +112,7 @@ def test_delete_offsets_forgets_those_that_are_named(tree, run):
 
 
 def test_address_without_a_cluster_is_told(tmp_path, cluster, monkeypatch, run):
-    tree = EmbeddedTree(tmp_path / "empty.db")
+    tree = EmbeddedMetadataStore(tmp_path / "empty.db")
     monkeypatch.setattr(zookeeper_groups, "_open", lambda _connect: tree.new_session())
     assert "has no topics; give the address that the brokers have" in run("group", "list", *ZOOKEEPER).err
     tree.close()
@@ -120,8 +120,8 @@ def test_address_without_a_cluster_is_told(tmp_path, cluster, monkeypatch, run):
 
 def test_zookeeper_that_does_not_answer_is_told(cluster, monkeypatch, run):
     def nobody(_config):
-        raise TreeUnavailableError("ZooKeeper at z:2181/barnabas granted no session within 5 s; does it run?")
+        raise MetadataStoreUnavailableError("ZooKeeper at z:2181/barnabas granted no session within 5 s; does it run?")
 
-    monkeypatch.setattr("barnabas.coordination.zookeeper.tree.ZooKeeperTree", nobody)
+    monkeypatch.setattr("barnabas.coordination.zookeeper.metadata_store.ZooKeeperMetadataStore", nobody)
     failed = run("group", "list", *ZOOKEEPER)
     assert failed.err == "barnabas: ZooKeeper at z:2181/barnabas granted no session within 5 s; does it run?\n"

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import MetadataStore
 
 
 @pytest.fixture
-def new_session(tmp_path: Path) -> Iterator[Callable[[], Tree]]:
+def new_session(tmp_path: Path) -> Iterator[Callable[[], MetadataStore]]:
     """Open another session with the same, at first empty tree."""
-    tree = EmbeddedTree(tmp_path / "tree.db", ManualClock())
+    tree = EmbeddedMetadataStore(tmp_path / "tree.db", ManualClock())
     yield tree.new_session
     tree.close()
 
 
 @pytest.fixture
-def tree(new_session: Callable[[], Tree]) -> Iterator[Tree]:
+def tree(new_session: Callable[[], MetadataStore]) -> Iterator[MetadataStore]:
     session = new_session()
     yield session
     session.close()

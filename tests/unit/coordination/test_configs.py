@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordination import configs, paths, registry
-from barnabas.coordination.tree import NoNodeError
+from barnabas.coordination import configs, paths, topic_metadata_store
+from barnabas.coordination.metadata_store import NoNodeError
 
 TOPIC_ID = bytes(range(16))
 
 
 @pytest.fixture(autouse=True)
 def _prepared(tree):
-    registry.prepare(tree, "cluster-1")
+    topic_metadata_store.prepare(tree, "cluster-1")
 
 
 def test_configuration_is_replaced(tree):
-    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
+    topic_metadata_store.create_topic(tree, "clicks", TOPIC_ID, [[1]])
     assert configs.read_topic_config(tree, "clicks") == {}
     configs.change_topic_config(tree, "clicks", lambda _: {"a": "1", "b": "2"})
     configs.change_topic_config(tree, "clicks", lambda _: {"b": "3"})
     assert configs.read_topic_config(tree, "clicks") == {"b": "3"}
-    assert registry.read_topics(tree)["clicks"].config == {"b": "3"}
+    assert topic_metadata_store.read_topics(tree)["clicks"].config == {"b": "3"}
 
 
 def test_configurations_of_brokers_and_of_all_of_them_are_kept_apart(tree):
@@ -40,7 +40,7 @@ def test_nothing_is_kept_of_a_group_without_settings(tree):
 
 def test_each_change_is_told(tree):
     before = len(tree.children(paths.CHANGES))
-    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
+    topic_metadata_store.create_topic(tree, "clicks", TOPIC_ID, [[1]])
     for number, write in enumerate((configs.change_topic_config, configs.change_broker_config), start=2):
         write(tree, "clicks" if number == 2 else "1", lambda _: {"a": "1"})
         assert len(tree.children(paths.CHANGES)) == before + number
@@ -54,7 +54,7 @@ def test_each_change_is_told(tree):
 )
 def test_change_that_others_make_meanwhile_is_kept(tree, change):
     """Simulated seed 101134: a broker that had not heard of a change took it back with the next one."""
-    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
+    topic_metadata_store.create_topic(tree, "clicks", TOPIC_ID, [[1]])
     overtaken = []
 
     def first(settings):
@@ -67,14 +67,14 @@ def test_change_that_others_make_meanwhile_is_kept(tree, change):
 
 
 def test_topic_made_again_is_not_changed_for_the_one_that_is_gone(tree):
-    registry.create_topic(tree, "clicks", bytes(16), [[1]])
+    topic_metadata_store.create_topic(tree, "clicks", bytes(16), [[1]])
     with pytest.raises(NoNodeError):
         configs.change_topic_config(tree, "clicks", lambda _: {"a": "1"}, None, TOPIC_ID)
     assert configs.read_topic_config(tree, "clicks") == {}
 
 
 def test_settings_that_cannot_be_understood_are_changed_by_what_was_known_of_them(tree):
-    registry.create_topic(tree, "clicks", TOPIC_ID, [[1]])
+    topic_metadata_store.create_topic(tree, "clicks", TOPIC_ID, [[1]])
     tree.create(paths.topic_config("clicks"), b"{", make_parents=True)
     changed = configs.change_topic_config(tree, "clicks", lambda settings: {**settings, "b": "2"}, {"a": "1"})
     assert changed == configs.read_topic_config(tree, "clicks") == {"a": "1", "b": "2"}

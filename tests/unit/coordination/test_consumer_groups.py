@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordination import consumer_groups, paths, registry
+from barnabas.coordination import consumer_groups, paths, topic_metadata_store
 from barnabas.coordination.consumer_groups import ConsumerOfGroup
 from barnabas.coordination.consumers import ConsumerRegistry
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.offsets import read_offsets
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
@@ -18,8 +18,8 @@ AT_5 = {TP: OffsetAndMetadata(5)}
 
 @pytest.fixture
 def tree(tmp_path):
-    tree = EmbeddedTree(tmp_path / "tree.db")
-    registry.create_topic(tree, "t", bytes(16), [[1], [1]])
+    tree = EmbeddedMetadataStore(tmp_path / "tree.db")
+    topic_metadata_store.create_topic(tree, "t", bytes(16), [[1], [1]])
     yield tree
     tree.close()
 

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from barnabas.coordination import offsets, paths, registry
+from barnabas.coordination import offsets, paths, topic_metadata_store
 from barnabas.coordination.consumers import ConsumerRegistry
-from barnabas.coordination.tree import NodeExistsError, NoNodeError
+from barnabas.coordination.metadata_store import NodeExistsError, NoNodeError
 from barnabas.coordination.values import decode_consumer, encode_consumer
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
@@ -34,7 +34,7 @@ class Consumer(ConsumerRegistry):
 
 @pytest.fixture
 def tree(tree):
-    registry.create_topic(tree, "clicks", bytes(16), [[1], [1], [1]])
+    topic_metadata_store.create_topic(tree, "clicks", bytes(16), [[1], [1], [1]])
     return tree
 
 
@@ -98,9 +98,9 @@ def test_others_hear_of_a_consumer_that(event, two):
 @pytest.mark.parametrize(
     ("change", "counts"),
     [
-        (lambda tree: registry.grow_topic(tree, "clicks", [[1]], 3), {"clicks": 4}),
-        (lambda tree: registry.delete_topic(tree, "clicks"), {}),
-        (lambda tree: registry.create_topic(tree, "views", bytes(16), [[1]]), {"clicks": 3, "views": 1}),
+        (lambda tree: topic_metadata_store.grow_topic(tree, "clicks", [[1]], 3), {"clicks": 4}),
+        (lambda tree: topic_metadata_store.delete_topic(tree, "clicks"), {}),
+        (lambda tree: topic_metadata_store.create_topic(tree, "views", bytes(16), [[1]]), {"clicks": 3, "views": 1}),
     ],
 )
 def test_a_change_of_topics_is_heard_of_and_read(tree, two, change, counts):

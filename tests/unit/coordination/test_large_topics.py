@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordination import deletion_notes, large_topics, registry
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import BadVersionError, NodeExistsError, NoNodeError
+from barnabas.coordination import large_topics, topic_deletions, topic_metadata_store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import BadVersionError, NodeExistsError, NoNodeError
 
 TOPIC_ID = bytes(range(16))
 OTHER_ID = bytes(range(1, 17))
@@ -16,8 +16,8 @@ COUNT = 7
 @pytest.fixture(autouse=True)
 def _prepared(tree, monkeypatch):
     monkeypatch.setattr(large_topics, "PARTITIONS_AT_ONCE", 2)
-    monkeypatch.setattr(registry, "PARTITIONS_AT_ONCE", 2)
-    registry.prepare(tree, "cluster-1")
+    monkeypatch.setattr(topic_metadata_store, "PARTITIONS_AT_ONCE", 2)
+    topic_metadata_store.prepare(tree, "cluster-1")
 
 
 class CutShort(Exception):  # noqa: N818 - no error of ours: the process dies here
@@ -61,32 +61,32 @@ def attempt(new_session, writes, call):
 
 
 def create(tree, topic_id=TOPIC_ID, count=COUNT, config=None):
-    return registry.create_topic(tree, "clicks", topic_id, [[1, 2]] * count, config)
+    return topic_metadata_store.create_topic(tree, "clicks", topic_id, [[1, 2]] * count, config)
 
 
 def test_large_topic_is_read_as_it_was_created(tree):
     created = create(tree, config={"a": "b"})
-    assert registry.read_topics(tree) == {"clicks": created}
+    assert topic_metadata_store.read_topics(tree) == {"clicks": created}
     assert len(created.partitions) == COUNT
     with pytest.raises(NodeExistsError):
         create(tree, OTHER_ID)
-    assert registry.read_topic(tree, "clicks") == created
+    assert topic_metadata_store.read_topic(tree, "clicks") == created
 
 
 @pytest.mark.parametrize("count_of_next", [1, COUNT])
 def test_creation_that_is_cut_short_is_nowhere_seen_and_does_not_stand_in_the_way(tree, new_session, count_of_next):
     writes = 0
     while not attempt(new_session, writes, lambda session: create(session, config={"old": "1"})):
-        assert registry.read_topics(tree) == {}
-        assert registry.read_topic(tree, "clicks") is None
+        assert topic_metadata_store.read_topics(tree) == {}
+        assert topic_metadata_store.read_topic(tree, "clicks") is None
         with pytest.raises(NoNodeError):
-            registry.grow_topic(tree, "clicks", [[1]], 0)
+            topic_metadata_store.grow_topic(tree, "clicks", [[1]], 0)
         made = create(tree, OTHER_ID, count_of_next)
-        assert registry.read_topics(tree) == {"clicks": made}
-        assert registry.delete_topic(tree, "clicks")
+        assert topic_metadata_store.read_topics(tree) == {"clicks": made}
+        assert topic_metadata_store.delete_topic(tree, "clicks")
         writes += 1
     assert writes > COUNT // 2
-    assert registry.delete_topic(tree, "clicks")
+    assert topic_metadata_store.delete_topic(tree, "clicks")
     assert "/brokers/topics/clicks" not in nodes(tree)
 
 
@@ -94,8 +94,8 @@ def test_creation_that_is_cut_short_can_be_deleted(tree, new_session):
     before = nodes(tree)
     for writes in range(1, 5):
         assert not attempt(new_session, writes, create)
-        registry.delete_topic(tree, "clicks")
-        assert registry.read_topics(tree) == {}
+        topic_metadata_store.delete_topic(tree, "clicks")
+        assert topic_metadata_store.read_topics(tree) == {}
         assert {path for path in nodes(tree) if "clicks" in path} == set()
     assert set(nodes(tree)) >= set(before)
 
@@ -111,7 +111,7 @@ def test_of_two_who_create_a_large_topic_one_gets_to_the_end(tree, new_session, 
     run_before_write(monkeypatch, slow, writes, other_creates)
     with pytest.raises(NodeExistsError):
         create(slow)
-    assert registry.read_topic(tree, "clicks") == at_the_cut[0]
+    assert topic_metadata_store.read_topic(tree, "clicks") == at_the_cut[0]
     slow.close()
 
 
@@ -136,12 +136,12 @@ def test_deletion_that_is_cut_short_has_deleted_the_topic_or_not(tree, new_sessi
     writes = 0
     while True:
         made = create(tree, config={"a": "b"})
-        if attempt(new_session, writes, lambda session: registry.delete_topic(session, "clicks")):
+        if attempt(new_session, writes, lambda session: topic_metadata_store.delete_topic(session, "clicks")):
             break
-        assert registry.read_topics(tree) in ({}, {"clicks": made})
-        assert registry.read_topics(tree) == {} or writes == 0
-        if registry.read_topics(tree):
-            registry.delete_topic(tree, "clicks")
+        assert topic_metadata_store.read_topics(tree) in ({}, {"clicks": made})
+        assert topic_metadata_store.read_topics(tree) == {} or writes == 0
+        if topic_metadata_store.read_topics(tree):
+            topic_metadata_store.delete_topic(tree, "clicks")
         writes += 1
     assert writes > COUNT // 2
     assert {path for path in nodes(tree) if "clicks" in path} == set()
@@ -149,16 +149,18 @@ def test_deletion_that_is_cut_short_has_deleted_the_topic_or_not(tree, new_sessi
 
 def test_large_topic_goes_only_while_its_note_is_as_it_was(tree):
     made = create(tree)
-    noted = deletion_notes.note_deletion(tree, made.topic_id, "clicks", [1, 2])
-    deletion_notes.forget_deletion_not_begun(tree, made.topic_id)
+    noted = topic_deletions.note_deletion(tree, made.topic_id, "clicks", [1, 2])
+    topic_deletions.forget_deletion_not_begun(tree, made.topic_id)
     with pytest.raises(NoNodeError):
-        registry.delete_topic(tree, "clicks", noted)
-    noted = deletion_notes.note_deletion(tree, made.topic_id, "clicks", [1])
-    deletion_notes.note_deletion(tree, made.topic_id, "clicks", [1, 2])
+        topic_metadata_store.delete_topic(tree, "clicks", noted)
+    noted = topic_deletions.note_deletion(tree, made.topic_id, "clicks", [1])
+    topic_deletions.note_deletion(tree, made.topic_id, "clicks", [1, 2])
     with pytest.raises(BadVersionError):
-        registry.delete_topic(tree, "clicks", noted)
-    assert registry.read_topic(tree, "clicks") == made
-    assert registry.delete_topic(tree, "clicks", deletion_notes.note_deletion(tree, made.topic_id, "clicks", [1, 2]))
+        topic_metadata_store.delete_topic(tree, "clicks", noted)
+    assert topic_metadata_store.read_topic(tree, "clicks") == made
+    assert topic_metadata_store.delete_topic(
+        tree, "clicks", topic_deletions.note_deletion(tree, made.topic_id, "clicks", [1, 2])
+    )
 
 
 def test_deletion_leaves_a_topic_that_somebody_makes_meanwhile(tree, new_session, monkeypatch):
@@ -166,9 +168,9 @@ def test_deletion_leaves_a_topic_that_somebody_makes_meanwhile(tree, new_session
         create(tree)
         slow, made = new_session(), []
         run_before_write(monkeypatch, slow, writes, lambda made=made: made.append(create(tree, OTHER_ID)))
-        assert registry.delete_topic(slow, "clicks")
-        assert registry.read_topic(tree, "clicks") == made[0]
-        assert registry.delete_topic(tree, "clicks")
+        assert topic_metadata_store.delete_topic(slow, "clicks")
+        assert topic_metadata_store.read_topic(tree, "clicks") == made[0]
+        assert topic_metadata_store.delete_topic(tree, "clicks")
         slow.close()
 
 
@@ -178,14 +180,14 @@ def test_growth_that_is_cut_short_has_added_all_partitions_or_none(tree, new_ses
     create(tree, count=grown)
 
     def grow(session):
-        registry.grow_topic(session, "clicks", [[3]] * COUNT, grown)
+        topic_metadata_store.grow_topic(session, "clicks", [[3]] * COUNT, grown)
 
     while not attempt(new_session, writes, grow):
-        assert len(registry.read_topic(tree, "clicks").partitions) == grown
-        assert registry.grow_topic(tree, "clicks", [[4]], grown) == grown + 1
+        assert len(topic_metadata_store.read_topic(tree, "clicks").partitions) == grown
+        assert topic_metadata_store.grow_topic(tree, "clicks", [[4]], grown) == grown + 1
         grown += 1
         writes += 1
-    topic = registry.read_topic(tree, "clicks")
+    topic = topic_metadata_store.read_topic(tree, "clicks")
     assert [each.replicas for each in topic.partitions[-COUNT:]] == [(3,)] * COUNT
     assert len(topic.partitions) == grown + COUNT
     assert len(tree.children("/brokers/topics/clicks/partitions")) == grown + COUNT
@@ -194,21 +196,21 @@ def test_growth_that_is_cut_short_has_added_all_partitions_or_none(tree, new_ses
 def test_of_two_who_grow_a_topic_one_gets_to_the_end(tree, new_session, monkeypatch):
     create(tree, count=2)
     slow = new_session()
-    run_before_write(monkeypatch, slow, 3, lambda: registry.grow_topic(tree, "clicks", [[4]] * COUNT, 2))
+    run_before_write(monkeypatch, slow, 3, lambda: topic_metadata_store.grow_topic(tree, "clicks", [[4]] * COUNT, 2))
     with pytest.raises(BadVersionError):
-        registry.grow_topic(slow, "clicks", [[3]] * COUNT, 2)
-    assert [each.replicas for each in registry.read_topic(tree, "clicks").partitions[2:]] == [(4,)] * COUNT
+        topic_metadata_store.grow_topic(slow, "clicks", [[3]] * COUNT, 2)
+    assert [each.replicas for each in topic_metadata_store.read_topic(tree, "clicks").partitions[2:]] == [(4,)] * COUNT
     slow.close()
 
 
 def test_topic_that_is_deleted_while_it_is_read_is_none(tree, monkeypatch):
     create(tree)
-    get_all = EmbeddedTree.get_all
+    get_all = EmbeddedMetadataStore.get_all
 
     def get_all_and_delete(self, paths):
         found = get_all(self, paths)
-        registry.delete_topic(tree, "clicks")
+        topic_metadata_store.delete_topic(tree, "clicks")
         return found
 
-    monkeypatch.setattr(EmbeddedTree, "get_all", get_all_and_delete)
-    assert registry.read_topics(tree) == {}
+    monkeypatch.setattr(EmbeddedMetadataStore, "get_all", get_all_and_delete)
+    assert topic_metadata_store.read_topics(tree) == {}

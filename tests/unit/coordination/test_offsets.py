@@ -7,7 +7,7 @@ import json
 import pytest
 
 from barnabas.coordination import offsets, paths
-from barnabas.coordination.tree import NodeExistsError
+from barnabas.coordination.metadata_store import NodeExistsError
 from barnabas.coordination.values import CommittedOffset
 from barnabas.model import OffsetAndMetadata, TopicPartition
 

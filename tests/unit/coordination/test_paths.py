@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordination import paths
-from barnabas.coordination.tree import check_path
+from barnabas.coordination.metadata_store import check_path
 from barnabas.model import TopicPartition
 
 NAMES = ["clicks", "a/b", "", ".", "..", "...", "%", "%2F", "a b", "naïve 群", "\0\n", "\ud800", "x" * 300]

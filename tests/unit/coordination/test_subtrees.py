@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordination import subtrees
+from barnabas.coordination.metadata_store import Create, NoNodeError, size_of
 from barnabas.coordination.subtrees import delete_recursive, in_parts, put_all
-from barnabas.coordination.tree import Create, NoNodeError, size_of
 
 
 def test_parts_keep_the_order_and_the_bound():

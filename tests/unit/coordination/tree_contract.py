@@ -10,8 +10,7 @@ import threading
 
 import pytest
 
-from barnabas.coordination.subtrees import delete_all, delete_recursive, ensure_paths, put_all
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     BadVersionError,
     Check,
     Create,
@@ -23,6 +22,7 @@ from barnabas.coordination.tree import (
     NotEmptyError,
     Set,
 )
+from barnabas.coordination.subtrees import delete_all, delete_recursive, ensure_paths, put_all
 from barnabas.errors import ClosedError
 
 

@@ -7,7 +7,15 @@ import threading
 
 import pytest
 
-from barnabas.coordination.tree import Create, Delete, EventKind, NodeExistsError, NoNodeError, Set, WatchEvent
+from barnabas.coordination.metadata_store import (
+    Create,
+    Delete,
+    EventKind,
+    NodeExistsError,
+    NoNodeError,
+    Set,
+    WatchEvent,
+)
 
 CREATED, CHANGED, DELETED = EventKind.CREATED, EventKind.CHANGED, EventKind.DELETED
 CHILDREN = EventKind.CHILDREN_CHANGED

@@ -27,7 +27,7 @@ from barnabas.protocol.messages.describe_topic_partitions import (
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata_image import MetadataImage
-    from barnabas.coordination.registry import PartitionInfo
+    from barnabas.coordination.topic_metadata_store import PartitionInfo
 
 PARTITIONS_MAX = 2000
 """The most partitions of an answer (Kafka's max.request.partition.size.limit)."""

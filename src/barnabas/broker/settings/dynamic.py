@@ -22,7 +22,7 @@ from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.broker.settings.unused import GROUP_SETTINGS
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination import configs, paths
-from barnabas.coordination.tree import Tree
+from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 
 ALL_BROKERS = ""
@@ -44,7 +44,7 @@ class DynamicSettings:
     def __init__(
         self,
         static: BrokerConfig,
-        tree: Tree,
+        tree: MetadataStore,
         in_tree_thread: InTreeThread,
         put_into_force: Callable[[BrokerConfig], Awaitable[None]],
     ) -> None:

@@ -27,7 +27,12 @@ from barnabas.client.consumer.zookeeper_assignment import AssignmentStep, Subscr
 from barnabas.client.offset_requests import commit_offsets, committed_offsets
 from barnabas.coordination import paths
 from barnabas.coordination.consumers import ConsumerRegistry
-from barnabas.coordination.tree import NodeExistsError, NoNodeError, Tree, TreeUnavailableError
+from barnabas.coordination.metadata_store import (
+    MetadataStore,
+    MetadataStoreUnavailableError,
+    NodeExistsError,
+    NoNodeError,
+)
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.errors import ApiError, ClosedError, CoordinationError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.model import OffsetAndMetadata, TopicPartition
@@ -84,16 +89,18 @@ PINGS = 6
 """The least number of pings in a session timeout."""
 
 
-def open_zookeeper_session(connect: str, session_timeout_s: float) -> Tree:
+def open_zookeeper_session(connect: str, session_timeout_s: float) -> MetadataStore:
     """Open a session with the ZooKeeper servers at `host:port,host:port/chroot`.
 
     :raises ConfigurationError: the address is invalid.
-    :raises TreeUnavailableError: no server granted a session in time.
+    :raises MetadataStoreUnavailableError: no server granted a session in time.
     """
-    from barnabas.coordination.zookeeper.tree import ZooKeeperTree  # noqa: PLC0415  kazoo, where it is asked for
+    from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore  # noqa: PLC0415  kazoo, where it is asked for
 
     wait_s = min(session_timeout_s, CONNECTION_TIMEOUT_S)
-    return ZooKeeperTree(ZooKeeperConfig(connect, session_timeout_s=session_timeout_s, connection_timeout_s=wait_s))
+    return ZooKeeperMetadataStore(
+        ZooKeeperConfig(connect, session_timeout_s=session_timeout_s, connection_timeout_s=wait_s)
+    )
 
 
 class ZooKeeperGroupSession:
@@ -108,7 +115,7 @@ class ZooKeeperGroupSession:
         state: ConsumerState,
         cluster: Cluster,
         assignment: ZooKeeperAssignment,
-        open_tree: Callable[[], Tree],
+        open_tree: Callable[[], MetadataStore],
         new_thread: Callable[[str], SerialThread] = SerialThread,
     ) -> None:
         self._state = state
@@ -116,7 +123,7 @@ class ZooKeeperGroupSession:
         self._cluster = cluster
         self._assignment = assignment
         self._open_tree = open_tree
-        self._tree: Tree | None = None
+        self._tree: MetadataStore | None = None
         """The current session; set on the tree's thread."""
         self._registry: ConsumerRegistry | None = None
         self._timeout_s = state.config.session_timeout_ms / 1000
@@ -139,7 +146,7 @@ class ZooKeeperGroupSession:
         """Call a function with this consumer's registry on the tree's thread; open a session if there is none.
 
         :param session: the session of the decision; a decision of one session must not be carried out in another.
-        :raises TreeUnavailableError: that session is over.
+        :raises MetadataStoreUnavailableError: that session is over.
         """
         self._loop = asyncio.get_running_loop()
         return await asyncio.wrap_future(self._thread.submit(lambda: function(self._opened_in(session))))
@@ -147,7 +154,7 @@ class ZooKeeperGroupSession:
     def _opened_in(self, session: int | None) -> ConsumerRegistry:
         registry = self._opened()
         if session not in (None, self._opened_for):
-            raise TreeUnavailableError("the session with the tree is over")
+            raise MetadataStoreUnavailableError("the session with the tree is over")
         return registry
 
     def _opened(self) -> ConsumerRegistry:
@@ -170,7 +177,7 @@ class ZooKeeperGroupSession:
             tree.on_session_end(lambda: self._soon(lambda: self._on_lost(tree, "the session with the tree is over")))
         return self._registry
 
-    def _heard(self, tree: Tree, asked_s: float) -> None:
+    def _heard(self, tree: MetadataStore, asked_s: float) -> None:
         """The servers have answered a request that was sent at `asked_s`."""
         self._heard_s = asked_s
         timeout_s = tree.session_timeout_s
@@ -201,7 +208,7 @@ class ZooKeeperGroupSession:
         self._changed.set()
         self._must_look.set()
 
-    def _on_lost(self, tree: Tree, reason: str) -> None:
+    def _on_lost(self, tree: MetadataStore, reason: str) -> None:
         if tree is not self._tree:
             return
         with self._guard.lock:
@@ -241,9 +248,9 @@ class ZooKeeperGroupSession:
                 answered_s = self._state.now_s()
             except TimeoutError:
                 raise self._unreachable(why) from why
-            except (TreeUnavailableError, NoNodeError, NodeExistsError) as error:
+            except (MetadataStoreUnavailableError, NoNodeError, NodeExistsError) as error:
                 log.log(logging.DEBUG if tries else logging.WARNING, "group %s: %s", assignment.group, error)
-                if not isinstance(error, TreeUnavailableError):
+                if not isinstance(error, MetadataStoreUnavailableError):
                     answered_s = self._state.now_s()
                 why = error
                 await asyncio.sleep(self._cluster.backoff.delay_s(tries))
@@ -354,7 +361,7 @@ class ZooKeeperGroupSession:
             if tree is not None and timeout_s is not None:
                 await self._listen(tree, timeout_s * SILENCE)
 
-    async def _listen(self, tree: Tree, silence_s_max: float) -> None:
+    async def _listen(self, tree: MetadataStore, silence_s_max: float) -> None:
         """Ping the servers; without a response in time, own nothing any more."""
         asked_s = self._state.now_s()
         left_s = self._heard_s + silence_s_max - asked_s
@@ -440,7 +447,7 @@ class ZooKeeperGroupSession:
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._in_thread(function, session)
-        except TreeUnavailableError as error:
+        except MetadataStoreUnavailableError as error:
             raise DisconnectedError(str(error)) from error  # retriable for the application
         except TimeoutError:
             raise TimedOutError(f"the tree did not answer in {timeout_s:g} s") from None

@@ -1,4 +1,4 @@
-"""What kazoo answers, in the terms of a `Tree`: nodes, stats, and the errors of operations that were refused."""
+"""What kazoo answers, in the terms of a `MetadataStore`: nodes, stats, and the errors of operations that were refused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any, NoReturn
 
 from kazoo import exceptions as kazoo
 
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     BadVersionError,
+    MetadataStoreUnavailableError,
     NoChildrenForEphemeralsError,
     NodeData,
     NodeError,
@@ -15,7 +16,6 @@ from barnabas.coordination.tree import (
     NoNodeError,
     NotEmptyError,
     Stat,
-    TreeUnavailableError,
 )
 
 
@@ -41,7 +41,7 @@ def refuse(path: str, error: Exception) -> NoReturn:
     kind = _ERRORS.get(type(error))
     if kind is not None:
         raise kind(path) from None
-    raise TreeUnavailableError(f"ZooKeeper refused an operation on {path}: {error!r}") from error
+    raise MetadataStoreUnavailableError(f"ZooKeeper refused an operation on {path}: {error!r}") from error
 
 
 def as_node(answer: Any) -> NodeData:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from barnabas.addresses import host_ports, split_host_port
-from barnabas.coordination.tree import InvalidPathError, check_path
+from barnabas.coordination.metadata_store import InvalidPathError, check_path
 from barnabas.errors import ConfigurationError
 
 DEFAULT_PORT = 2181

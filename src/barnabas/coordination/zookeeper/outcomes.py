@@ -25,7 +25,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     ANY_VERSION,
     Check,
     Create,

@@ -7,7 +7,7 @@ from typing import Any
 
 from kazoo import exceptions as kazoo
 
-from barnabas.coordination.tree import NodeData
+from barnabas.coordination.metadata_store import NodeData
 from barnabas.coordination.zookeeper.answers import as_node, refuse
 from barnabas.coordination.zookeeper.session import Deadline, Session
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.coordination.zookeeper.session import Session
 from barnabas.errors import CoordinationError
@@ -220,7 +220,7 @@ class ZooKeeperServers:
                 raise CoordinationError(f"ZooKeeper server {number} ended: {self._last_words(number)}")
             try:
                 Session(config).close()
-            except TreeUnavailableError:
+            except MetadataStoreUnavailableError:
                 if SYSTEM_CLOCK.monotonic() > deadline:
                     raise CoordinationError(
                         f"ZooKeeper server {number} did not serve within {START_TIMEOUT_S:.0f} s:"

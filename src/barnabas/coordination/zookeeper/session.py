@@ -31,7 +31,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.coordination.tree import Check, Create, Delete, Operation, Set, TreeUnavailableError
+from barnabas.coordination.metadata_store import Check, Create, Delete, MetadataStoreUnavailableError, Operation, Set
 from barnabas.coordination.zookeeper.answers import refuse
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.errors import ClosedError
@@ -61,11 +61,11 @@ _LOST_ON_THE_WAY = (
 ones when a session ends meanwhile (MARSHALLINGERROR is its word for any exception of its own), is no verdict on it."""
 
 
-class SessionLostError(TreeUnavailableError):
+class SessionLostError(MetadataStoreUnavailableError):
     """The session has ended: its ephemeral nodes and watches are gone. A write under way may have been done or not."""
 
 
-class UnknownOutcomeError(TreeUnavailableError):
+class UnknownOutcomeError(MetadataStoreUnavailableError):
     """The connection was lost during a write, and it cannot be found out whether it was done: read, and decide."""
 
 
@@ -122,7 +122,7 @@ _LOG_OF_CLIENT.setLevel(logging.CRITICAL)
 class Session:
     """A session that is open when the object is made.
 
-    :raises TreeUnavailableError: no server granted one in time.
+    :raises MetadataStoreUnavailableError: no server granted one in time.
     :raises NotAllowedError: the chroot is missing, and this session must not make it.
     """
 
@@ -171,7 +171,7 @@ class Session:
         try:
             self._client.start(timeout_s)
         except KazooTimeoutError:
-            raise TreeUnavailableError(
+            raise MetadataStoreUnavailableError(
                 f"ZooKeeper at {self._name} granted no session within {timeout_s:g} s; does it run?"
             ) from None
         try:
@@ -232,7 +232,7 @@ class Session:
     def read(self, send: Callable[[KazooClient], Any], deadline: Deadline) -> Any:
         """Send a request that changes nothing, again where the connection is lost meanwhile; return its answer.
 
-        :raises TreeUnavailableError: there was none in time.
+        :raises MetadataStoreUnavailableError: there was none in time.
         """
         while True:
             self._wait_until_settled(deadline)
@@ -244,7 +244,7 @@ class Session:
     def _wait_until_settled(self, deadline: Deadline) -> None:
         """Return when there is a connection to a server that knows what has become of all that was written.
 
-        :raises TreeUnavailableError: there was none in time, or the session is lost.
+        :raises MetadataStoreUnavailableError: there was none in time, or the session is lost.
         """
         while True:
             self.wait_until_connected(deadline)
@@ -303,7 +303,7 @@ class Session:
         except NoAnswerError:
             self._be_in_doubt()
             raise
-        except TreeUnavailableError as error:
+        except MetadataStoreUnavailableError as error:
             self._be_in_doubt()
             raise UnknownOutcomeError(f"{error}; it may have been done or not") from None
         if any(isinstance(each, kazoo.SessionExpiredError) for each in results):
@@ -330,7 +330,7 @@ class Session:
     def wait_until_connected(self, deadline: Deadline) -> None:
         """Return when there is a connection.
 
-        :raises TreeUnavailableError: there was none in time, or the session is lost.
+        :raises MetadataStoreUnavailableError: there was none in time, or the session is lost.
         """
         with self._connection_changed:
             self._connection_changed.wait_for(
@@ -352,8 +352,10 @@ class Session:
             self.check_alive()
             raise self._unavailable(deadline) from None
 
-    def _unavailable(self, deadline: Deadline) -> TreeUnavailableError:
-        return TreeUnavailableError(f"ZooKeeper at {self._name} did not answer within {deadline.timeout_s:g} s")
+    def _unavailable(self, deadline: Deadline) -> MetadataStoreUnavailableError:
+        return MetadataStoreUnavailableError(
+            f"ZooKeeper at {self._name} did not answer within {deadline.timeout_s:g} s"
+        )
 
     def check_alive(self) -> None:
         """Raise `ClosedError` or `SessionLostError` where the session is over."""

@@ -22,7 +22,7 @@ from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient
 from kazoo.protocol.states import EventType, WatchedEvent
 
-from barnabas.coordination.tree import EventKind, TreeUnavailableError, Watch, WatchEvent
+from barnabas.coordination.metadata_store import EventKind, MetadataStoreUnavailableError, Watch, WatchEvent
 from barnabas.coordination.zookeeper.session import Deadline, Session
 from barnabas.errors import ClosedError
 
@@ -152,7 +152,7 @@ class Watches:
         again = [self._renewed(armed) for armed in cut_off]
         try:
             answers = self._session.read_all([self._sending(armed) for armed in again], Deadline(self._call_timeout_s))
-        except TreeUnavailableError:
+        except MetadataStoreUnavailableError:
             # None is forgotten, whether the next connection asks again or, as the servers were only slow, this does.
             self._cut_off += cut_off
             if not self._session.is_over:

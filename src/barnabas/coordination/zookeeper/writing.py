@@ -12,15 +12,15 @@ from typing import Any
 
 from kazoo import exceptions as kazoo
 
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     Check,
     Create,
+    MetadataStoreUnavailableError,
     NodeData,
     Operation,
     OperationResult,
     Set,
     TooLargeError,
-    TreeUnavailableError,
     parent_of,
     size_of,
 )
@@ -45,7 +45,7 @@ _NOT_TO_BLAME = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
 
 
 def write(session: Session, operations: Sequence[Operation], deadline: Deadline) -> list[OperationResult]:
-    """Do all operations or none; see `Tree.multi`."""
+    """Do all operations or none; see `MetadataStore.multi`."""
     _check_size(operations)
     while operations:
         session.wait_until_connected(deadline)
@@ -90,7 +90,7 @@ def _read_now(
                 found.update(_made_since(session, operation, moment, deadline))
     except SessionLostError:
         raise
-    except TreeUnavailableError as error:
+    except MetadataStoreUnavailableError as error:
         raise UnknownOutcomeError(f"the connection was lost during a write, and then: {error}") from error
     return found
 

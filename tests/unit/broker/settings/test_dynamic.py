@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.broker.settings.sources import ConfigSource
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -128,7 +128,7 @@ def test_what_was_changed_is_read_again_at_the_next_start(run: Run, tmp_path: Pa
 
     run(change)
     run(look)
-    with closing(EmbeddedTree(tmp_path / "data" / "tree.sqlite")) as tree:
+    with closing(EmbeddedMetadataStore(tmp_path / "data" / "tree.sqlite")) as tree:
         assert tree.get("/config/brokers/<default>").data == (
             b'{"version":1,"config":{"log.roll.ms":"111","num.io.threads":"3"}}'
         )
@@ -144,7 +144,7 @@ def test_what_the_tree_says_and_cannot_be_is_left_out(run: Run, tmp_path: Path, 
         assert caller.broker.config.num_partitions == 1
 
     run(nothing)
-    with closing(EmbeddedTree(tmp_path / "data" / "tree.sqlite")) as tree:
+    with closing(EmbeddedMetadataStore(tmp_path / "data" / "tree.sqlite")) as tree:
         settings = b'{"version":1,"config":{"log.roll.ms":"111","log.segment.bytes":"much","num.partitions":"9"}}'
         tree.create("/config/brokers/0", settings, make_parents=True)
     run(look)

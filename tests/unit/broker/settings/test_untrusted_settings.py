@@ -12,8 +12,8 @@ import pytest
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.rules import whole
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.coordination import paths, registry
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination import paths, topic_metadata_store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.errors import ConfigurationError
 
 ALL = paths.broker_config("")
@@ -23,9 +23,9 @@ DAMAGED += [b'{"config":{"log.retention.ms":"%s"}}' % (b"9" * 10_000), b'{"confi
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Iterator[EmbeddedTree]:
-    tree = EmbeddedTree(tmp_path / "tree.sqlite")
-    registry.prepare(tree, "castle")
+def tree(tmp_path: Path) -> Iterator[EmbeddedMetadataStore]:
+    tree = EmbeddedMetadataStore(tmp_path / "tree.sqlite")
+    topic_metadata_store.prepare(tree, "castle")
     yield tree
     tree.close()
 
@@ -38,11 +38,11 @@ async def in_tree_thread(function: Any, *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def settings_of(tree: EmbeddedTree) -> DynamicSettings:
+def settings_of(tree: EmbeddedMetadataStore) -> DynamicSettings:
     return DynamicSettings(BrokerConfig(), tree, in_tree_thread, put_into_force)  # type: ignore[arg-type]
 
 
-def put(tree: EmbeddedTree, path: str, value: object) -> None:
+def put(tree: EmbeddedMetadataStore, path: str, value: object) -> None:
     data = value if isinstance(value, bytes) else json.dumps({"version": 1, "config": value}).encode()
     if tree.exists(path) is None:
         tree.create(path, data, make_parents=True)
@@ -52,19 +52,21 @@ def put(tree: EmbeddedTree, path: str, value: object) -> None:
 
 @pytest.mark.parametrize("path", [ALL, OWN])
 @pytest.mark.parametrize("data", DAMAGED)
-def test_broker_starts_and_keeps_all_records(tree: EmbeddedTree, path: str, data: bytes) -> None:
+def test_broker_starts_and_keeps_all_records(tree: EmbeddedMetadataStore, path: str, data: bytes) -> None:
     put(tree, path, data)
     config = settings_of(tree).config
     assert (config.log_retention_ms, config.log_retention_bytes, config.log_cleanup_policy) == (-1, -1, "delete")
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"config":{}}'])
-def test_node_without_settings_changes_nothing(tree: EmbeddedTree, data: bytes) -> None:
+def test_node_without_settings_changes_nothing(tree: EmbeddedMetadataStore, data: bytes) -> None:
     put(tree, ALL, data)
     assert settings_of(tree).config == BrokerConfig()
 
 
-def test_bad_settings_are_ignored_and_the_others_apply(tree: EmbeddedTree, caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_settings_are_ignored_and_the_others_apply(
+    tree: EmbeddedMetadataStore, caplog: pytest.LogCaptureFixture
+) -> None:
     put(tree, ALL, {"max.connections": "7", "log.segment.bytes": "x", "nobody.knows": "1", "log.flush.interval.ms": -3})
     put(tree, OWN, {"max.connections.per.ip": "5", "num.partitions": "9"})
     for _ in range(2):
@@ -76,7 +78,7 @@ def test_bad_settings_are_ignored_and_the_others_apply(tree: EmbeddedTree, caplo
     assert "log.segment.bytes" in lines[0]
 
 
-def test_groups_settings_that_cannot_be_read_are_ignored(tree: EmbeddedTree) -> None:
+def test_groups_settings_that_cannot_be_read_are_ignored(tree: EmbeddedMetadataStore) -> None:
     put(tree, paths.group_config("g"), b"nonsense")
     put(tree, paths.group_config("h"), {"consumer.session.timeout.ms": "x", "nobody.knows": "1"})
     put(tree, f"{paths.GROUP_CONFIGS}/%FF", {})

@@ -13,9 +13,9 @@ from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.sync_async_drivers import LoopGuard
 from barnabas.client.consumer.zookeeper_group_session import ZooKeeperGroupSession
 from barnabas.clock import ManualClock
-from barnabas.coordination import offsets, paths, registry
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.tree import TreeUnavailableError
+from barnabas.coordination import offsets, paths, topic_metadata_store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
 from barnabas.errors import ApiError, DisconnectedError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
@@ -46,7 +46,7 @@ class Session:
 
     def ping(self, timeout_s):
         if self.is_silent:
-            raise TreeUnavailableError("no answer")
+            raise MetadataStoreUnavailableError("no answer")
         self.pings += 1
         self._tree.ping(timeout_s)
 
@@ -103,8 +103,8 @@ class Group:
 
     def __init__(self, folder):
         self.clock = ManualClock()
-        self.tree = EmbeddedTree(folder / "tree.db", self.clock)
-        registry.create_topic(self.tree, "t", bytes(16), [[1]] * 4)
+        self.tree = EmbeddedMetadataStore(folder / "tree.db", self.clock)
+        topic_metadata_store.create_topic(self.tree, "t", bytes(16), [[1]] * 4)
         self.consumers = []
 
     def add(self, **options):
@@ -176,10 +176,10 @@ def test_topic_that_grows_is_shared_out_anew(play):
     async def scene(group):
         consumer = group.add(topics=("t", "u"))
         assert await consumer.take() == tps(0, 1, 2, 3)
-        registry.grow_topic(group.tree, "t", [[1]], 4)
+        topic_metadata_store.grow_topic(group.tree, "t", [[1]], 4)
         await consumer.until_due()
         assert await consumer.take() == tps(0, 1, 2, 3, 4)
-        registry.create_topic(group.tree, "u", bytes(16), [[1]])
+        topic_metadata_store.create_topic(group.tree, "u", bytes(16), [[1]])
         await consumer.until_due()
         assert await consumer.take() == [*tps(0, 1, 2, 3, 4), TopicPartition("u", 0)]
 
@@ -303,7 +303,7 @@ def test_session_that_is_replaced_between_two_signs_of_life_does_no_harm(play):
 
 
 def refuse():
-    raise TreeUnavailableError("nobody there")
+    raise MetadataStoreUnavailableError("nobody there")
 
 
 def test_join_ends_with_the_time_allowed_where_no_session_is_granted(play):

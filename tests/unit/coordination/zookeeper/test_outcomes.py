@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.coordination.tree import Check, Create, Delete, NodeData, Set, Stat
+from barnabas.coordination.metadata_store import Check, Create, Delete, NodeData, Set, Stat
 from barnabas.coordination.zookeeper.outcomes import Moment, Verdict, decide
 
 DONE, NOT_DONE, UNKNOWN = Verdict.DONE, Verdict.NOT_DONE, Verdict.UNKNOWN

@@ -11,7 +11,7 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
 
-from barnabas.coordination.tree import Set
+from barnabas.coordination.metadata_store import Set
 from barnabas.coordination.zookeeper.session import Deadline, NoAnswerError, Session, UnknownOutcomeError
 
 

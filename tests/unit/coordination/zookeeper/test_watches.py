@@ -8,7 +8,7 @@ import pytest
 from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol.states import EventType, WatchedEvent
 
-from barnabas.coordination.tree import EventKind, TreeUnavailableError, WatchEvent
+from barnabas.coordination.metadata_store import EventKind, MetadataStoreUnavailableError, WatchEvent
 from barnabas.coordination.zookeeper.session import Deadline
 from barnabas.coordination.zookeeper.watches import Reading, Watches
 
@@ -56,7 +56,7 @@ class Server:
     def read_all(self, sends, _deadline):
         if self.silent_times:
             self.silent_times -= 1
-            raise TreeUnavailableError("no answer")
+            raise MetadataStoreUnavailableError("no answer")
         return [send(self).get() for send in sends]
 
     def call_later(self, call):

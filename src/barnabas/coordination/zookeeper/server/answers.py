@@ -6,8 +6,7 @@ import enum
 import struct
 from collections.abc import Iterable
 
-from barnabas.coordination.node_table import FullStat
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     BadVersionError,
     EventKind,
     InvalidPathError,
@@ -18,6 +17,7 @@ from barnabas.coordination.tree import (
     NotEmptyError,
     WatchEvent,
 )
+from barnabas.coordination.node_table import FullStat
 from barnabas.coordination.zookeeper.server.jute import boolean, buffer, int_, long, string, vector
 from barnabas.coordination.zookeeper.server.requests import Kind
 

@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
-from barnabas.coordination.embedded_store import Change, Store
-from barnabas.coordination.node_table import FullStat, KeptSession, NodeTable
-from barnabas.coordination.tree import (
+from barnabas.coordination.embedded_database import Change, Store
+from barnabas.coordination.metadata_store import (
     Check,
     Create,
     Delete,
     EventKind,
+    MetadataStoreUnavailableError,
     NodeError,
     Set,
-    TreeUnavailableError,
     WatchEvent,
 )
+from barnabas.coordination.node_table import FullStat, KeptSession, NodeTable
 from barnabas.coordination.zookeeper.server import answers
 from barnabas.coordination.zookeeper.server.answers import Error, answer
 from barnabas.coordination.zookeeper.server.jute import buffer, string, vector
@@ -180,20 +180,20 @@ class Serving:
             return refused.error, b""
         except NodeError as refused:
             return answers.error_of(refused), b""
-        except TreeUnavailableError:
+        except MetadataStoreUnavailableError:
             return Error.SYSTEM_ERROR, b""
 
     def keep_session(self, session: KeptSession) -> None:
         """Begin a session.
 
-        :raises TreeUnavailableError: it cannot be kept.
+        :raises MetadataStoreUnavailableError: it cannot be kept.
         """
         self._store.keep_session(session)
 
     def end_session(self, session_id: int) -> None:
         """End a session, with its ephemeral nodes.
 
-        :raises TreeUnavailableError: they cannot be removed now; the session goes on.
+        :raises MetadataStoreUnavailableError: they cannot be removed now; the session goes on.
         """
         self._store.end_kept_session(session_id)
 

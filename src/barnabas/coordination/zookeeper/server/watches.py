@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Generic, TypeVar
 
-from barnabas.coordination.tree import EventKind, WatchEvent, parent_of
+from barnabas.coordination.metadata_store import EventKind, WatchEvent, parent_of
 
 WATCH_BYTES = 64
 """What a watch counts for beside its path."""

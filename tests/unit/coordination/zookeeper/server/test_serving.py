@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.coordination.embedded import EmbeddedTree
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.node_table import KeptSession
 from barnabas.coordination.subtrees import STEP_OPERATIONS_MAX
 from barnabas.coordination.zookeeper.server import serving as module
@@ -58,14 +58,14 @@ class Connection(Client):
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Iterator[EmbeddedTree]:
-    made = EmbeddedTree(tmp_path / "tree.db", ManualClock(), keeps_sessions=True)
+def tree(tmp_path: Path) -> Iterator[EmbeddedMetadataStore]:
+    made = EmbeddedMetadataStore(tmp_path / "tree.db", ManualClock(), keeps_sessions=True)
     yield made
     made.close()
 
 
 @pytest.fixture
-def serving(tree: EmbeddedTree) -> Serving:
+def serving(tree: EmbeddedMetadataStore) -> Serving:
     return Serving(tree.store, [PROTECTED])
 
 
@@ -86,7 +86,7 @@ def test_event_comes_behind_the_answer_that_set_the_watch_and_before_what_shows_
     assert client.told == [(1, 0), (2, 0), "/a", (3, 0), (4, 0)]
 
 
-def test_what_the_broker_itself_changes_is_told_too(serving: Serving, tree: EmbeddedTree) -> None:
+def test_what_the_broker_itself_changes_is_told_too(serving: Serving, tree: EmbeddedMetadataStore) -> None:
     client = connect(serving)
     client.watch(Kind.EXISTS, "/mine")
     client.watch(Kind.GET_CHILDREN, "/")
@@ -94,7 +94,9 @@ def test_what_the_broker_itself_changes_is_told_too(serving: Serving, tree: Embe
     assert client.told[-2:] == ["/mine", "/"]
 
 
-def test_session_that_ends_takes_its_nodes_with_it_and_others_hear_of_it(serving: Serving, tree: EmbeddedTree) -> None:
+def test_session_that_ends_takes_its_nodes_with_it_and_others_hear_of_it(
+    serving: Serving, tree: EmbeddedMetadataStore
+) -> None:
     client, other = connect(serving), connect(serving, 2 << 40)
     client.create("/e", module.EPHEMERAL)
     other.watch(Kind.EXISTS, "/e")
@@ -105,7 +107,7 @@ def test_session_that_ends_takes_its_nodes_with_it_and_others_hear_of_it(serving
     assert client.has_left
 
 
-def test_requests_behind_the_end_of_a_session_are_dropped(serving: Serving, tree: EmbeddedTree) -> None:
+def test_requests_behind_the_end_of_a_session_are_dropped(serving: Serving, tree: EmbeddedMetadataStore) -> None:
     client = connect(serving)
     create = client.request(Kind.CREATE, string("/a") + buffer(b"") + OPEN + int_(0))
     serving.carry_out(client, [client.request(Kind.CLOSE_SESSION), create])
@@ -114,7 +116,7 @@ def test_requests_behind_the_end_of_a_session_are_dropped(serving: Serving, tree
     assert tree.exists("/a") is None
 
 
-def test_what_came_before_a_damaged_request_is_carried_out(serving: Serving, tree: EmbeddedTree) -> None:
+def test_what_came_before_a_damaged_request_is_carried_out(serving: Serving, tree: EmbeddedMetadataStore) -> None:
     client = connect(serving)
     create = client.request(Kind.CREATE, string("/a") + buffer(b"") + OPEN + int_(0))
     with pytest.raises(MalformedMessageError):
@@ -123,7 +125,7 @@ def test_what_came_before_a_damaged_request_is_carried_out(serving: Serving, tre
     assert tree.exists("/a") is not None
 
 
-def test_registration_of_the_broker_is_not_to_be_changed(serving: Serving, tree: EmbeddedTree) -> None:
+def test_registration_of_the_broker_is_not_to_be_changed(serving: Serving, tree: EmbeddedMetadataStore) -> None:
     tree.create(PROTECTED + "/0", make_parents=True)
     client = connect(serving)
     versioned = string(PROTECTED + "/0") + int_(-1)
@@ -156,7 +158,7 @@ def test_watches_of_a_connection_are_bounded(serving: Serving, monkeypatch: pyte
     assert errors == [Error.NO_NODE] * 4 + [Error.QUOTA_EXCEEDED]
 
 
-def test_connection_that_has_ended_leaves_no_watch(serving: Serving, tree: EmbeddedTree) -> None:
+def test_connection_that_has_ended_leaves_no_watch(serving: Serving, tree: EmbeddedMetadataStore) -> None:
     client = connect(serving)
     client.watch(Kind.EXISTS, "/a")
     client.is_gone = True
@@ -168,7 +170,7 @@ def test_connection_that_has_ended_leaves_no_watch(serving: Serving, tree: Embed
     assert client.told == told
 
 
-def test_full_disk_is_told_and_changes_nothing(serving: Serving, tree: EmbeddedTree) -> None:
+def test_full_disk_is_told_and_changes_nothing(serving: Serving, tree: EmbeddedMetadataStore) -> None:
     client = connect(serving)
     connection = tree.store._connection
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
@@ -197,7 +199,7 @@ def create_in_multi(count: int) -> bytes:
     return b"".join(creates) + int_(-1) + boolean(True) + int_(-1)
 
 
-def test_requests_are_carried_out_in_slices_in_their_order(tree: EmbeddedTree) -> None:
+def test_requests_are_carried_out_in_slices_in_their_order(tree: EmbeddedMetadataStore) -> None:
     serving = Serving(tree.store, [], SteppingClock(module.SLICE_S / 4))
     client = connect(serving)
     frames = [client.request(Kind.CREATE, string(f"/{number}") + buffer(b"") + OPEN + int_(0)) for number in range(20)]
@@ -209,7 +211,7 @@ def test_requests_are_carried_out_in_slices_in_their_order(tree: EmbeddedTree) -
     assert client.told == [(number + 1, 0) for number in range(20)]
 
 
-def test_many_watches_are_set_in_slices_and_changes_between_them_are_told(tree: EmbeddedTree) -> None:
+def test_many_watches_are_set_in_slices_and_changes_between_them_are_told(tree: EmbeddedMetadataStore) -> None:
     serving = Serving(tree.store, [], SteppingClock(module.SLICE_S))
     client = connect(serving)
     count = 4 * module.WATCHES_PER_STEP
@@ -229,7 +231,7 @@ def test_many_watches_are_set_in_slices_and_changes_between_them_are_told(tree: 
 
 
 def test_multi_of_too_many_operations_is_refused(
-    serving: Serving, tree: EmbeddedTree, monkeypatch: pytest.MonkeyPatch
+    serving: Serving, tree: EmbeddedMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHANGES_MAX", 3)
     client = connect(serving)
@@ -257,7 +259,7 @@ def test_children_of_a_node_and_ephemeral_nodes_of_a_session_are_bounded(
 
 
 def test_bytes_of_the_tree_are_bounded_and_large_nodes_leave_a_part_to_small_ones(
-    serving: Serving, tree: EmbeddedTree, monkeypatch: pytest.MonkeyPatch
+    serving: Serving, tree: EmbeddedMetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "TREE_BYTES_MAX", 4_000_000)
     client = connect(serving)
@@ -279,7 +281,7 @@ def test_bytes_of_the_tree_are_bounded_and_large_nodes_leave_a_part_to_small_one
     assert create("/one-more", 1_000) == Error.NONE
 
 
-def test_session_with_many_nodes_ends_in_one_step(serving: Serving, tree: EmbeddedTree) -> None:
+def test_session_with_many_nodes_ends_in_one_step(serving: Serving, tree: EmbeddedMetadataStore) -> None:
     client, other = connect(serving), connect(serving, 2 << 40)
     client.create("/p")
     for number in range(20):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.coordination.tree import EventKind, WatchEvent
+from barnabas.coordination.metadata_store import EventKind, WatchEvent
 from barnabas.coordination.zookeeper.server.watches import WATCH_BYTES, ServedWatches
 
 CREATED = WatchEvent(EventKind.CREATED, "/a/b")

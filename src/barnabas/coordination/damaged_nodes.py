@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 from barnabas.coordination import paths
-from barnabas.coordination.fields import BadNodeError
-from barnabas.coordination.tree import NodeError, Tree
+from barnabas.coordination.fields import DamagedNodeError
+from barnabas.coordination.metadata_store import MetadataStore, NodeError
 
 NAMED_MAX = 10
 """So many nodes are named in one line of the log."""
@@ -19,11 +19,11 @@ REMEMBERED_MAX = 20_000
 
 log = logging.getLogger(__name__)
 
-_reported: WeakKeyDictionary[Tree, dict[str, str]] = WeakKeyDictionary()
+_reported: WeakKeyDictionary[MetadataStore, dict[str, str]] = WeakKeyDictionary()
 """By tree, and so by broker: the problem of each node that was reported, by its path."""
 
 
-def report(tree: Tree, errors: Iterable[NodeError], consequence: str = "skipping") -> None:
+def report(tree: MetadataStore, errors: Iterable[NodeError], consequence: str = "skipping") -> None:
     """Log the problems that were not logged before.
 
     :param consequence: what the broker does with these nodes.
@@ -41,13 +41,13 @@ def report(tree: Tree, errors: Iterable[NodeError], consequence: str = "skipping
         log.warning("%s %d more nodes for similar reasons", consequence, len(new) - NAMED_MAX)
 
 
-def names_of(tree: Tree, folder: str, parts: Iterable[str]) -> list[str]:
+def names_of(tree: MetadataStore, folder: str, parts: Iterable[str]) -> list[str]:
     """Return the names that the children of a node stand for; report and leave out those that a stranger created."""
     names, strange = [], []
     for part in parts:
         try:
             names.append(paths.decode_name(part))
-        except BadNodeError as error:
-            strange.append(BadNodeError(f"{folder}/{part}", error.detail))
+        except DamagedNodeError as error:
+            strange.append(DamagedNodeError(f"{folder}/{part}", error.detail))
     report(tree, strange)
     return names

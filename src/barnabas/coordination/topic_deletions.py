@@ -18,27 +18,27 @@ import re
 from collections.abc import Iterable, Mapping
 
 from barnabas.coordination import paths
-from barnabas.coordination.bad_nodes import report
-from barnabas.coordination.fields import BadNodeError
-from barnabas.coordination.subtrees import ensure_paths
-from barnabas.coordination.tree import (
+from barnabas.coordination.damaged_nodes import report
+from barnabas.coordination.fields import DamagedNodeError
+from barnabas.coordination.metadata_store import (
     BadVersionError,
     Check,
     Create,
     Delete,
+    MetadataStore,
     NodeError,
     NodeExistsError,
     NoNodeError,
     Operation,
     Set,
-    Tree,
 )
+from barnabas.coordination.subtrees import ensure_paths
 from barnabas.coordination.values import Deletion, decode_deletion, decode_topic, encode_deletion
 
 _TOPIC_ID = re.compile("[0-9a-f]{32}")
 
 
-def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]) -> Set | None:
+def note_deletion(tree: MetadataStore, topic_id: bytes, name: str, brokers: Iterable[int]) -> Set | None:
     """Note, before a topic is deleted, that its files and offsets may be removed; durable with the deletion.
 
     Return what the deletion has to write as well, which leaves the note as it is, with another version: so it deletes
@@ -74,7 +74,7 @@ def note_deletion(tree: Tree, topic_id: bytes, name: str, brokers: Iterable[int]
             continue  # somebody has just changed the note, or the topic
 
 
-def check_topic(tree: Tree, topic_id: bytes, name: str) -> Check | None:
+def check_topic(tree: MetadataStore, topic_id: bytes, name: str) -> Check | None:
     """Return what a `multi` needs to do nothing where a topic is not there any more; None if it is not there now.
 
     One whose node cannot be understood is taken to be the one.
@@ -85,7 +85,7 @@ def check_topic(tree: Tree, topic_id: bytes, name: str) -> Check | None:
         is_there = decode_topic(path, data).topic_id == topic_id
     except NoNodeError:
         return None
-    except BadNodeError:
+    except DamagedNodeError:
         is_there = True
     return Check(path, stat.version) if is_there else None
 
@@ -94,11 +94,11 @@ def _noted_brokers(path: str, data: bytes) -> set[int] | None:
     """Return the brokers that a note names; None if it cannot be understood, and may be written anew."""
     try:
         return set(decode_deletion(path, data).brokers)
-    except BadNodeError:
+    except DamagedNodeError:
         return None
 
 
-def forget_deletion_not_begun(tree: Tree, topic_id: bytes) -> None:
+def forget_deletion_not_begun(tree: MetadataStore, topic_id: bytes) -> None:
     """Remove the note of a deletion that was not begun: the topic is there, and nobody has to do anything.
 
     Whoever is about to delete it then notes that anew. If the topic has gone meanwhile, the note stays as it is.
@@ -112,7 +112,7 @@ def forget_deletion_not_begun(tree: Tree, topic_id: bytes) -> None:
             if decode_topic(topic_path, topic_data).topic_id != topic_id:
                 return
             tree.multi([Check(topic_path, topic_stat.version), Delete(path, stat.version)])
-        except (NoNodeError, BadNodeError):
+        except (NoNodeError, DamagedNodeError):
             return
         except BadVersionError:
             continue  # the note or the topic has just been changed
@@ -124,14 +124,14 @@ def _without(broker_id: int, path: str, deletion: Deletion, version: int) -> Ope
     return Set(path, encode_deletion(Deletion(deletion.name, left)), version) if left else Delete(path, version)
 
 
-def end_deletion(tree: Tree, topic_id: bytes, broker_id: int) -> None:
+def end_deletion(tree: MetadataStore, topic_id: bytes, broker_id: int) -> None:
     """Note that nothing is left of a deleted topic on this broker; the last one forgets that it was deleted."""
     path = paths.deleted_topic_id(topic_id)
     while True:
         try:
             data, stat = tree.get(path)
             tree.multi([_without(broker_id, path, decode_deletion(path, data), stat.version)])
-        except (NoNodeError, BadNodeError):
+        except (NoNodeError, DamagedNodeError):
             return
         except BadVersionError:
             continue  # another broker is done as well
@@ -151,7 +151,7 @@ def guards(topic_ids: Iterable[bytes]) -> Guards:
     return found
 
 
-def guards_by_notes(tree: Tree, topics: Mapping[bytes, str]) -> Guards:
+def guards_by_notes(tree: MetadataStore, topics: Mapping[bytes, str]) -> Guards:
     """Return guards for those of some topics that are there, deletions of which may be noted.
 
     :param topics: names by id.
@@ -167,7 +167,7 @@ def guards_by_notes(tree: Tree, topics: Mapping[bytes, str]) -> Guards:
     return found
 
 
-def _is_there(tree: Tree, topic_id: bytes, name: str) -> bool:
+def _is_there(tree: MetadataStore, topic_id: bytes, name: str) -> bool:
     path = paths.topic(name)
     try:
         return decode_topic(path, tree.get(path).data).topic_id == topic_id
@@ -175,7 +175,7 @@ def _is_there(tree: Tree, topic_id: bytes, name: str) -> bool:
         return False
 
 
-def read_deletions(tree: Tree) -> dict[bytes, Deletion]:
+def read_deletions(tree: MetadataStore) -> dict[bytes, Deletion]:
     """Return the topics whose deletion was noted and has not ended everywhere, by id.
 
     A note that cannot be understood is passed over: then nothing is removed.
@@ -186,9 +186,9 @@ def read_deletions(tree: Tree) -> dict[bytes, Deletion]:
         name = path.removeprefix(f"{paths.DELETED_TOPIC_IDS}/")
         try:
             if not _TOPIC_ID.fullmatch(name):
-                raise BadNodeError(path, "its name is no topic id")  # noqa: TRY301 - one place reports both
+                raise DamagedNodeError(path, "its name is no topic id")  # noqa: TRY301 - one place reports both
             found[bytes.fromhex(name)] = decode_deletion(path, node.data)
-        except BadNodeError as error:
+        except DamagedNodeError as error:
             bad.append(error)
     report(tree, bad, "skipping the note of a deletion")
     return found

@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from barnabas.clock import Clock
-from barnabas.coordination.node_table import MIGRATION, SCHEMA, KeptSession, Moment, NodeTable
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     ANY_VERSION,
     BadVersionError,
     Check,
     Create,
     Delete,
     EventKind,
+    MetadataStoreUnavailableError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -42,12 +42,12 @@ from barnabas.coordination.tree import (
     OperationResult,
     Set,
     Stat,
-    TreeUnavailableError,
     Watch,
     WatchEvent,
     check_path,
     parent_of,
 )
+from barnabas.coordination.node_table import MIGRATION, SCHEMA, KeptSession, Moment, NodeTable
 from barnabas.coordination.watches import WatchTable, WatchThread
 from barnabas.errors import ClosedError, DataFolderError
 
@@ -285,7 +285,7 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            raise TreeUnavailableError(f"the tree in {self._path} cannot be used: {error}") from error
+            raise MetadataStoreUnavailableError(f"the tree in {self._path} cannot be used: {error}") from error
 
 
 def _open_database(path: Path) -> sqlite3.Connection:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from barnabas.coordination import paths
-from barnabas.coordination.bad_nodes import report
-from barnabas.coordination.fields import BadNodeError
-from barnabas.coordination.tree import BadVersionError, NodeExistsError, NoNodeError, Tree
+from barnabas.coordination.damaged_nodes import report
+from barnabas.coordination.fields import DamagedNodeError
+from barnabas.coordination.metadata_store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
 from barnabas.coordination.values import decode_life, encode_life
 from barnabas.model import LifeMark
 
 
-def read_lives(tree: Tree, directory_ids: Collection[str]) -> dict[str, LifeMark]:
+def read_life_counters(tree: MetadataStore, directory_ids: Collection[str]) -> dict[str, LifeMark]:
     """Return the counters of those log directories that the tree knows.
 
     :raises CoordinationError: the tree cannot be reached.
@@ -30,12 +30,12 @@ def read_lives(tree: Tree, directory_ids: Collection[str]) -> dict[str, LifeMark
             continue
         try:
             lives[directory_id] = decode_life(path, found[path].data)
-        except BadNodeError as error:
+        except DamagedNodeError as error:
             report(tree, [error], "taking as missing the life counter in")
     return lives
 
 
-def write_lives(tree: Tree, broker_id: int, raised: Mapping[str, LifeMark]) -> list[str]:
+def write_life_counters(tree: MetadataStore, broker_id: int, raised: Mapping[str, LifeMark]) -> list[str]:
     """Raise counters in the tree; return the ids of the directories whose counter somebody else has raised further.
 
     A counter in the tree never goes back.
@@ -45,7 +45,7 @@ def write_lives(tree: Tree, broker_id: int, raised: Mapping[str, LifeMark]) -> l
     return [each for each, mark in raised.items() if not _write(tree, broker_id, paths.life(each), mark)]
 
 
-def _write(tree: Tree, broker_id: int, path: str, mark: LifeMark) -> bool:
+def _write(tree: MetadataStore, broker_id: int, path: str, mark: LifeMark) -> bool:
     data = encode_life(broker_id, mark)
     try:
         found, stat = tree.get(path)
@@ -58,7 +58,7 @@ def _write(tree: Tree, broker_id: int, path: str, mark: LifeMark) -> bool:
     try:
         if not decode_life(path, found).is_older_than(mark):
             return False
-    except BadNodeError:
+    except DamagedNodeError:
         pass  # it counts as missing
     try:
         tree.set(path, data, stat.version)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.coordination.embedded_store import Store
-from barnabas.coordination.tree import (
+from barnabas.coordination.embedded_database import Store
+from barnabas.coordination.metadata_store import (
     ANY_VERSION,
     Create,
     Delete,
@@ -26,7 +26,7 @@ from barnabas.coordination.tree import (
 )
 
 
-class EmbeddedTree:
+class EmbeddedMetadataStore:
     """A session with the tree in the file `path`, which is created if it does not exist.
 
     :param keeps_sessions: whether sessions of other processes live on (see `embedded_store`); else they end now.
@@ -44,9 +44,9 @@ class EmbeddedTree:
         self._owns_store = owns_store
         self._session_id = store.new_session()
 
-    def new_session(self) -> EmbeddedTree:
+    def new_session(self) -> EmbeddedMetadataStore:
         """Return another session with the same tree, with ephemeral nodes and watches of its own."""
-        session = EmbeddedTree.__new__(EmbeddedTree)
+        session = EmbeddedMetadataStore.__new__(EmbeddedMetadataStore)
         session._attach(self._store, owns_store=False)
         return session
 

@@ -1,6 +1,6 @@
 """The cluster's registry: brokers, topics, partition states, the cluster's id, producer ids.
 
-Typed functions over any `Tree`; the nodes and their JSON are Kafka's (docs/coordination.md lists them). Values that
+Typed functions over any `MetadataStore`; the nodes and their JSON are Kafka's (docs/coordination.md lists them). Values that
 several brokers change are read together with the version of their node, and written back with it: a
 `BadVersionError` then means that another broker was faster, and that the caller has to read again.
 """
@@ -14,11 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from barnabas.addresses import host_port
 from barnabas.coordination import paths
-from barnabas.coordination.bad_nodes import names_of, report
-from barnabas.coordination.changes import Change, StateChange, tell
+from barnabas.coordination.change_notifications import Change, StateChange, tell
 from barnabas.coordination.configs import settings_in
-from barnabas.coordination.deletion_notes import check_topic, guards, guards_by_notes
-from barnabas.coordination.fields import BadNodeError, is_topic_name
+from barnabas.coordination.damaged_nodes import names_of, report
+from barnabas.coordination.fields import DamagedNodeError, is_topic_name
 from barnabas.coordination.large_topics import (
     PARTITIONS_AT_ONCE,
     create_in_steps,
@@ -28,21 +27,22 @@ from barnabas.coordination.large_topics import (
     is_unfinished,
     partition_nodes,
 )
-from barnabas.coordination.subtrees import delete_all, ensure_paths
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     BadVersionError,
     Check,
     Create,
     Delete,
+    MetadataStore,
     NodeData,
     NodeError,
     NodeExistsError,
     NoNodeError,
     Operation,
     Set,
-    Tree,
     Watch,
 )
+from barnabas.coordination.subtrees import delete_all, ensure_paths
+from barnabas.coordination.topic_deletions import check_topic, guards, guards_by_notes
 from barnabas.coordination.values import (
     NO_LEADER,
     UNREADABLE,
@@ -125,7 +125,7 @@ class TopicInfo:
 # -- the cluster and its brokers ---------------------------------------------------------------------------
 
 
-def prepare(tree: Tree, new_cluster_id: str, known_cluster_id: str | None = None) -> str:
+def prepare(tree: MetadataStore, new_cluster_id: str, known_cluster_id: str | None = None) -> str:
     """Create the nodes under which all else stands, if they are missing, and return the cluster's id.
 
     A new id survives a loss of power before it is returned: the logs' folder bears it from then on.
@@ -145,7 +145,7 @@ def prepare(tree: Tree, new_cluster_id: str, known_cluster_id: str | None = None
             data, stat = tree.get(paths.CLUSTER_ID)
         try:
             return decode_cluster_id(paths.CLUSTER_ID, data)
-        except BadNodeError as error:
+        except DamagedNodeError as error:
             report(tree, [error], "writing the cluster's id again to")
         new = known_cluster_id or new_cluster_id
         try:
@@ -157,13 +157,13 @@ def prepare(tree: Tree, new_cluster_id: str, known_cluster_id: str | None = None
     return new
 
 
-def ensure_roots(tree: Tree) -> None:
+def ensure_roots(tree: MetadataStore) -> None:
     """Create the nodes under which all else stands, where somebody deleted them."""
     ensure_paths(tree, [paths.BROKER_IDS, paths.TOPICS, paths.CHANGES, paths.TOPIC_CONFIGS, paths.CONSUMERS])
     ensure_paths(tree, [paths.REMOVED_REPLICAS])
 
 
-def register_broker(tree: Tree, broker: BrokerRegistration) -> int:
+def register_broker(tree: MetadataStore, broker: BrokerRegistration) -> int:
     """Tell the others that this broker is alive, for as long as the tree's session lives; return its epoch.
 
     A node that an earlier session of the same data folder left is replaced: its broker is dead, since this one holds
@@ -185,7 +185,7 @@ def register_broker(tree: Tree, broker: BrokerRegistration) -> int:
         return broker.epoch or stat.created_at
     try:
         other = decode_broker(path, found)
-    except BadNodeError as error:
+    except DamagedNodeError as error:
         raise NodeExistsError(path, f"a broker with this id may be alive: {error.reason}: {error.detail}") from error
     if not broker.folder_id or other.folder_id != broker.folder_id:
         raise NodeExistsError(path, f"a broker with this id is alive at {host_port(other.host, other.port)}")
@@ -193,12 +193,12 @@ def register_broker(tree: Tree, broker: BrokerRegistration) -> int:
     return broker.epoch or tree.get(path).stat.created_at
 
 
-def is_registered(tree: Tree, broker_id: int) -> bool:
+def is_registered(tree: MetadataStore, broker_id: int) -> bool:
     """Return whether there is a registration with this id."""
     return tree.exists(paths.broker(broker_id)) is not None
 
 
-def is_as_registered(tree: Tree, broker: BrokerRegistration) -> bool:
+def is_as_registered(tree: MetadataStore, broker: BrokerRegistration) -> bool:
     """Return whether the registration that this session wrote is unchanged; true also where it wrote none."""
     path = paths.broker(broker.id)
     try:
@@ -206,25 +206,25 @@ def is_as_registered(tree: Tree, broker: BrokerRegistration) -> bool:
         found = decode_broker(path, data)
     except NoNodeError:
         return True
-    except BadNodeError:
+    except DamagedNodeError:
         return stat.owner != tree.session_id
     return stat.owner != tree.session_id or replace(found, timestamp_ms=broker.timestamp_ms) == broker
 
 
-def read_broker_epochs(tree: Tree, broker_ids: Iterable[int]) -> dict[int, int]:
+def read_broker_epochs(tree: MetadataStore, broker_ids: Iterable[int]) -> dict[int, int]:
     """Return the epochs of those of some brokers that are alive, by id."""
     paths_of = {each: paths.broker(each) for each in broker_ids}
     found = tree.get_all(list(paths_of.values()))
     epochs = {}
     for each, path in paths_of.items():
         if path in found:
-            with suppress(BadNodeError):
+            with suppress(DamagedNodeError):
                 epochs[each] = LiveBroker.of(decode_broker(path, found[path].data), found[path].stat.created_at).epoch
     return epochs
 
 
 def read_brokers(
-    tree: Tree,
+    tree: MetadataStore,
     watch: Watch | None = None,
     known: Mapping[int, LiveBroker] = _NONE,
 ) -> dict[int, LiveBroker]:
@@ -243,7 +243,7 @@ def read_brokers(
             registration = decode_broker(path, data)
         except NoNodeError:
             continue  # it has just gone
-        except BadNodeError as error:
+        except DamagedNodeError as error:
             damaged.append(error)
             before = next((each for each in known.values() if each.created_at == stat.created_at), None)
             if before is not None:
@@ -258,7 +258,7 @@ def read_brokers(
 
 
 def create_topic(
-    tree: Tree,
+    tree: MetadataStore,
     name: str,
     topic_id: bytes,
     replicas: Sequence[Sequence[int]],
@@ -284,7 +284,7 @@ def create_topic(
 
 
 def _is_created_at_once(
-    tree: Tree,
+    tree: MetadataStore,
     name: str,
     assignment: TopicAssignment,
     states: Sequence[PartitionState],
@@ -310,7 +310,7 @@ def _is_created_at_once(
 
 
 def grow_topic(
-    tree: Tree,
+    tree: MetadataStore,
     name: str,
     added: Sequence[Sequence[int]],
     from_count: int,
@@ -347,7 +347,7 @@ def grow_topic(
 
 
 def _is_grown_at_once(
-    tree: Tree, name: str, wanted: TopicAssignment, version: int, states: Sequence[PartitionState]
+    tree: MetadataStore, name: str, wanted: TopicAssignment, version: int, states: Sequence[PartitionState]
 ) -> bool:
     """Add partitions, unless they are many or what is left of an earlier attempt stands in the way."""
     if len(states) > PARTITIONS_AT_ONCE:
@@ -360,7 +360,7 @@ def _is_grown_at_once(
     return True
 
 
-def delete_topic(tree: Tree, name: str, *checks: Operation) -> bool:
+def delete_topic(tree: MetadataStore, name: str, *checks: Operation) -> bool:
     """Delete a topic and its configuration in one step; False if there is none of this name.
 
     A large one vanishes at once as well, and its nodes go in several steps (`large_topics`).
@@ -378,7 +378,7 @@ def delete_topic(tree: Tree, name: str, *checks: Operation) -> bool:
     return is_deleted
 
 
-def take_topic_back(tree: Tree, made: TopicInfo) -> bool:
+def take_topic_back(tree: MetadataStore, made: TopicInfo) -> bool:
     """Delete a topic that this broker has just made, alone, and of which it has nothing; False if others have changed
     or deleted it since.
 
@@ -396,7 +396,7 @@ def take_topic_back(tree: Tree, made: TopicInfo) -> bool:
             continue  # somebody has just changed it, or the note of its deletion
 
 
-def must_move_offsets(tree: Tree) -> bool:
+def must_move_offsets(tree: MetadataStore) -> bool:
     """Whether an earlier release left the offsets of groups in the tree. If it did not, that is noted."""
     if tree.exists(paths.OFFSETS_MOVED) is not None:
         return False
@@ -406,13 +406,13 @@ def must_move_offsets(tree: Tree) -> bool:
     return False
 
 
-def note_offsets_moved(tree: Tree) -> None:
+def note_offsets_moved(tree: MetadataStore) -> None:
     """Note durably that they are in the log now."""
     ensure_paths(tree, [paths.OFFSETS_MOVED])
     tree.flush()
 
 
-def read_topics(tree: Tree, watch: Watch | None = None) -> dict[str, TopicInfo]:
+def read_topics(tree: MetadataStore, watch: Watch | None = None) -> dict[str, TopicInfo]:
     """Return all topics by name. The watch fires when a topic is created or deleted.
 
     :raises NodeError: what the nodes of a topic say cannot be understood.
@@ -425,7 +425,7 @@ def read_topics(tree: Tree, watch: Watch | None = None) -> dict[str, TopicInfo]:
     return topics
 
 
-def each_topic(tree: Tree, watch: Watch | None = None) -> Iterator[tuple[str, TopicInfo | NodeError]]:
+def each_topic(tree: MetadataStore, watch: Watch | None = None) -> Iterator[tuple[str, TopicInfo | NodeError]]:
     """Yield the names of all topics and what the tree knows of each; or, of a topic whose nodes cannot be understood,
     why not. A few at a time: there may be ten thousand partitions."""
     names = _topic_names(tree, tree.children(paths.TOPICS, watch))
@@ -433,15 +433,15 @@ def each_topic(tree: Tree, watch: Watch | None = None) -> Iterator[tuple[str, To
         yield from _read_topics(tree, names[start : start + TOPICS_AT_ONCE])
 
 
-def _topic_names(tree: Tree, parts: Iterable[str]) -> list[str]:
+def _topic_names(tree: MetadataStore, parts: Iterable[str]) -> list[str]:
     """Return the names of topics, without names that no topic can have."""
     names = names_of(tree, paths.TOPICS, parts)
     strange = [name for name in names if not is_topic_name(name)]
-    report(tree, [BadNodeError(paths.topic(name), "no topic can have its name") for name in strange])
+    report(tree, [DamagedNodeError(paths.topic(name), "no topic can have its name") for name in strange])
     return [name for name in names if is_topic_name(name)]
 
 
-def read_topic(tree: Tree, name: str) -> TopicInfo | None:
+def read_topic(tree: MetadataStore, name: str) -> TopicInfo | None:
     """Return one topic, or None if there is none of this name.
 
     :raises NodeError: what its nodes say cannot be understood.
@@ -453,7 +453,7 @@ def read_topic(tree: Tree, name: str) -> TopicInfo | None:
     return None
 
 
-def _read_topics(tree: Tree, names: Sequence[str]) -> Iterator[tuple[str, TopicInfo | NodeError]]:
+def _read_topics(tree: MetadataStore, names: Sequence[str]) -> Iterator[tuple[str, TopicInfo | NodeError]]:
     """Yield those of the topics that there are."""
     nodes = tree.get_all([path for name in names for path in (paths.topic(name), paths.topic_config(name))])
     found: dict[str, TopicAssignment | NodeError] = {}
@@ -480,7 +480,7 @@ def _state_paths(name: str, assignment: TopicAssignment | NodeError) -> list[str
 
 
 def read_partition_state(
-    tree: Tree, topic_partition: TopicPartition, watch: Watch | None = None
+    tree: MetadataStore, topic_partition: TopicPartition, watch: Watch | None = None
 ) -> tuple[PartitionState, int]:
     """Return a partition's state and its node's version. The watch fires when it changes.
 
@@ -491,7 +491,7 @@ def read_partition_state(
     return decode_partition_state(path, data), stat.version
 
 
-def read_partition_states(tree: Tree, wanted: Iterable[StateChange]) -> list[StateChange]:
+def read_partition_states(tree: MetadataStore, wanted: Iterable[StateChange]) -> list[StateChange]:
     """Return, as they are now, the states of the partitions that these changes name; without those that are gone.
 
     A state that cannot be understood is `UNREADABLE`, so that it does not keep the others from being read.
@@ -509,7 +509,7 @@ def read_partition_states(tree: Tree, wanted: Iterable[StateChange]) -> list[Sta
 
 
 def write_partition_states(
-    tree: Tree, changes: Sequence[StateChange], topic_versions: Mapping[str, int] = _NO_VERSIONS
+    tree: MetadataStore, changes: Sequence[StateChange], topic_versions: Mapping[str, int] = _NO_VERSIONS
 ) -> list[StateChange]:
     """Change the states of partitions whose nodes still have the version before the one named, many in one step: of the
     topics with these ids, and of none that has the name of a deleted one.
@@ -525,7 +525,7 @@ def write_partition_states(
 
 
 def _write_states(
-    tree: Tree, changes: Sequence[StateChange], topic_versions: Mapping[str, int]
+    tree: MetadataStore, changes: Sequence[StateChange], topic_versions: Mapping[str, int]
 ) -> Sequence[StateChange]:
     checks: list[Operation] = [
         Check(paths.topic(name), topic_versions[name]) for name in _with_versions(changes, topic_versions)
@@ -553,7 +553,7 @@ def _write_states(
 
 
 def _write_others(
-    tree: Tree, changes: Sequence[StateChange], topic_versions: Mapping[str, int]
+    tree: MetadataStore, changes: Sequence[StateChange], topic_versions: Mapping[str, int]
 ) -> Sequence[StateChange]:
     """Write those of several states that others have not changed: often very many, where two brokers take over from a
     third. So it is read which."""
@@ -579,7 +579,7 @@ def _with_versions(changes: Sequence[StateChange], topic_versions: Mapping[str, 
     return sorted({each.where.topic for each in changes} & topic_versions.keys())
 
 
-def _version(tree: Tree, path: str) -> int | None:
+def _version(tree: MetadataStore, path: str) -> int | None:
     stat = tree.exists(path)
     return None if stat is None else stat.version
 
@@ -588,7 +588,7 @@ def _version(tree: Tree, path: str) -> int | None:
 
 
 def take_producer_ids(
-    tree: Tree,
+    tree: MetadataStore,
     broker_id: int,
     size: int = PRODUCER_ID_BLOCK_SIZE,
     attempts: int = 100,
@@ -614,7 +614,9 @@ def take_producer_ids(
     raise _contended(attempts)
 
 
-def raise_producer_ids(tree: Tree, broker_id: int, highest_used: int, attempts: int = 100) -> ProducerIdCounter:
+def raise_producer_ids(
+    tree: MetadataStore, broker_id: int, highest_used: int, attempts: int = 100
+) -> ProducerIdCounter:
     """Raise the counter above an id that is in use, if it is below; return the counter.
 
     A counter that is missing or below comes from a tree that is older than the logs.
@@ -653,7 +655,7 @@ def _raised(counter: ProducerIdCounter, highest_used: int) -> ProducerIdCounter:
     return raised
 
 
-def _producer_id_counter(tree: Tree) -> tuple[ProducerIdCounter, int | None]:
+def _producer_id_counter(tree: MetadataStore) -> tuple[ProducerIdCounter, int | None]:
     """Return the counter and the version of its node, None if there is no node; one that cannot be read is missing."""
     path = paths.PRODUCER_ID_BLOCK
     if tree.exists(path) is None:
@@ -661,12 +663,12 @@ def _producer_id_counter(tree: Tree) -> tuple[ProducerIdCounter, int | None]:
     data, stat = tree.get(path)
     try:
         return decode_producer_id_counter(path, data), stat.version
-    except BadNodeError as error:
+    except DamagedNodeError as error:
         report(tree, [error], "writing a new producer id block to")
         return ProducerIdCounter(), stat.version
 
 
-def _set_counter(tree: Tree, version: int | None, data: bytes) -> None:
+def _set_counter(tree: MetadataStore, version: int | None, data: bytes) -> None:
     if version is None:
         tree.create(paths.PRODUCER_ID_BLOCK, data)
     else:
@@ -686,7 +688,7 @@ def _first_state(replicas: tuple[int, ...], live: Collection[int] | None) -> Par
     return PartitionState(in_sync[0], 0, in_sync) if in_sync else PartitionState(NO_LEADER, 0, replicas)
 
 
-def _multi_with_parents(tree: Tree, operations: list[Operation]) -> None:
+def _multi_with_parents(tree: MetadataStore, operations: list[Operation]) -> None:
     """Do it; if the registry's own nodes are missing (nobody called `prepare`), create them first."""
     try:
         tree.multi(operations)
@@ -696,7 +698,7 @@ def _multi_with_parents(tree: Tree, operations: list[Operation]) -> None:
 
 
 def _topic_info(
-    tree: Tree, name: str, assignment: TopicAssignment, nodes: Mapping[str, NodeData]
+    tree: MetadataStore, name: str, assignment: TopicAssignment, nodes: Mapping[str, NodeData]
 ) -> TopicInfo | NodeError | None:
     """Return what was read of a topic; None if it is being made, or was deleted while it was read."""
     if not assignment.replicas:
@@ -711,7 +713,9 @@ def _topic_info(
         return error
 
 
-def _put_together(tree: Tree, name: str, assignment: TopicAssignment, nodes: Mapping[str, NodeData]) -> TopicInfo:
+def _put_together(
+    tree: MetadataStore, name: str, assignment: TopicAssignment, nodes: Mapping[str, NodeData]
+) -> TopicInfo:
     partitions = []
     for number, path in enumerate(_state_paths(name, assignment)):
         if path not in nodes:
@@ -728,10 +732,10 @@ def _put_together(tree: Tree, name: str, assignment: TopicAssignment, nodes: Map
     )
 
 
-def _state_of(tree: Tree, path: str, data: bytes) -> PartitionState:
+def _state_of(tree: MetadataStore, path: str, data: bytes) -> PartitionState:
     """Return a partition's state; report one that cannot be understood, and return `UNREADABLE`."""
     try:
         return decode_partition_state(path, data)
-    except BadNodeError as error:
+    except DamagedNodeError as error:
         report(tree, [error], "ignoring the state in")
         return UNREADABLE

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordination.renewable import RenewableTree
-from barnabas.coordination.tree import Check, Tree, TreeUnavailableError
+from barnabas.coordination.metadata_store import Check, MetadataStore, MetadataStoreUnavailableError
+from barnabas.coordination.renewable_metadata_store import RenewableMetadataStore
 from barnabas.errors import ClosedError
 
 
@@ -62,10 +62,10 @@ class World:
         self.sessions: list[Session] = []
         self.is_away = False
 
-    def open(self) -> Tree:
+    def open(self) -> MetadataStore:
         if self.is_away:
             self.events.append("refuse")
-            raise TreeUnavailableError("nobody answers")
+            raise MetadataStoreUnavailableError("nobody answers")
         session = Session(len(self.sessions) + 1, self.events)
         self.sessions.append(session)
         self.events.append(f"open {session.session_id}")
@@ -81,7 +81,7 @@ def world() -> World:
 def test_each_call_goes_to_the_present_session_as_it_was_made(
     world: World, call: tuple[str, tuple[Any, ...], dict[str, Any]]
 ) -> None:
-    tree = RenewableTree(world.open)
+    tree = RenewableMetadataStore(world.open)
     tree.renew()
     name, arguments, named = call
     answer = getattr(tree, name)(*arguments, **named)
@@ -93,43 +93,43 @@ def test_each_call_goes_to_the_present_session_as_it_was_made(
 
 
 def test_no_call_of_a_tree_is_left_out() -> None:
-    of_trees = {name for name in vars(Tree) if not name.startswith("_")}
+    of_trees = {name for name in vars(MetadataStore) if not name.startswith("_")}
     assert of_trees == {name for name, _, _ in CALLS} | {"session_id", "session_timeout_s", "close"}
 
 
 def test_what_a_session_says_of_itself_is_that_of_the_present_one(world: World) -> None:
-    tree = RenewableTree(world.open)
+    tree = RenewableMetadataStore(world.open)
     assert (tree.session_id, tree.session_timeout_s) == (1, 10.0)
     tree.renew()
     assert (tree.session_id, tree.session_timeout_s) == (2, 20.0)
 
 
 def test_lost_session_is_closed_before_the_next_is_opened(world: World) -> None:
-    tree = RenewableTree(world.open)
+    tree = RenewableMetadataStore(world.open)
     tree.renew()
     tree.close()
     assert world.events == ["open 1", "close 1", "open 2", "close 2"]
 
 
 def test_between_two_sessions_every_call_says_that_the_tree_is_away(world: World) -> None:
-    tree = RenewableTree(world.open)
+    tree = RenewableMetadataStore(world.open)
     world.is_away = True
-    with pytest.raises(TreeUnavailableError, match="nobody answers"):
+    with pytest.raises(MetadataStoreUnavailableError, match="nobody answers"):
         tree.renew()
     for name, arguments, named in CALLS:
-        with pytest.raises(TreeUnavailableError, match="no session"):
+        with pytest.raises(MetadataStoreUnavailableError, match="no session"):
             getattr(tree, name)(*arguments, **named)
     for name in ("session_id", "session_timeout_s", "session"):
-        with pytest.raises(TreeUnavailableError, match="no session"):
+        with pytest.raises(MetadataStoreUnavailableError, match="no session"):
             getattr(tree, name)
     assert world.sessions[0].asked == []
 
 
 def test_session_is_opened_when_it_is_tried_again_and_the_lost_one_is_closed_once(world: World) -> None:
-    tree = RenewableTree(world.open)
+    tree = RenewableMetadataStore(world.open)
     world.is_away = True
     for _ in range(2):
-        with pytest.raises(TreeUnavailableError):
+        with pytest.raises(MetadataStoreUnavailableError):
             tree.renew()
     tree.close()  # there is nothing to close
     world.is_away = False
@@ -140,12 +140,14 @@ def test_session_is_opened_when_it_is_tried_again_and_the_lost_one_is_closed_onc
 
 def test_tree_that_cannot_be_opened_at_first_is_not_made(world: World) -> None:
     world.is_away = True
-    with pytest.raises(TreeUnavailableError, match="nobody answers"):
-        RenewableTree(world.open)
+    with pytest.raises(MetadataStoreUnavailableError, match="nobody answers"):
+        RenewableMetadataStore(world.open)
 
 
-def test_ephemeral_nodes_go_with_the_session_and_a_closed_tree_says_so(new_session: Callable[[], Tree]) -> None:
-    tree = RenewableTree(new_session)
+def test_ephemeral_nodes_go_with_the_session_and_a_closed_tree_says_so(
+    new_session: Callable[[], MetadataStore],
+) -> None:
+    tree = RenewableMetadataStore(new_session)
     tree.create("/mine", ephemeral=True)
     tree.create("/kept", b"data")
     tree.renew()

@@ -1,39 +1,39 @@
 """A tree whose sessions follow one another: who has it asks the present one, whichever that is.
 
-Between a session that was lost and the next one, every call raises `TreeUnavailableError`.
+Between a session that was lost and the next one, every call raises `MetadataStoreUnavailableError`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     ANY_VERSION,
+    MetadataStore,
+    MetadataStoreUnavailableError,
     NodeData,
     Operation,
     OperationResult,
     Stat,
-    Tree,
-    TreeUnavailableError,
     Watch,
 )
 
 
-class RenewableTree:
-    """A `Tree` that hands on to another.
+class RenewableMetadataStore:
+    """A `MetadataStore` that hands on to another.
 
     :param open_session: opens a session with the tree.
-    :raises TreeUnavailableError: none could be opened.
+    :raises MetadataStoreUnavailableError: none could be opened.
     """
 
-    def __init__(self, open_session: Callable[[], Tree]) -> None:
+    def __init__(self, open_session: Callable[[], MetadataStore]) -> None:
         self._open_session = open_session
-        self._session: Tree | None = open_session()
+        self._session: MetadataStore | None = open_session()
 
     def renew(self) -> None:
         """Open another session in place of the present one, which is lost.
 
-        :raises TreeUnavailableError: none could be opened; there is none now.
+        :raises MetadataStoreUnavailableError: none could be opened; there is none now.
         """
         lost, self._session = self._session, None
         if lost is not None:
@@ -41,13 +41,13 @@ class RenewableTree:
         self._session = self._open_session()
 
     @property
-    def session(self) -> Tree:
+    def session(self) -> MetadataStore:
         """The present session.
 
-        :raises TreeUnavailableError: there is none.
+        :raises MetadataStoreUnavailableError: there is none.
         """
         if self._session is None:
-            raise TreeUnavailableError("there is no session with the tree")
+            raise MetadataStoreUnavailableError("there is no session with the tree")
         return self._session
 
     @property

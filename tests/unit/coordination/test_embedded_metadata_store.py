@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.embedded_store import FORMAT_VERSION
-from barnabas.coordination.tree import Create, TreeUnavailableError
+from barnabas.coordination.embedded_database import FORMAT_VERSION
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import Create, MetadataStoreUnavailableError
 from barnabas.errors import ClosedError, DataFolderError
 
 
@@ -21,22 +21,22 @@ def path(tmp_path):
 
 
 def test_nodes_are_kept_over_a_restart(path):
-    tree = EmbeddedTree(path)
+    tree = EmbeddedMetadataStore(path)
     tree.create("/a/b", b"1", make_parents=True)
     stat = tree.set("/a/b", b"2")
     tree.close()
-    tree = EmbeddedTree(path)
+    tree = EmbeddedMetadataStore(path)
     assert tree.get("/a/b") == (b"2", stat)
     tree.close()
 
 
 def test_changes_and_sequences_are_counted_on_after_a_restart(path):
-    tree = EmbeddedTree(path)
+    tree = EmbeddedMetadataStore(path)
     first = tree.create("/n-", sequential=True)
     deleted = tree.exists(tree.create("/deleted"))
     tree.delete("/deleted")
     tree.close()
-    tree = EmbeddedTree(path)
+    tree = EmbeddedMetadataStore(path)
     assert tree.create("/n-", sequential=True) > first
     assert tree.exists(tree.create("/later")).created_at > deleted.created_at
     tree.close()
@@ -44,13 +44,13 @@ def test_changes_and_sequences_are_counted_on_after_a_restart(path):
 
 def test_ephemeral_nodes_of_a_dead_process_are_gone_at_open(path):
     code = (
-        "import os, sys; from barnabas.coordination.embedded import EmbeddedTree;"
-        "tree = EmbeddedTree(sys.argv[1]);"
+        "import os, sys; from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore;"
+        "tree = EmbeddedMetadataStore(sys.argv[1]);"
         "tree.create('/ids/1', ephemeral=True, make_parents=True);"
         "os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, path], check=False)
-    tree = EmbeddedTree(path)
+    tree = EmbeddedMetadataStore(path)
     assert tree.children("/ids") == []
     assert tree.exists("/ids").children_count == 0
     tree.close()
@@ -58,22 +58,22 @@ def test_ephemeral_nodes_of_a_dead_process_are_gone_at_open(path):
 
 def test_tree_used_by_another_process_is_refused(path):
     code = (
-        "import sys; from barnabas.coordination.embedded import EmbeddedTree;"
-        "tree = EmbeddedTree(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+        "import sys; from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore;"
+        "tree = EmbeddedMetadataStore(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
     )
     other = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with other:
         assert other.stdout.readline() == b"open\n"
         with pytest.raises(DataFolderError, match=r"tree\.db is used by another process"):
-            EmbeddedTree(path)
+            EmbeddedMetadataStore(path)
         other.stdin.close()
-    EmbeddedTree(path).close()
+    EmbeddedMetadataStore(path).close()
 
 
 def test_tree_opened_twice_in_one_process_is_refused(path):
-    tree = EmbeddedTree(path)
+    tree = EmbeddedMetadataStore(path)
     with pytest.raises(DataFolderError, match="used by another process"):
-        EmbeddedTree(path)
+        EmbeddedMetadataStore(path)
     tree.create("/still-works")
     tree.close()
 
@@ -81,26 +81,26 @@ def test_tree_opened_twice_in_one_process_is_refused(path):
 def test_file_that_is_no_tree_is_refused_and_left_alone(path):
     path.write_bytes(b"something that somebody wrote\n" * 100)
     with pytest.raises(DataFolderError, match="not a tree of Barnabas"):
-        EmbeddedTree(path)
+        EmbeddedMetadataStore(path)
     assert path.read_bytes().startswith(b"something that somebody wrote")
 
 
 def test_database_of_a_later_format_is_refused(path):
-    EmbeddedTree(path).close()
+    EmbeddedMetadataStore(path).close()
     database = sqlite3.connect(path)
     database.execute(f"PRAGMA user_version = {FORMAT_VERSION + 1}")
     database.close()
     with pytest.raises(DataFolderError, match=f"has format {FORMAT_VERSION + 1}"):
-        EmbeddedTree(path)
+        EmbeddedMetadataStore(path)
 
 
 def test_folder_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(DataFolderError, match="missing"):
-        EmbeddedTree(tmp_path / "missing" / "tree.db")
+        EmbeddedMetadataStore(tmp_path / "missing" / "tree.db")
 
 
 def test_closing_the_tree_closes_its_other_sessions(path):
-    tree = EmbeddedTree(path)
+    tree = EmbeddedMetadataStore(path)
     session = tree.new_session()
     tree.close()
     with pytest.raises(ClosedError):
@@ -109,7 +109,7 @@ def test_closing_the_tree_closes_its_other_sessions(path):
 
 def test_times_come_from_the_clock(path):
     clock = ManualClock(start_ms=1_000)
-    tree = EmbeddedTree(path, clock)
+    tree = EmbeddedMetadataStore(path, clock)
     tree.create("/a")
     clock.advance(2)
     stat = tree.set("/a", b"1")
@@ -118,12 +118,12 @@ def test_times_come_from_the_clock(path):
 
 
 def test_full_disk_is_an_error_that_changes_nothing(path):
-    tree = EmbeddedTree(path)
+    tree = EmbeddedMetadataStore(path)
     tree.create("/a", b"before")
     connection = tree._store._connection
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(TreeUnavailableError, match=r"tree\.db cannot be used: .*full"):
+    with pytest.raises(MetadataStoreUnavailableError, match=r"tree\.db cannot be used: .*full"):
         tree.multi([Create("/b"), Create("/c", b"x" * 1_000_000)])
     assert tree.exists("/b") is None
     connection.execute("PRAGMA max_page_count = 1000000")
@@ -133,7 +133,7 @@ def test_full_disk_is_an_error_that_changes_nothing(path):
 
 
 def test_watch_may_close_the_tree(path):
-    tree = EmbeddedTree(path)
+    tree = EmbeddedMetadataStore(path)
     tree.create("/a")
     tree.get("/a", lambda _: tree.close())
     tree.set("/a", b"1")

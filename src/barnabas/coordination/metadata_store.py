@@ -83,7 +83,7 @@ class TooLargeError(NodeError):
     reason = "too large"
 
 
-class TreeUnavailableError(CoordinationError):
+class MetadataStoreUnavailableError(CoordinationError):
     """The tree could not be read or written: disk full or failing, servers out of reach."""
 
 
@@ -136,7 +136,7 @@ Watch = Callable[[WatchEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """In a `multi`: create a node, as `Tree.create` does."""
+    """In a `multi`: create a node, as `MetadataStore.create` does."""
 
     path: str
     data: bytes = b""
@@ -146,7 +146,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """In a `multi`: replace a node's data, as `Tree.set` does."""
+    """In a `multi`: replace a node's data, as `MetadataStore.set` does."""
 
     path: str
     data: bytes
@@ -155,7 +155,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """In a `multi`: delete a node, as `Tree.delete` does."""
+    """In a `multi`: delete a node, as `MetadataStore.delete` does."""
 
     path: str
     version: int = ANY_VERSION
@@ -184,10 +184,10 @@ def size_of(operation: Operation) -> int:
     return OPERATION_BYTES + len(operation.path.encode()) + len(data)
 
 
-class Tree(Protocol):
+class MetadataStore(Protocol):
     """One session with a tree.
 
-    Every method raises `InvalidPathError` for what is not a path, `TreeUnavailableError` if the tree cannot be
+    Every method raises `InvalidPathError` for what is not a path, `MetadataStoreUnavailableError` if the tree cannot be
     reached, and `ClosedError` after `close`.
     """
 
@@ -204,7 +204,7 @@ class Tree(Protocol):
     def on_session_end(self, call: Callable[[], None]) -> None:
         """Have something called once, from the tree's own thread, when the session is lost.
 
-        Its ephemeral nodes and watches are gone then, every call raises `TreeUnavailableError`, and whoever goes on
+        Its ephemeral nodes and watches are gone then, every call raises `MetadataStoreUnavailableError`, and whoever goes on
         opens another tree. A connection that is lost is no lost session. `close` calls nothing.
         """
         ...
@@ -212,7 +212,7 @@ class Tree(Protocol):
     def ping(self, timeout_s: float) -> None:
         """Return when the tree has answered a read.
 
-        :raises TreeUnavailableError: it did not within `timeout_s`.
+        :raises MetadataStoreUnavailableError: it did not within `timeout_s`.
         """
         ...
 
@@ -288,7 +288,7 @@ class Tree(Protocol):
     def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
         """Do all of it, in order, or nothing.
 
-        Where this raises `TreeUnavailableError`, as `create`, `set` and `delete` may, it may have been done or not.
+        Where this raises `MetadataStoreUnavailableError`, as `create`, `set` and `delete` may, it may have been done or not.
         What this session reads later tells: it is never done after that.
 
         :raises NodeError: the error of the first operation that cannot be done.

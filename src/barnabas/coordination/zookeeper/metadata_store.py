@@ -1,8 +1,8 @@
 """The tree in an ensemble of ZooKeeper servers: one session with it, which may be lost.
 
-What is beyond the contract of a `Tree`:
+What is beyond the contract of a `MetadataStore`:
 
-- Every call ends within `ZooKeeperConfig.call_timeout_s`, or raises `TreeUnavailableError`; those that read many nodes
+- Every call ends within `ZooKeeperConfig.call_timeout_s`, or raises `MetadataStoreUnavailableError`; those that read many nodes
   have as long for each few hundred. A lost connection alone is not an error: the call waits for another one, to
   whichever server answers.
 - If the connection is lost during a write, nobody knows whether it was done. It is read, and decided (`outcomes`): it
@@ -23,7 +23,7 @@ from typing import Any
 
 from kazoo import exceptions as kazoo
 
-from barnabas.coordination.tree import (
+from barnabas.coordination.metadata_store import (
     ANY_VERSION,
     Create,
     Delete,
@@ -47,10 +47,10 @@ from barnabas.coordination.zookeeper.watches import Reading, Watches
 from barnabas.coordination.zookeeper.writing import write
 
 
-class ZooKeeperTree:
+class ZooKeeperMetadataStore:
     """A session with the tree that `config` names. Opening it makes the chroot if it is missing.
 
-    :raises TreeUnavailableError: no server granted a session in time.
+    :raises MetadataStoreUnavailableError: no server granted a session in time.
     :raises NotAllowedError: the chroot is missing, and this session must not make it.
     """
 

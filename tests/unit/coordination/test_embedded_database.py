@@ -1,4 +1,4 @@
-"""What the file of an embedded tree keeps beside what a `Tree` shows: sessions of other processes, and what ZooKeeper
+"""What the file of an embedded tree keeps beside what a `MetadataStore` shows: sessions of other processes, and what ZooKeeper
 tells of a node's children."""
 
 from __future__ import annotations
@@ -10,10 +10,16 @@ from typing import Any
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.embedded_store import FORMAT_VERSION, Store
+from barnabas.coordination.embedded_database import FORMAT_VERSION, Store
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.metadata_store import (
+    Create,
+    Delete,
+    EventKind,
+    MetadataStoreUnavailableError,
+    NodeExistsError,
+)
 from barnabas.coordination.node_table import FullStat, KeptSession
-from barnabas.coordination.tree import Create, Delete, EventKind, NodeExistsError, TreeUnavailableError
 from barnabas.errors import ClosedError
 
 SESSION = KeptSession(1 << 40, b"p" * 16, 9_000)
@@ -24,8 +30,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "tree.db"
 
 
-def open_tree(path: Path, *, keeps_sessions: bool = True) -> EmbeddedTree:
-    return EmbeddedTree(path, ManualClock(), keeps_sessions=keeps_sessions)
+def open_tree(path: Path, *, keeps_sessions: bool = True) -> EmbeddedMetadataStore:
+    return EmbeddedMetadataStore(path, ManualClock(), keeps_sessions=keeps_sessions)
 
 
 def full_stat(store: Store, path: str) -> FullStat:
@@ -86,7 +92,7 @@ def test_session_that_cannot_be_kept_is_none(path: Path) -> None:
     tree = open_tree(path)
     connection = tree.store._connection
     tree.store._connection = FullAtCommit(connection)  # type: ignore[assignment]
-    with pytest.raises(TreeUnavailableError):
+    with pytest.raises(MetadataStoreUnavailableError):
         tree.store.keep_session(SESSION)
     tree.store._connection = connection
     assert not tree.store.is_kept(SESSION.id)

@@ -23,8 +23,8 @@ from typing import Any
 from barnabas.coordination import paths
 from barnabas.coordination.fields import (
     INT32_MAX,
-    BadNodeError,
     BadValueError,
+    DamagedNodeError,
     Fields,
     broker_ids,
     is_topic_name,
@@ -33,7 +33,7 @@ from barnabas.coordination.fields import (
     topic_names,
     whole_number,
 )
-from barnabas.coordination.tree import Create, Delete, NoNodeError, NotEmptyError, Tree
+from barnabas.coordination.metadata_store import Create, Delete, MetadataStore, NoNodeError, NotEmptyError
 from barnabas.coordination.values import PartitionState, checked_state, decode_topic_id, encode_remnants
 from barnabas.model import TopicPartition
 
@@ -93,7 +93,7 @@ def encode_change(change: Change) -> bytes:
 def decode_change(path: str, data: bytes) -> Change:
     """Read what a change's node holds.
 
-    :raises BadNodeError: it cannot be understood.
+    :raises DamagedNodeError: it cannot be understood.
     """
     fields = Fields(path, data)
     try:
@@ -104,7 +104,7 @@ def decode_change(path: str, data: bytes) -> Change:
             settings=texts(fields.value("settings", []), "paths"),
         )
     except BadValueError as error:
-        raise BadNodeError(path, str(error)) from error
+        raise DamagedNodeError(path, str(error)) from error
 
 
 def numbers_of(names: Iterable[str]) -> list[int]:
@@ -156,7 +156,7 @@ def path_of(number: int) -> str:
     return f"{paths.CHANGES}/{_name(number)}"
 
 
-def purge_changes(tree: Tree) -> int:
+def purge_changes(tree: MetadataStore) -> int:
     """Delete changes that everybody has had time to see; return how many.
 
     Their age is told by the newest of them, so that no two clocks are compared. A node that a stranger created may have
@@ -178,12 +178,12 @@ def purge_changes(tree: Tree) -> int:
     return sum(_delete(tree, old[start : start + _DELETED_AT_ONCE]) for start in range(0, len(old), _DELETED_AT_ONCE))
 
 
-def _created_ms(tree: Tree, number: int) -> int | None:
+def _created_ms(tree: MetadataStore, number: int) -> int | None:
     stat = tree.exists(path_of(number))
     return None if stat is None else stat.created_ms
 
 
-def _delete(tree: Tree, numbers: list[int]) -> int:
+def _delete(tree: MetadataStore, numbers: list[int]) -> int:
     try:
         tree.multi([Delete(path_of(number)) for number in numbers])
     except NoNodeError:
@@ -193,7 +193,7 @@ def _delete(tree: Tree, numbers: list[int]) -> int:
     return len(numbers)
 
 
-def _delete_alone(tree: Tree, number: int) -> int:
+def _delete_alone(tree: MetadataStore, number: int) -> int:
     """Delete one; a node below which a stranger created others stays."""
     try:
         tree.delete(path_of(number))

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.coordination import changes, paths, registry
-from barnabas.coordination.changes import Change, StateChange, decode_change, encode_change, tell
-from barnabas.coordination.embedded import EmbeddedTree
-from barnabas.coordination.fields import BadNodeError
-from barnabas.coordination.tree import Tree
+from barnabas.coordination import change_notifications, paths, topic_metadata_store
+from barnabas.coordination.change_notifications import Change, StateChange, decode_change, encode_change, tell
+from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
+from barnabas.coordination.fields import DamagedNodeError
+from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.coordination.values import PartitionState, Remnant
 from barnabas.model import TopicPartition
 
@@ -83,12 +83,15 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
     ],
 )
 def test_damaged_change_is_named(data: bytes) -> None:
-    with pytest.raises(BadNodeError, match="/brokers/changes/c-0000000001"):
+    with pytest.raises(DamagedNodeError, match="/brokers/changes/c-0000000001"):
         decode_change("/brokers/changes/c-0000000001", data)
 
 
 def test_numbers_are_those_of_changes_in_order() -> None:
-    assert changes.numbers_of(["c-0000000012", "c-0000000003", "other", "c-", "x-1a", "c-\u0661"]) == [3, 12]
+    assert change_notifications.numbers_of(["c-0000000012", "c-0000000003", "other", "c-", "x-1a", "c-\u0661"]) == [
+        3,
+        12,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -110,14 +113,14 @@ def test_numbers_are_those_of_changes_in_order() -> None:
     ],
 )
 def test_names_that_brokers_do_not_create_are_no_changes(name: str) -> None:
-    assert changes.numbers_of([name, "c-0000000003"]) == [3]
+    assert change_notifications.numbers_of([name, "c-0000000003"]) == [3]
 
 
 def test_numbers_go_on_after_their_overflow() -> None:
     names = ["c--2147483648", "c-2147483646", "c--2147483647", "c-2147483647"]
-    assert changes.numbers_of(names) == [2147483646, 2147483647, -2147483648, -2147483647]
-    assert changes.path_of(-2147483648) == "/brokers/changes/c--2147483648"
-    assert changes.numbers_of(["c--000000001", "c-0000000000"]) == [-1, 0]
+    assert change_notifications.numbers_of(names) == [2147483646, 2147483647, -2147483648, -2147483647]
+    assert change_notifications.path_of(-2147483648) == "/brokers/changes/c--2147483648"
+    assert change_notifications.numbers_of(["c--000000001", "c-0000000000"]) == [-1, 0]
 
 
 @pytest.mark.parametrize(
@@ -138,55 +141,55 @@ def test_numbers_go_on_after_their_overflow() -> None:
 def test_change_is_read_alone_only_where_the_one_before_it_was_seen(
     numbers: list[int], seen: set[int], unseen: list[int] | None
 ) -> None:
-    assert changes.unseen_of(numbers, seen) == unseen
+    assert change_notifications.unseen_of(numbers, seen) == unseen
 
 
 def test_nodes_of_strangers_do_not_keep_old_changes_from_being_cleared_away(tmp_path: Path) -> None:
     clock = ManualClock()
-    tree = EmbeddedTree(tmp_path / "tree.sqlite", clock)
-    registry.prepare(tree, "castle")
+    tree = EmbeddedMetadataStore(tmp_path / "tree.sqlite", clock)
+    topic_metadata_store.prepare(tree, "castle")
     for _ in range(3):
         tree.multi([tell(Change())])
-    first, kept, last = changes.numbers_of(tree.children(paths.CHANGES))
-    tree.create(f"{changes.path_of(kept)}/stranger")
-    tree.create(changes.path_of(2147483600))
-    clock.advance(2 * changes.KEPT_MS / 1000)
+    first, kept, last = change_notifications.numbers_of(tree.children(paths.CHANGES))
+    tree.create(f"{change_notifications.path_of(kept)}/stranger")
+    tree.create(change_notifications.path_of(2147483600))
+    clock.advance(2 * change_notifications.KEPT_MS / 1000)
     tree.multi([tell(Change())])
-    assert changes.purge_changes(tree) == 3
-    left = changes.numbers_of(tree.children(paths.CHANGES))
+    assert change_notifications.purge_changes(tree) == 3
+    left = change_notifications.numbers_of(tree.children(paths.CHANGES))
     assert kept in left
     assert {first, last, 2147483600}.isdisjoint(left)
     tree.close()
 
 
-def test_nodes_have_numbers_without_gaps(tree: Tree) -> None:
-    registry.prepare(tree, "castle")
-    registry.create_topic(tree, "clicks", bytes(16), [[1]])
+def test_nodes_have_numbers_without_gaps(tree: MetadataStore) -> None:
+    topic_metadata_store.prepare(tree, "castle")
+    topic_metadata_store.create_topic(tree, "clicks", bytes(16), [[1]])
     tree.multi([tell(Change(topics=("clicks",)))])
     names = tree.children(paths.CHANGES)
-    numbers = changes.numbers_of(names)
+    numbers = change_notifications.numbers_of(names)
     assert numbers == [numbers[0], numbers[0] + 1]
-    assert [changes.path_of(number).rpartition("/")[2] for number in numbers] == sorted(names)
+    assert [change_notifications.path_of(number).rpartition("/")[2] for number in numbers] == sorted(names)
 
 
 def test_old_changes_are_cleared_away_and_the_newest_stays(tmp_path: Path) -> None:
     clock = ManualClock()
-    tree = EmbeddedTree(tmp_path / "tree.sqlite", clock)
-    registry.prepare(tree, "castle")
-    assert changes.purge_changes(tree) == 0
+    tree = EmbeddedMetadataStore(tmp_path / "tree.sqlite", clock)
+    topic_metadata_store.prepare(tree, "castle")
+    assert change_notifications.purge_changes(tree) == 0
     for _ in range(3):
         tree.multi([tell(Change())])
-    clock.advance(changes.KEPT_MS / 1000 - 1)
+    clock.advance(change_notifications.KEPT_MS / 1000 - 1)
     tree.multi([tell(Change())])
-    assert changes.purge_changes(tree) == 0
+    assert change_notifications.purge_changes(tree) == 0
     clock.advance(2)
     tree.multi([tell(Change())])
-    assert changes.purge_changes(tree) == 3
-    clock.advance(changes.KEPT_MS)
-    assert changes.purge_changes(tree) == 0
+    assert change_notifications.purge_changes(tree) == 3
+    clock.advance(change_notifications.KEPT_MS)
+    assert change_notifications.purge_changes(tree) == 0
     assert len(tree.children(paths.CHANGES)) == 2
     # The numbers go on.
     tree.multi([tell(Change())])
-    first, _, last = changes.numbers_of(tree.children(paths.CHANGES))
+    first, _, last = change_notifications.numbers_of(tree.children(paths.CHANGES))
     assert last - first == 2
     tree.close()
