@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker import fetch_loop
-from barnabas.broker.claims import Claims
+from barnabas.broker import replica_fetcher
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.isr_updates import IsrUpdates
+from barnabas.broker.leader_election import Claims
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.random_source import RandomSource
 from barnabas.clock import GuardedClock
@@ -45,7 +45,7 @@ def append_before_truncating(patch: pytest.MonkeyPatch) -> None:
     async def truncate_nothing(*_: object) -> None:
         pass
 
-    patch.setattr(fetch_loop.FetchLoop, "_truncate", truncate_nothing)
+    patch.setattr(replica_fetcher.FetchLoop, "_truncate", truncate_nothing)
 
 
 def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -56,15 +56,15 @@ def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
         await give_up(self)
         await self.storage.run_in_line(lambda: self._cut(self.log.truncate_to, self.log.high_watermark))
 
-    follow = fetch_loop.FetchLoop.follow
+    follow = replica_fetcher.FetchLoop.follow
 
-    def cut_and_follow(self: fetch_loop.FetchLoop, follower: FollowerReplica) -> None:
+    def cut_and_follow(self: replica_fetcher.FetchLoop, follower: FollowerReplica) -> None:
         if follower.log.lost_from is None:
             follower.log.note_loss(follower.log.log_end_offset)  # so that a thread cuts the log
         follow(self, follower)
 
     patch.setattr(FollowerReplica, "truncate_lost_records", cut)
-    patch.setattr(fetch_loop.FetchLoop, "follow", cut_and_follow)
+    patch.setattr(replica_fetcher.FetchLoop, "follow", cut_and_follow)
 
 
 def write_isr_without_comparing(patch: pytest.MonkeyPatch) -> None:

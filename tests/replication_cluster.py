@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from barnabas.coordination.values import NO_LEADER
-from barnabas.replication.claiming import Claim
+from barnabas.replication.leader_election import Claim
 from tests.replication_model import LAG_TIME_MAX_S, REPLICAS, Broker, MetadataStore, Record
 
 FAILURE_EVERY = 5

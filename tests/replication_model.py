@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.coordination.values import PartitionState
-from barnabas.replication.claiming import Claim, claim, hand_over
 from barnabas.replication.in_sync import RemoteReplicas
-from barnabas.replication.lost_memory import tell, withdraw
+from barnabas.replication.leader_election import Claim, claim, hand_over
 from barnabas.replication.truncation import diverging_epoch, last_epoch, truncation_point
+from barnabas.replication.unclean_recovery import tell, withdraw
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.leader_epochs import LeaderEpochs
 

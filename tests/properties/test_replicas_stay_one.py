@@ -14,11 +14,11 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
-from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.replica_fetcher_manager import FollowerManager
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config

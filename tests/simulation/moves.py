@@ -109,7 +109,7 @@ class Moves(Workload):
         """Return what is left of replicas that have moved.
 
         A disk that was restored from an older copy may have a replica again whose removal was done and is no longer
-        named. Its broker keeps the folder (`barnabas.broker.removals`).
+        named. Its broker keeps the folder (`barnabas.broker.replica_removal`).
         """
         found = [path for path in self.cluster.ensemble.nodes if path.startswith(f"{paths.REMOVED_REPLICAS}/")]
         for machine in self.cluster.machines.values():

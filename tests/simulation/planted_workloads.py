@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker import reassigning
+from barnabas.broker import partition_reassignment
 from barnabas.broker.coordinators.appends import ShardLog
 from barnabas.broker.replica_storage import ReplicaStorage
 from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
@@ -81,12 +81,12 @@ def leave_folders(patch: pytest.MonkeyPatch) -> None:
 
 def end_moves_too_early(patch: pytest.MonkeyPatch) -> None:
     """A partition has moved before the new replicas have what the others have."""
-    patch.setattr(reassigning, "is_complete", lambda replicas, isr, min_insync_replicas: replicas.is_moving)
+    patch.setattr(partition_reassignment, "is_complete", lambda replicas, isr, min_insync_replicas: replicas.is_moving)
 
     def end_state(replicas: ReplicaSet, state: PartitionState) -> PartitionState:
         return PartitionState(state.leader, state.leader_epoch, replicas.target)
 
-    patch.setattr(reassigning, "end_state", end_state)
+    patch.setattr(partition_reassignment, "end_state", end_state)
 
 
 def keep_too_little(patch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from barnabas.broker import lives
+from barnabas.broker import life_counters
 from barnabas.errors import BarnabasError
 from barnabas.model import TopicPartition
 from barnabas.testing.history import History, Report, check
@@ -248,7 +248,7 @@ def run(
             story.invariants.watching(),
             story.world.loop.found_quickly(),
             _unforeseen_is_told(story.invariants),
-            mock.patch.object(lives, "INTERVAL_S", lives.INTERVAL_S * story.world.scale),
+            mock.patch.object(life_counters, "INTERVAL_S", life_counters.INTERVAL_S * story.world.scale),
         ):
             return story.run()
     finally:

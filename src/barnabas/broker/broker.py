@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import barnabas
 from barnabas.addresses import host_port
-from barnabas.broker.background import Background, setter_for_threads
+from barnabas.broker.background_tasks import Background, setter_for_threads
 from barnabas.broker.broker_events import (
     Events,
     IsrChangeDue,
@@ -27,16 +27,16 @@ from barnabas.broker.broker_events import (
 from barnabas.broker.client_telemetry import ClientTelemetry, requested_metrics
 from barnabas.broker.cluster_watch import ClusterWatch, News, Read
 from barnabas.broker.commit_templates import CommitTemplates
+from barnabas.broker.controlled_shutdown import HandingOver
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.environment import Environment
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_service import GroupService
-from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.identity import Identity
 from barnabas.broker.isr_updates import IsrUpdates
-from barnabas.broker.lives import Lives
+from barnabas.broker.life_counters import Lives
 from barnabas.broker.log_cleaner import LogCleaner
 from barnabas.broker.log_configs import log_configs
 from barnabas.broker.log_moves import LogMoves
@@ -45,12 +45,12 @@ from barnabas.broker.membership import Membership
 from barnabas.broker.metadata_image import MetadataDelta
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.open_files import OpenFiles, open_files_limit
+from barnabas.broker.partition_reassignment import Reassigning
 from barnabas.broker.parts import Parts
 from barnabas.broker.pipeline.connection_state import CLIENTS
 from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.broker.pipeline.served_api import ServedApis
 from barnabas.broker.producer_ids import ProducerIds
-from barnabas.broker.reassigning import Reassigning
 from barnabas.broker.replication import Replication
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import BrokerConfig

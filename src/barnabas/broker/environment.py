@@ -15,9 +15,9 @@ from pathlib import Path
 from barnabas.broker.boot_id import read_boot_id
 from barnabas.broker.cleaner_process import AnyCleaner, CleanerProcess
 from barnabas.broker.disk_work import BrokerThreads
+from barnabas.broker.metadata_store_access import open_tree
 from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
-from barnabas.broker.tree_opening import open_tree
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.metrics import otlp

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
-from barnabas.broker.elections import Elections
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.handlers.api_versions import api_versions
 from barnabas.broker.handlers.elect_leaders import elect_leaders_here
@@ -21,6 +20,7 @@ from barnabas.broker.pipeline.connection_state import BROKERS
 from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.broker.pipeline.served_api import ServedApi, ServedApis
 from barnabas.broker.replica_manager import ReplicaManager
+from barnabas.broker.requested_elections import Elections
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock
 

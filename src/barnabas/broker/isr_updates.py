@@ -16,8 +16,8 @@ from contextlib import suppress
 
 from barnabas.broker.broker_events import Events, IsrSettled
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.log_aggregator import ToldTogether
 from barnabas.broker.metadata_image import next_state
-from barnabas.broker.told_together import ToldTogether
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock
 from barnabas.coordination.change_notifications import StateChange
@@ -104,7 +104,7 @@ class IsrUpdates:
 
         It may have begun a new one, of which nobody has heard here yet, without that. It is looked up when the version
         to compare with is known already: whoever registers later and lacks something changes that version
-        (`barnabas.replication.lost_memory.withdraw`), so that nothing is written (KIP-903).
+        (`barnabas.replication.unclean_recovery.withdraw`), so that nothing is written (KIP-903).
         """
         joining = {partition: _joining(partition, change) for partition, change in self._under_way.items()}
         brokers = {each for epochs in joining.values() for each in epochs}

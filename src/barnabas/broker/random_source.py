@@ -35,7 +35,7 @@ class RandomSource:
 
         The metadata tree may be older than the logs, from a backup or a snapshot. Then other replicas may have records
         of the epochs that follow the tree's, and two histories with one leader epoch could not be told apart. A history
-        with more elections has the later epoch, so that `barnabas.replication.lost_memory.doubt` recognises it.
+        with more elections has the later epoch, so that `barnabas.replication.unclean_recovery.doubt` recognises it.
 
         >>> RandomSource(lambda _: 7).later_epoch(5), RandomSource(lambda _: 0).later_epoch(4103)
         (4103, 8192)

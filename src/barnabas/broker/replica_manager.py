@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from barnabas.broker.broker_events import Events, LifeCountersDue, RoleBegan, RoleEnded
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.hosting import Hosting, MakeLog, make_all
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.replica import Replica
+from barnabas.broker.replica_logs import Hosting, MakeLog, make_all
 from barnabas.broker.roles import Roles
 from barnabas.broker.settings.topic_config import TopicConfig
 from barnabas.clock import Clock

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from barnabas.broker.acknowledgements import Acknowledgements
-from barnabas.broker.append_line import AppendLine
+from barnabas.broker.append_queue import AppendLine
 from barnabas.broker.disk_work import DiskQueue, DiskWork
 from barnabas.broker.flusher import Flusher
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from barnabas import __version__
 from barnabas.broker.broker_events import Events, RoleBegan, RoleEnded
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
-from barnabas.broker.elections import Elections
 from barnabas.broker.environment import Environment
-from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.inter_broker import inter_broker_requests
-from barnabas.broker.propagation import Propagation
+from barnabas.broker.metadata_propagation import Propagation
 from barnabas.broker.replica import Replica
+from barnabas.broker.replica_fetcher_manager import FollowerManager
+from barnabas.broker.requested_elections import Elections
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.throttles import FollowerThrottle, LeaderThrottle, Throttles
 from barnabas.broker.topics import Topics

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from barnabas.broker import internal_topics
 from barnabas.broker.broker_events import Events, LeadershipChanged
-from barnabas.broker.hosting import make_all
 from barnabas.broker.internal_topics import config_in_force, replication_factor_of
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.placement import (
@@ -27,11 +26,12 @@ from barnabas.broker.placement import (
     unknown_partition,
 )
 from barnabas.broker.random_source import RandomSource
+from barnabas.broker.replica_logs import make_all
 from barnabas.broker.settings.topic_config import usable_settings
+from barnabas.broker.shielded import uncancellable
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.topics import Topic, Topics
 from barnabas.broker.tree_thread import InTreeThread
-from barnabas.broker.uncancellable import uncancellable
 from barnabas.coordination import configs, paths, reassignments, topic_metadata_store
 from barnabas.coordination.metadata_store import MetadataStore, NodeExistsError, NoNodeError
 from barnabas.coordination.reassignments import End

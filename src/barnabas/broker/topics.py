@@ -21,19 +21,18 @@ from barnabas.broker.broker_events import (
     LeadershipChanged,
     LifeCountersDue,
 )
-from barnabas.broker.claims import Claims
 from barnabas.broker.cluster_watch import News, Read
-from barnabas.broker.deletions import Deletions
 from barnabas.broker.disk_work import ON_ANY_THREAD, DiskWork
-from barnabas.broker.hosting import Hosting, MakeLog
+from barnabas.broker.leader_election import Claims
+from barnabas.broker.leader_eligibility import OwnReplicas
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metadata_image import BrokersDelta, MetadataImage
-from barnabas.broker.own_replicas import OwnReplicas
 from barnabas.broker.random_source import RandomSource
-from barnabas.broker.removals import Removals
 from barnabas.broker.replica import Replica
+from barnabas.broker.replica_logs import Hosting, MakeLog
 from barnabas.broker.replica_manager import ReplicaManager
+from barnabas.broker.replica_removal import Removals
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import (
     KEEP_RECORDS,
@@ -41,8 +40,9 @@ from barnabas.broker.settings.topic_config import (
     is_unclean_election_allowed,
     usable_settings,
 )
+from barnabas.broker.shielded import uncancellable
+from barnabas.broker.topic_deletion import Deletions
 from barnabas.broker.tree_thread import InTreeThread
-from barnabas.broker.uncancellable import uncancellable
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination import configs, paths, topic_metadata_store
 from barnabas.coordination.change_notifications import StateChange

@@ -188,7 +188,7 @@ def restored(zookeeper: str) -> int:
     """
     import logging
 
-    from barnabas.broker.restored_tree import distrust
+    from barnabas.broker.metadata_restore import distrust
     from barnabas.clock import SYSTEM_CLOCK
     from barnabas.coordination import topic_metadata_store
     from barnabas.coordination.zookeeper.config import ZooKeeperConfig

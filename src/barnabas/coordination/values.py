@@ -152,7 +152,7 @@ class Remnant:
 class PartitionState:
     """Who leads a partition, since which epoch, and which replicas are in sync (design of Kafka 0.8).
 
-    :param lost_memory: those that were in sync until they lost memory (`barnabas.replication.lost_memory`).
+    :param lost_memory: those that were in sync until they lost memory (`barnabas.replication.unclean_recovery`).
     :param is_doubted: all replicas report what they have, because the tree is older than a log, or a stranger wrote the
         state. A leader that such a state deposes may have records that no later leader has.
     """

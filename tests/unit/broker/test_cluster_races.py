@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker import handing_over
+from barnabas.broker import controlled_shutdown
 from barnabas.broker.broker_events import Events, RoleBegan
-from barnabas.broker.claims import PAUSE_S
-from barnabas.broker.handing_over import HandingOver
+from barnabas.broker.controlled_shutdown import HandingOver
 from barnabas.broker.isr_updates import IsrUpdates
+from barnabas.broker.leader_election import PAUSE_S
 from barnabas.broker.replica import Replica
 from barnabas.coordination import configs, paths, topic_deletions, topic_metadata_store
 from barnabas.coordination.change_notifications import StateChange
@@ -206,7 +206,7 @@ def test_follower_is_not_taken_in_by_what_it_had_in_an_earlier_life(run: Run) ->
 
 
 def test_preferred_replica_waits_until_it_has_everything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handing_over, "CAUGHT_UP_S", 0.0)
+    monkeypatch.setattr(controlled_shutdown, "CAUGHT_UP_S", 0.0)
 
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from barnabas.broker.claims import PAUSE_S
 from barnabas.broker.cluster_watch import News
+from barnabas.broker.controlled_shutdown import HandingOver
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.follower_replica import FollowerReplica
-from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
+from barnabas.broker.leader_election import PAUSE_S
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.in_force import BrokerSettings
 from barnabas.clock import SYSTEM_CLOCK

@@ -12,13 +12,13 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker import fetch_loop
+from barnabas.broker import replica_fetcher
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
-from barnabas.broker.follower_manager import FollowerManager
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.replica_fetcher_manager import FollowerManager
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
@@ -503,5 +503,5 @@ def test_replicas_that_are_throttled_are_fetched_at_their_rate_and_the_others_be
         following.quota.set_rate(LONG_MAX)
         await until(lambda: logs[1].log_end_offset == 4)
 
-    monkeypatch.setattr(fetch_loop, "HELD_BACK_S_MAX", 0.05)
+    monkeypatch.setattr(replica_fetcher, "HELD_BACK_S_MAX", 0.05)
     run(tmp_path, scenario)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.background import Background, setter_for_threads
+from barnabas.broker.background_tasks import Background, setter_for_threads
 from barnabas.broker.broker_events import Events
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.main import _raise_open_files_limit

@@ -10,7 +10,7 @@ import pytest
 from barnabas.broker.broker_events import Events
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.isr_updates import IsrUpdates
-from barnabas.broker.reassigning import Reassigning
+from barnabas.broker.partition_reassignment import Reassigning
 from barnabas.coordination import paths, reassignments, topic_metadata_store
 from barnabas.coordination.metadata_store import MetadataStoreUnavailableError, NodeError, Operation, TooLargeError
 from barnabas.coordination.reassignments import End

@@ -12,9 +12,9 @@ import pytest
 from barnabas.broker.broker_events import Events, LifeCountersDue, RoleBegan, RoleEnded
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.follower_replica import FollowerReplica
-from barnabas.broker.hosting import Hosting
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_cache import MetadataCache
+from barnabas.broker.replica_logs import Hosting
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config

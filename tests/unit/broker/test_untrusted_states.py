@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.claims import PAUSE_S
+from barnabas.broker.leader_election import PAUSE_S
 from barnabas.coordination import paths, topic_metadata_store
 from barnabas.coordination.change_notifications import Change, tell
 from barnabas.coordination.metadata_store import Set

@@ -10,9 +10,9 @@ from collections import Counter
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import check_not_internal
+from barnabas.broker.metadata_propagation import Propagation
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.propagation import Propagation
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
 from barnabas.errors import ApiError, BarnabasError, ErrorCode

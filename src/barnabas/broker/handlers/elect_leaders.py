@@ -1,15 +1,15 @@
 """ElectLeaders, versions 0 to 2: leadership goes to preferred replicas, or to any where no in-sync one lives (KIP-460).
 
-Clients may ask any broker; it passes on what others have to do (`barnabas.broker.elections`).
+Clients may ask any broker; it passes on what others have to do (`barnabas.broker.requested_elections`).
 """
 
 from __future__ import annotations
 
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
-from barnabas.broker.elections import Elections
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.requested_elections import Elections
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.elect_leaders import (

@@ -14,11 +14,11 @@ from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.identity import Identity
 from barnabas.broker.internal_topics import INTERNAL_TOPICS
+from barnabas.broker.metadata_propagation import Propagation
 from barnabas.broker.operations import ON_CLUSTER, ON_TOPICS
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, is_pause_due
 from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from tests.unit.broker.test_lost_memory import begin, come_back
 
-from barnabas.broker.restored_tree import PRODUCER_IDS_PASSED_OVER, distrust
+from barnabas.broker.metadata_restore import PRODUCER_IDS_PASSED_OVER, distrust
 from barnabas.coordination import paths, reassignments, topic_metadata_store
 from barnabas.coordination.values import ReplicaSet
 from barnabas.errors import CoordinationError
 from barnabas.records import BatchBuilder
-from tests.unit.broker.test_lost_memory import begin, come_back
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
 
 

@@ -21,7 +21,7 @@ from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_image import next_state
 from barnabas.broker.topics import Topics
 from barnabas.coordination.change_notifications import StateChange
-from barnabas.replication.claiming import hand_over
+from barnabas.replication.leader_election import hand_over
 
 CAUGHT_UP_S = 0.25
 """So long appends wait for the next leader to have everything."""

@@ -13,7 +13,7 @@ from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.coordination.topic_metadata_store import TopicInfo
 from barnabas.errors import CoordinationError
 from barnabas.model import TopicPartition
-from barnabas.replication.lost_memory import doubt
+from barnabas.replication.unclean_recovery import doubt
 
 PRODUCER_IDS_PASSED_OVER = 2**32
 """More than were given out since the backup; there are 2^63."""

@@ -5,7 +5,7 @@ compare-and-set on the state's version settles who was first, so brokers whose p
 cost time and not records. Clean claims come from the ISR alone, which has all that was acknowledged at acks=all.
 
 Where all that were in sync have lost memory, one may lead that has the most of all of them
-(`barnabas.replication.lost_memory`).
+(`barnabas.replication.unclean_recovery`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from barnabas.coordination.values import PartitionState, Remnant
-from barnabas.replication.lost_memory import remnant_of, who_has_most
+from barnabas.replication.unclean_recovery import remnant_of, who_has_most
 
 
 class Claim(NamedTuple):

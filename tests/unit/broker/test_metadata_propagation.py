@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker import propagation
+from barnabas.broker import metadata_propagation
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handlers.create_partitions import create_partitions
 from barnabas.broker.handlers.create_topics import create_topics
 from barnabas.broker.handlers.metadata import known_topics, metadata
 from barnabas.broker.identity import Identity
-from barnabas.broker.propagation import Propagation
+from barnabas.broker.metadata_propagation import Propagation
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.errors import DisconnectedError
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -196,7 +196,7 @@ def test_broker_that_cannot_be_asked_is_not_waited_for(run: Run) -> None:
 def test_broker_that_does_not_hear_is_waited_for_in_vain(
     run: Run, hangs: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(propagation, "KNOWN_S", 0.05)
+    monkeypatch.setattr(metadata_propagation, "KNOWN_S", 0.05)
 
     async def scenario(cluster: Cluster) -> None:
         one, _two = await cluster.start(1, 2)
@@ -207,7 +207,7 @@ def test_broker_that_does_not_hear_is_waited_for_in_vain(
                 await asyncio.get_running_loop().create_future()
 
         maker.others.before_answer = answer
-        with caplog.at_level(logging.WARNING, logger=propagation.__name__):
+        with caplog.at_level(logging.WARNING, logger=metadata_propagation.__name__):
             assert await maker.create("clicks") == [0]
         assert maker.others.closed == [2]
         (line,) = caplog.messages

@@ -14,9 +14,9 @@ from typing import Any
 
 from barnabas.broker.broker_events import ClaimsPostponed, Events
 from barnabas.broker.cluster_watch import ClusterWatch
+from barnabas.broker.controlled_shutdown import HandingOver
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.group_service import GroupService
-from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.offset_move import move_offsets
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.settings.static import BrokerConfig

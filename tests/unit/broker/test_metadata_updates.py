@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.broker.broker_events import Events, RoleBegan
 from barnabas.broker.cluster_watch import ClusterWatch, News
-from barnabas.broker.handing_over import HandingOver
+from barnabas.broker.controlled_shutdown import HandingOver
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.clock import SYSTEM_CLOCK, ManualClock

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from barnabas.broker.hosting import Hosting
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.replica import Replica
+from barnabas.broker.replica_logs import Hosting
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 from barnabas.replication.truncation import last_epoch

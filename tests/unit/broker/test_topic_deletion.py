@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker_events import Events, TopicsDeleted
-from barnabas.broker.deletions import Deletions
+from barnabas.broker.topic_deletion import Deletions
 from barnabas.clock import ManualClock
 from barnabas.coordination import topic_deletions, topic_metadata_store
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore

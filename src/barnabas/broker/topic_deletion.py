@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from barnabas.broker.broker_events import Events, TopicsDeleted
-from barnabas.broker.hosting import Hosting
+from barnabas.broker.replica_logs import Hosting
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination import topic_deletions, topic_metadata_store
 from barnabas.coordination.metadata_store import BadVersionError, MetadataStore, NodeError, NoNodeError

@@ -13,10 +13,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
-from barnabas.broker.handing_over import HandingOver
+from barnabas.broker.controlled_shutdown import HandingOver
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.log_aggregator import ToldTogether
 from barnabas.broker.metadata_image import next_state
-from barnabas.broker.told_together import ToldTogether
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
 from barnabas.coordination.change_notifications import StateChange

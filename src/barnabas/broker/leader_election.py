@@ -1,4 +1,4 @@
-"""Which partitions this broker is to take over, and when: it goes by the rules of `barnabas.replication.claiming`.
+"""Which partitions this broker is to take over, and when: it goes by the rules of `barnabas.replication.leader_election`.
 
 The first in line takes over at once, and each one behind it a pause later, if nobody has until then. Pure: the image
 and the time come in, states to be written come out.
@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 
+from barnabas.broker.log_aggregator import named
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metadata_image import next_state
-from barnabas.broker.told_together import named
 from barnabas.coordination.change_notifications import StateChange
 from barnabas.coordination.topic_metadata_store import PartitionInfo
 from barnabas.coordination.values import PartitionState
 from barnabas.log_lines import about
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
-from barnabas.replication.claiming import Claim, claim, waited_for, why_offline
-from barnabas.replication.lost_memory import doubt, doubt_old_tree, recover, tell, who_has_most, withdraw
+from barnabas.replication.leader_election import Claim, claim, waited_for, why_offline
+from barnabas.replication.unclean_recovery import doubt, doubt_old_tree, recover, tell, who_has_most, withdraw
 from barnabas.storage.checkpoints import EpochStart
 
 PAUSE_S = 0.3
@@ -142,7 +142,7 @@ class Claims:
         is_in_old_copy: Callable[[TopicPartition], bool] = lambda _where: False,
     ) -> list[StateChange]:
         """Return what is to be written by a broker that may lack what it had acknowledged: it leaves the in-sync
-        replicas, but where it alone was in sync (`barnabas.replication.lost_memory.withdraw`). A sole replica is led,
+        replicas, but where it alone was in sync (`barnabas.replication.unclean_recovery.withdraw`). A sole replica is led,
         whatever it has.
 
         :param is_gone: whether the log of a partition is gone.

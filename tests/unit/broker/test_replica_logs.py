@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.hosting import MADE_AT_ONCE, Hosting, make_all
+from barnabas.broker.replica_logs import MADE_AT_ONCE, Hosting, make_all
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import TopicPartition

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from barnabas.broker.broker_events import Events
-from barnabas.broker.claims import PAUSE_S, Claims
+from barnabas.broker.leader_election import PAUSE_S, Claims
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.coordination.change_notifications import StateChange
 from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo

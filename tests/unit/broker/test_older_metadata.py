@@ -10,8 +10,8 @@ import pytest
 
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.metadata_image import next_state
+from barnabas.broker.metadata_restore import distrust
 from barnabas.broker.random_source import RandomSource
-from barnabas.broker.restored_tree import distrust
 from barnabas.coordination import paths
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.values import PartitionState

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.append_line import AppendLine
+from barnabas.broker.append_queue import AppendLine
 
 TIMEOUT_S = 60
 

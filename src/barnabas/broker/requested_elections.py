@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from barnabas.broker.controlled_shutdown import HandingOver
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
-from barnabas.broker.handing_over import HandingOver
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_image import MetadataImage, next_state
 from barnabas.broker.topics import Topics
@@ -28,7 +28,7 @@ from barnabas.protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     TopicPartitions,
 )
-from barnabas.replication.claiming import claim, hand_over
+from barnabas.replication.leader_election import claim, hand_over
 
 LOOK_S = 0.02
 """How often it is looked whether what another broker did is known here."""

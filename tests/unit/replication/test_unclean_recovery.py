@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
-from barnabas.replication.lost_memory import doubt, doubt_old_tree, recover, tell, who_has_most, withdraw
+from barnabas.replication.unclean_recovery import doubt, doubt_old_tree, recover, tell, who_has_most, withdraw
 
 TOLD = (Remnant(1, 3, 20), Remnant(2, 3, 30))
 

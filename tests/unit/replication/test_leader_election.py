@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
-from barnabas.replication.claiming import Claim, claim, hand_over, should_hand_to_preferred, waited_for, why_offline
+from barnabas.replication.leader_election import (
+    Claim,
+    claim,
+    hand_over,
+    should_hand_to_preferred,
+    waited_for,
+    why_offline,
+)
 
 REPLICAS = (1, 2, 3)
 STATE = PartitionState(leader=1, leader_epoch=4, isr=(1, 2, 3))

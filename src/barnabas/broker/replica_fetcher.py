@@ -23,9 +23,9 @@ from functools import partial
 from typing import Any
 
 from barnabas.broker.follower_replica import FollowerReplica
+from barnabas.broker.log_aggregator import ToldTogether
 from barnabas.broker.log_starts import LogStarts, Store
 from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
-from barnabas.broker.told_together import ToldTogether
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.net.client_connection import ClientConnection, RequestBackoff
 from barnabas.protocol.messages.fetch import FetchResponse, PartitionData

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.fetch_loop import FetchLoop
 from barnabas.broker.follower_replica import FollowerReplica
+from barnabas.broker.replica_fetcher import FetchLoop
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.errors import BarnabasError, CorruptBatchError, DisconnectedError, ErrorCode

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker_events import Events
-from barnabas.broker.deletions import Deletions
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.hosting import Hosting
-from barnabas.broker.removals import Removals
+from barnabas.broker.replica_logs import Hosting
+from barnabas.broker.replica_removal import Removals
+from barnabas.broker.topic_deletion import Deletions
 from barnabas.clock import ManualClock
 from barnabas.coordination import paths, reassignments, topic_deletions, topic_metadata_store
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore

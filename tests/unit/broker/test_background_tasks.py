@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker import background as background_module
-from barnabas.broker.background import Background
+from barnabas.broker.background_tasks import Background
 from barnabas.broker.broker_events import Events
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.settings.static import BrokerConfig

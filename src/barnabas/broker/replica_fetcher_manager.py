@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from barnabas.broker.fetch_loop import FetchLoop
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.log_starts import Store
+from barnabas.broker.replica_fetcher import FetchLoop
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
 from barnabas.clock import Clock

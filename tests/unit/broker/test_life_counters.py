@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker import lives as lives_module
-from barnabas.broker.lives import Lives
+from barnabas.broker.life_counters import Lives
 from barnabas.clock import ManualClock
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.life_counters import read_life_counters

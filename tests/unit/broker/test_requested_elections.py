@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from barnabas.broker.cooperative_scheduler import CooperativeScheduler
-from barnabas.broker.elections import Elections, Outcome
 from barnabas.broker.handlers.elect_leaders import elect_leaders, elect_leaders_here
+from barnabas.broker.requested_elections import Elections, Outcome
 from barnabas.errors import DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.elect_leaders import PREFERRED_ELECTION, UNCLEAN_ELECTION, ElectLeadersRequest

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.hosting import Hosting
+from barnabas.broker.replica_logs import Hosting
 from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination import reassignments
 from barnabas.coordination.metadata_store import MetadataStore
@@ -66,7 +66,7 @@ class Removals:
                 await self._end(where, topic_id)
 
     def _is_older(self, info: PartitionInfo, where: TopicPartition) -> bool:
-        """Whether the tree is older than the log here, as `barnabas.replication.lost_memory.doubt` finds it out: what
+        """Whether the tree is older than the log here, as `barnabas.replication.unclean_recovery.doubt` finds it out: what
         was to go by such a tree may have come back since, and be all that there is."""
         known = self._hosting.known_epoch(where)
         if known <= info.state.leader_epoch:

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from barnabas.broker.elections import Connect
+from barnabas.broker.requested_elections import Connect
 from barnabas.broker.topics import Topics
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.net.client_connection import ClientConnection

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from barnabas.broker.told_together import ToldTogether
+from barnabas.broker.log_aggregator import ToldTogether
 from barnabas.model import TopicPartition
 
 
