@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.connection_state import CLIENTS, ConnectionState, ListenerName
-from barnabas.broker.pipeline.served_api import ServedApi
+from barnabas.broker.pipeline.call import CLIENTS, Call, ConnectionState, ListenerName, ServedApi
 from barnabas.net.server_connection import Endpoints, Frame
 from barnabas.protocol.codec import Chunk
 

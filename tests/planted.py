@@ -15,7 +15,7 @@ import pytest
 from barnabas.broker import replica_fetcher
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.isr_updates import IsrUpdates
-from barnabas.broker.leader_election import Claims
+from barnabas.broker.leader_election import LeaderElection
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.random_source import RandomSource
 from barnabas.clock import GuardedClock
@@ -45,7 +45,7 @@ def append_before_truncating(patch: pytest.MonkeyPatch) -> None:
     async def truncate_nothing(*_: object) -> None:
         pass
 
-    patch.setattr(replica_fetcher.FetchLoop, "_truncate", truncate_nothing)
+    patch.setattr(replica_fetcher.ReplicaFetcher, "_truncate", truncate_nothing)
 
 
 def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -54,17 +54,17 @@ def truncate_to_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
     async def cut(self: FollowerReplica) -> None:
         await give_up(self)
-        await self.storage.run_in_line(lambda: self._cut(self.log.truncate_to, self.log.high_watermark))
+        await self.storage.run_in_queue(lambda: self._cut(self.log.truncate_to, self.log.high_watermark))
 
-    follow = replica_fetcher.FetchLoop.follow
+    follow = replica_fetcher.ReplicaFetcher.follow
 
-    def cut_and_follow(self: replica_fetcher.FetchLoop, follower: FollowerReplica) -> None:
+    def cut_and_follow(self: replica_fetcher.ReplicaFetcher, follower: FollowerReplica) -> None:
         if follower.log.lost_from is None:
             follower.log.note_loss(follower.log.log_end_offset)  # so that a thread cuts the log
         follow(self, follower)
 
     patch.setattr(FollowerReplica, "truncate_lost_records", cut)
-    patch.setattr(replica_fetcher.FetchLoop, "follow", cut_and_follow)
+    patch.setattr(replica_fetcher.ReplicaFetcher, "follow", cut_and_follow)
 
 
 def write_isr_without_comparing(patch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def write_isr_without_comparing(patch: pytest.MonkeyPatch) -> None:
 
 def claim_without_comparing(patch: pytest.MonkeyPatch) -> None:
     """Whoever claims a partition overwrites what others have decided."""
-    _without_comparing(patch, Claims, "_take")
+    _without_comparing(patch, LeaderElection, "_take")
     # Else the claims have different epochs, and the check of one leader per epoch finds nothing.
     patch.setattr(RandomSource, "later_epoch", lambda self, epoch: epoch)
 
@@ -172,7 +172,7 @@ def keep_epochs_when_truncating(patch: pytest.MonkeyPatch) -> None:
 
 def keep_membership_without_memory(patch: pytest.MonkeyPatch) -> None:
     """A broker that has lost what its machine had in memory goes on as if it had not."""
-    patch.setattr(Claims, "withdraw", lambda self, partitions, *_: [])
+    patch.setattr(LeaderElection, "withdraw", lambda self, partitions, *_: [])
 
 
 def ignore_the_age_of_a_disk(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from barnabas.coordination.values import NO_LEADER
-from barnabas.replication.leader_election import Claim
+from barnabas.replication.leader_election import Candidacy
 from tests.replication_model import LAG_TIME_MAX_S, REPLICAS, Broker, MetadataStore, Record
 
 FAILURE_EVERY = 5
@@ -26,7 +26,7 @@ class Cluster:
 
     def __init__(self, is_unclean_allowed: bool) -> None:
         self.is_unclean_allowed = is_unclean_allowed
-        self.tree = Tree()
+        self.tree = MetadataStore()
         self.brokers = {each: Broker(each, self.tree) for each in REPLICAS}
         self.committed: list[Record] = []
         self.leaders: dict[int, int] = {}
@@ -112,7 +112,7 @@ class Cluster:
                 return
         raise AssertionError("a follower does not come to the end of its leader's log")
 
-    def claim(self, broker: Broker, claim: Claim) -> None:
+    def claim(self, broker: Broker, claim: Candidacy) -> None:
         may_lose, members = claim.is_unclean or broker.has_lost_memory, self.tree.stood
         if not broker.claim(claim, self.now_s) or not may_lose:
             return

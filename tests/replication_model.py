@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from barnabas.coordination.values import PartitionState
 from barnabas.replication.in_sync import RemoteReplicas
-from barnabas.replication.leader_election import Claim, claim, hand_over
+from barnabas.replication.leader_election import Candidacy, candidacy, transfer_leadership
 from barnabas.replication.truncation import diverging_epoch, last_epoch, truncation_point
-from barnabas.replication.unclean_recovery import tell, withdraw
+from barnabas.replication.unclean_recovery import report_log_end, withdraw
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.leader_epochs import LeaderEpochs
 
@@ -159,13 +159,13 @@ class Broker:
 
     def tell(self) -> None:
         """Tell what is left here, if anybody waits for that."""
-        told = tell(self.id, self.state, last_epoch(self.epochs, self.end), self.end)
+        told = report_log_end(self.id, self.state, last_epoch(self.epochs, self.end), self.end)
         if told is not None and self.tree.write(told, self.version, by_a_leader=False):
             self.state, self.version = told, self.tree.written_at
 
-    def wanted_claim(self, is_unclean_allowed: bool) -> Claim | None:
+    def wanted_claim(self, is_unclean_allowed: bool) -> Candidacy | None:
         """Return what this broker may claim by what it read last."""
-        return claim(
+        return candidacy(
             self.id,
             REPLICAS,
             self.state,
@@ -174,8 +174,8 @@ class Broker:
             is_unclean_allowed=is_unclean_allowed,
         )
 
-    def claim(self, wanted: Claim, now_s: float) -> bool:
-        """Claim the partition, unless another broker was faster."""
+    def claim(self, wanted: Candidacy, now_s: float) -> bool:
+        """Take over the partition, unless another broker was faster."""
         if not self.tree.write(wanted.state, self.version):
             return False
         self.state, self.version = wanted.state, self.tree.written_at
@@ -187,7 +187,7 @@ class Broker:
         """Pass leadership on, if it can be."""
         assert self.leading is not None
         state = PartitionState(self.id, self.leading.leader_epoch, self.leading.isr)
-        new_state = hand_over(state, REPLICAS, self.seen.keys(), {self.id} if leaves else set())
+        new_state = transfer_leadership(state, REPLICAS, self.seen.keys(), {self.id} if leaves else set())
         return new_state is not None and self.tree.write(new_state, self.version)
 
     def wanted_isr(self, now_s: float) -> tuple[int, ...] | None:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from barnabas.broker.handlers import SERVED
-from barnabas.broker.pipeline.served_api import ServedApi
+from barnabas.broker.pipeline.call import ServedApi
 from barnabas.protocol.declare import message_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "protocol.md"

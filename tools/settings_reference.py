@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from barnabas.broker.settings.in_force import DYNAMIC_RULES, BrokerSettings
-from barnabas.broker.settings.kafka_names import LISTENERS, OTHER_NAMES, OTHER_UNITS, PROMISES, WITHOUT_EFFECT
+from barnabas.broker.settings.kafka_names import LISTENERS, OTHER_UNITS, PROMISES, WITHOUT_EFFECT
 from barnabas.broker.settings.rules import LONG_MAX
-from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.static import OTHER_NAMES, BrokerConfig
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.broker.settings.unused import GROUP_SETTINGS, UNUSED_BROKER_SETTINGS
 

@@ -178,7 +178,7 @@ class Stage:
             new_cleaner=lambda _: Cleaner(filesystem, new_secret=drawn.randbytes),
             listen=self.network.listener_of(host),
             dial=self.network.dial,
-            open_tree=lambda config, path, clock: self.ensemble.connect(host),
+            open_metadata_store=lambda config, path, clock: self.ensemble.connect(host),
             random_source=RandomSource(drawn.randrange, lambda: uuid.UUID(int=drawn.getrandbits(128), version=4)),
             boot_id=lambda: "boot of the conversation",
             process_id=lambda: 1,

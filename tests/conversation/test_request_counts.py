@@ -11,11 +11,9 @@ import pytest
 from barnabas.broker.broker import Broker
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.inter_broker import SERVED as SERVED_TO_BROKERS
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.chain import Chain
-from barnabas.broker.pipeline.request_counts import CLIENT_ID_CHARACTERS_MAX, NO_RESPONSE, OTHER_CLIENTS
+from barnabas.broker.pipeline.call import Call, RunRules, ServedApi
+from barnabas.broker.pipeline.chain import CLIENT_ID_CHARACTERS_MAX, NO_RESPONSE, OTHER_CLIENTS, Chain
 from barnabas.broker.pipeline.scheduler import ConnectionRequests
-from barnabas.broker.pipeline.served_api import RunRules, ServedApi
 from barnabas.net.server_connection import Frame, FrameReply
 from barnabas.protocol.codec import RequestHeader
 from tests.conversation.script import SCENES, perform

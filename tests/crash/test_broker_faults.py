@@ -80,13 +80,13 @@ class Threads(BrokerThreads):
     def work(self) -> DiskWork:
         return DiskWork(self._run, self._run, self._run)
 
-    def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+    def in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         return asyncio.ensure_future(self._run(function, *arguments))
 
     def close_disk(self) -> None:
         """Nothing runs."""
 
-    def close_tree(self) -> None:
+    def close_metadata(self) -> None:
         """The same."""
 
 
@@ -102,7 +102,7 @@ class NoListener:
     def close(self) -> None: ...
 
 
-def open_tree(_config: BrokerConfig, own_file: Path, clock: Clock) -> EmbeddedMetadataStore:
+def open_metadata_store(_config: BrokerConfig, own_file: Path, clock: Clock) -> EmbeddedMetadataStore:
     """Open a tree that does not wait for the disk."""
     tree = EmbeddedMetadataStore(own_file, clock)
     tree._store._connection.execute("PRAGMA synchronous=OFF")
@@ -159,7 +159,7 @@ class Life:
             filesystem=self.filesystem,
             threads=Threads,
             new_threads=InlineExecutor,
-            open_tree=open_tree,
+            open_metadata_store=open_metadata_store,
             listen=NoListener,  # type: ignore[arg-type]
             boot_id=lambda: self._boot,
             watches_loop=False,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker_events import Events
-from barnabas.broker.cluster_watch import News
+from barnabas.broker.cluster_watch import MetadataUpdate
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
@@ -55,17 +55,17 @@ def started(folder: Path) -> Iterator[tuple[Topics, TopicAdmin, LogManager]]:
         logs = LogManager(folder, default_log_config(CONFIG), ManualClock(), OsFileSystem(), cluster_id="castle")
         try:
 
-            async def in_tree_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+            async def in_metadata_thread(function: Callable[..., Any], *arguments: Any) -> Any:
                 return function(*arguments)
 
-            run: Any = in_tree_thread
+            run: Any = in_metadata_thread
             topics, files = Topics(CONFIG, tree, logs, run, Events()), OpenFiles(10_000, 100, logs.count)
             admin = TopicAdmin(
                 CONFIG.broker_id, topics, tree, run, Events(), files, RandomSource(), lambda _count: None
             )
             me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
-            news = News({CONFIG.broker_id: me}, topics=dict(topic_metadata_store.each_topic(tree)))
-            asyncio.run(topics.load(news))
+            update = MetadataUpdate({CONFIG.broker_id: me}, topics=dict(topic_metadata_store.each_topic(tree)))
+            asyncio.run(topics.load(update))
             yield topics, admin, logs
         finally:
             logs.abandon()

@@ -65,7 +65,7 @@ class OwnerHistory:
     """Follows the owner nodes of a group in one topic, until it is closed; then it tells of what kept it from that."""
 
     def __init__(self, connect: str, group: str, topic: str) -> None:
-        self.claims: list[Claim] = []
+        self.election: list[Claim] = []
         self._folder = parent_of(group_owner(group, TopicPartition(topic, 0)))
         self._tree = ZooKeeperMetadataStore(ZooKeeperConfig(connect, session_timeout_s=SESSION_S))
         self._changed = threading.Event()
@@ -110,7 +110,7 @@ class OwnerHistory:
             key = partition, change = int(path.rpartition("/")[2]), node.stat.created_at
             if key not in self._known:
                 self._known.add(key)
-                self.claims.append(Claim(partition, change, node.data.decode(), self._read_s, seen_s))
+                self.election.append(Claim(partition, change, node.data.decode(), self._read_s, seen_s))
         self._read_s = begun_s
 
     def _on_change(self, _event: WatchEvent) -> None:

@@ -132,7 +132,7 @@ def reading(cluster, topic):
     finally:
         history.close()
     handed = [*made.handed, *(each for process in made.processes for each in process.handed)]
-    assert not_owned(history.claims, handed) == []
+    assert not_owned(history.election, handed) == []
 
 
 @pytest.fixture

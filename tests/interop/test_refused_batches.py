@@ -15,9 +15,9 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from barnabas.broker.acknowledgements import Waiter, refused
 from barnabas.broker.broker import Broker
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.replica_storage import Waiter, refused
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Acks

@@ -10,8 +10,8 @@ from barnabas.coordination import topic_metadata_store
 from barnabas.coordination.metadata_store import OPERATION_BYTES, Create, Delete, NodeExistsError, Set, TooLargeError
 from barnabas.coordination.offsets import commit_offsets, delete_group, read_offsets
 from barnabas.coordination.zookeeper.answers import NotAllowedError
+from barnabas.coordination.zookeeper.operations import REQUEST_BYTES_MAX
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
-from barnabas.coordination.zookeeper.writing import REQUEST_BYTES_MAX
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from tests.groups import ZOOKEEPER
 from tests.interop.zookeeper import Sessions, new_chroot, sessions, start_servers

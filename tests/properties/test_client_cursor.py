@@ -119,7 +119,7 @@ class Model:
         return apply()
 
     def go_on(self, fetch):
-        """Ask again after an answer, as the plan that looks at everything would, if that is what `go_on` does."""
+        """Ask again after an answer, as the plan that looks at everything would, if that is what `run_slice` does."""
         planned = copy.deepcopy(self.fetcher, {id(VIEW): VIEW}).next_fetch(NODE, VIEW)
         before = said(fetch)
         if self.fetcher.repeat(fetch, VIEW):

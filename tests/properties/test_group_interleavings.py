@@ -242,7 +242,7 @@ class GroupMachine(RuleBasedStateMachine):
     def who_waits_is_a_member(self):
         group = self.coordinator._groups.get(GROUP)
         waiting = set()
-        for member in group.roster if group else ():
+        for member in group.members if group else ():
             waiting |= {member.join_waiter, member.sync_waiter} - {None}
         waiting |= {waiter for waiter, _ in group._unstored.values()} if group else set()
         assert waiting == set(self.asked), "a reply was lost, or somebody waits who was answered"
@@ -252,7 +252,7 @@ class GroupMachine(RuleBasedStateMachine):
         group = self.coordinator._groups.get(GROUP)
         held = 0
         if group is not None:
-            held = sum(member.size_bytes for member in group.roster)
+            held = sum(member.size_bytes for member in group.members)
             held += sum(MEMBER_BYTES + len(member_id) for member_id in group._pending)
         assert self.coordinator._memory.used_bytes == held
 
@@ -261,15 +261,15 @@ class GroupMachine(RuleBasedStateMachine):
         group = self.coordinator._groups.get(GROUP)
         if group is None:
             return
-        state, roster = group.state, group.roster
-        assert (roster.leader_id in roster) == bool(len(roster))
-        assert len(roster) == 0 if state is GroupState.EMPTY else True
+        state, members = group.state, group.members
+        assert (members.leader_id in members) == bool(len(members))
+        assert len(members) == 0 if state is GroupState.EMPTY else True
         if state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            assert len(roster) > 0
-            assert all(not member.is_awaiting_join for member in roster)
-            assert group.protocol_name in set.intersection(*(m.protocol_names for m in roster))
+            assert len(members) > 0
+            assert all(not member.is_awaiting_join for member in members)
+            assert group.protocol_name in set.intersection(*(m.protocol_names for m in members))
         if state is not GroupState.COMPLETING_REBALANCE:
-            assert all(member.sync_waiter is None for member in roster)
+            assert all(member.sync_waiter is None for member in members)
         if group.next_deadline() == float("inf"):
             assert group.is_forgettable
 
@@ -322,8 +322,8 @@ class StoringGroupMachine(GroupMachine):
         assert (found.generation, found.protocol_type) == (self.log.generation, self.log.protocol_type)
         group = self.coordinator._groups[GROUP]
         assert group.state is (GroupState.STABLE if self.log.members else GroupState.EMPTY)
-        assert group.roster.leader_id == self.log.leader_id
-        assert tuple(member.stored(group.protocol_name) for member in group.roster) == self.log.members
+        assert group.members.leader_id == self.log.leader_id
+        assert tuple(member.stored(group.protocol_name) for member in group.members) == self.log.members
 
 
 class DelayedGroupMachine(GroupMachine):

@@ -13,12 +13,12 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.replica_fetcher_manager import FollowerManager
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.replica_fetcher_manager import ReplicaFetcherManager
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
@@ -63,7 +63,7 @@ class OneBroker:
         )
         config = BrokerConfig(replica_fetch_backoff_ms=100)
         own = broker_id, BROKER_EPOCH
-        self.manager = FollowerManager(config, SYSTEM_CLOCK, dial, lambda _leader: own, self.store_log_starts)
+        self.manager = ReplicaFetcherManager(config, SYSTEM_CLOCK, dial, lambda _leader: own, self.store_log_starts)
         self.following: dict[int, FollowerReplica] = {}
 
     def open_logs(self) -> LogManager:

@@ -98,10 +98,10 @@ class SimulatedThreads(BrokerThreads):
         self._begin(told, functools.partial(call, *args, **named))
         return told
 
-    def beside_tree(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+    def beside_metadata(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         return self._do(function, *arguments)
 
-    def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+    def in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         told = self._host.world.loop.create_future()
         self._asked.append(functools.partial(self._ask, told, functools.partial(function, *arguments)))
         if len(self._asked) == 1:
@@ -153,7 +153,7 @@ class SimulatedThreads(BrokerThreads):
     def close_disk(self) -> None:
         """All that was done is done."""
 
-    def close_tree(self) -> None:
+    def close_metadata(self) -> None:
         """The same."""
 
 
@@ -251,7 +251,7 @@ class Machine:
             new_cleaner=lambda _: Cleaner(filesystem, new_secret=world.random.randbytes),
             listen=cluster.network.listener_of(host),
             dial=cluster.network.dial,
-            open_tree=lambda config, path, clock: cluster.ensemble.connect(host),
+            open_metadata_store=lambda config, path, clock: cluster.ensemble.connect(host),
             random_source=RandomSource(
                 world.random.randrange, lambda: uuid.UUID(int=world.random.getrandbits(128), version=4)
             ),

@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 
 from barnabas.broker.broker import Broker
 from barnabas.broker.coordinators.led_replica import InternalTopic
-from barnabas.broker.coordinators.loading import Replay, replay_log
 from barnabas.broker.coordinators.runtime import CoordinatorConfig, CoordinatorRuntime
-from barnabas.broker.coordinators.shard import CoordinatorShard
+from barnabas.broker.coordinators.shard import CoordinatorShard, Replay, replay_log
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.hashing import partition_of
 from barnabas.model import TopicPartition

@@ -365,8 +365,8 @@ class SimulatedSession:
     def _write(self, operations: Sequence[Operation]) -> list[OperationResult]:
         """Write, and be answered or not.
 
-        :raises MetadataStoreUnavailableError: not; whether it was, or will be, written nobody knows (`UnknownOutcomeError` of
-            the real one).
+        :raises MetadataStoreUnavailableError: no answer came; the write may be done or not (`UnknownOutcomeError` of
+            the real store).
         """
         self._check()
         ensemble = self._ensemble

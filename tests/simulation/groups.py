@@ -92,7 +92,7 @@ class Groups(Workload):
             "partition_assignment_strategy": draw.choice([("range",), ("cooperative-sticky",), ("roundrobin",)]),
             "enable_auto_commit": draw.random() < 0.3,
         }
-        self._lives = 0
+        self._life_counters = 0
         self._is_healed = False
         self._members = [self._new_member(number) for number in range(draw.randint(2, 3))]
         pace_s = draw.choice([0.02, 0.1, 0.5])
@@ -156,8 +156,8 @@ class Groups(Workload):
         return True
 
     def _new_member(self, number: int) -> SimulatedMember:
-        self._lives += 1
-        name = f"member {number}, life {self._lives}"
+        self._life_counters += 1
+        name = f"member {number}, life {self._life_counters}"
         member = SimulatedMember(
             self.cluster, name, self._topic, self.history, self.ledger, self.commits, self._settings
         )

@@ -37,7 +37,7 @@ class SimulatedThread(SerialThread):
 
     def submit(self, call: Callable[[], Any]) -> Any:
         """Have something asked; the future is the loop's."""
-        return self._threads.in_tree_thread(call)
+        return self._threads.in_metadata_thread(call)
 
     def stop(self) -> None:
         """It ends with the run."""
@@ -114,7 +114,7 @@ class Owners(Workload):
         self._given: dict[TopicPartition, set[int]] = defaultdict(set)
         draw = self.world.random
         self._settings = {"enable_auto_commit": draw.random() < 0.3}
-        self._lives = 0
+        self._life_counters = 0
         self._is_healed = False
         self.cluster.ensemble.on_set.append(self._on_set)
         self._members = [self._new_member(f"owner {number}") for number in range(draw.randint(2, 3))]
@@ -183,8 +183,8 @@ class Owners(Workload):
     # --- what befalls them ------------------------------------------------------------------------------
 
     def _new_member(self, who: str) -> SimulatedOwner:
-        self._lives += 1
-        name = f"{who}, life {self._lives}"
+        self._life_counters += 1
+        name = f"{who}, life {self._life_counters}"
         member = SimulatedOwner(
             self.cluster, name, self._topic, self.history, self.say, self._owner_of, self._given, self._settings
         )

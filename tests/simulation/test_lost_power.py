@@ -63,13 +63,13 @@ class MetadataStore:
 def test_the_last_that_keeps_its_memory_keeps_its_power_where_a_topic_is_not_flushed_at_once(
     flush_messages: int, config: bytes | None
 ) -> None:
-    tree = Tree(flush_messages, config)
+    tree = MetadataStore(flush_messages, config)
     assert tree.lose_power(3)
     assert not tree.lose_power(4)  # 3 is in sync by name only
 
 
 def test_who_came_back_in_sync_counts_again() -> None:
-    tree = Tree(1_000_000, LATE)
+    tree = MetadataStore(1_000_000, LATE)
     assert tree.lose_power(3)
     assert tree.invariants.members(PLACE) == {4}
     tree.set_in_sync(4)
@@ -80,7 +80,7 @@ def test_who_came_back_in_sync_counts_again() -> None:
 
 
 def test_who_is_taken_in_for_what_it_had_before_it_lost_its_power_is_there_by_name_only() -> None:
-    tree = Tree(1_000_000, LATE)
+    tree = MetadataStore(1_000_000, LATE)
     tree.set_in_sync(4)
     assert tree.lose_power(3)
     tree.set_in_sync(4, 3)  # decided before, and on its way to the tree meanwhile
@@ -93,7 +93,7 @@ def test_who_is_taken_in_for_what_it_had_before_it_lost_its_power_is_there_by_na
 
 
 def test_who_had_no_state_to_write_when_it_came_back_counts_again() -> None:
-    tree = Tree(1_000_000, LATE)
+    tree = MetadataStore(1_000_000, LATE)
     tree.set_in_sync(3)  # the only one stays in sync, since nobody has more
     tree.invariants.note_lost_power(3)
     tree.invariants.note_boot(3)
@@ -105,13 +105,13 @@ def test_who_had_no_state_to_write_when_it_came_back_counts_again() -> None:
 
 @pytest.mark.parametrize("config", [None, encode_config({}), AT_ONCE])
 def test_all_may_lose_their_power_where_each_record_is_flushed(config: bytes | None) -> None:
-    tree = Tree(1, config)
+    tree = MetadataStore(1, config)
     assert tree.lose_power(3)
     assert tree.lose_power(4)
 
 
 def test_what_a_topic_had_not_flushed_before_its_setting_changed_is_thought_of() -> None:
-    tree = Tree(1, LATE)
+    tree = MetadataStore(1, LATE)
     tree.set(CONFIG, AT_ONCE)
     assert tree.lose_power(3)
     assert not tree.lose_power(4)

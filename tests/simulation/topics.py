@@ -75,7 +75,7 @@ class TopicAdmin(SimulatedClient):
         self._topics = topics
         self.is_done = False
         self.life: TopicLife | None = None
-        self._lives = self._names = 0
+        self._life_counters = self._names = 0
         self._topic = ""
 
     async def run(self, pace_s: float) -> None:
@@ -153,10 +153,10 @@ class TopicAdmin(SimulatedClient):
             made = await self._sure(ask, {ErrorCode.NONE}, "the making")
         except ApiError as error:
             raise UnsureError(str(error)) from error
-        self._lives += 1
-        life = self.life = TopicLife(self._topic, self._lives, made.topic_id, partitions)
+        self._life_counters += 1
+        life = self.life = TopicLife(self._topic, self._life_counters, made.topic_id, partitions)
         self.world.tell(f"{life.label} is made")
-        self._topics.begin_life(life)
+        self._topics.begin_incarnation(life)
 
     async def _delete(self, life: TopicLife) -> None:
         self._topics.forget(life)
@@ -276,7 +276,7 @@ class Topics(Workload):
         for admin in self._admins:
             admin.is_done = True
 
-    def begin_life(self, life: TopicLife) -> None:
+    def begin_incarnation(self, life: TopicLife) -> None:
         """A topic was made: fill it."""
         self._living.append(life)
         for number in range(life.partitions):

@@ -92,7 +92,7 @@ class Host:
         self.on_death.clear()
 
     def stop(self) -> None:
-        """Let nothing happen until `go_on`."""
+        """Let nothing happen until `run_slice`."""
         self.is_stopped = True
         self.is_running = False
 

@@ -1,6 +1,6 @@
-"""What a broker does beside answering: flushes, retention, deletions, what is old in the tree, and taking over.
+"""The background tasks of a broker: flushes, retention, deletions, old nodes of the metadata tree, leader elections.
 
-Each is a loop that goes on until it is cancelled. What fails is logged, and tried again in its next round.
+Each task is a loop that runs until it is cancelled. A failed round is logged and repeated in the next round.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from barnabas.broker.broker_events import ClaimsPostponed, Events
+from barnabas.broker.broker_events import ElectionPostponed, Events
 from barnabas.broker.cluster_watch import ClusterWatch
-from barnabas.broker.controlled_shutdown import HandingOver
+from barnabas.broker.controlled_shutdown import ControlledShutdown
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.group_service import GroupService
+from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.broker.offset_move import move_offsets
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.topics import Topics
-from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import BarnabasError
@@ -29,38 +29,38 @@ from barnabas.storage.data_folders import AnyLogs, DataFolders
 from barnabas.storage.reserve import Reserve
 
 INTERVAL_MS_MIN = 50
-"""The shortest pause between two rounds of background work, whatever the settings say."""
+"""The shortest pause between two rounds, whatever the settings are."""
 
 DELETION_INTERVAL_MS = 1_000
-"""How often it is looked whether something is left of topics that are deleted. Not when that becomes known: what groups
-committed is forgotten once other replicas know it, and they may have gone with the same news."""
+"""The interval of checks for deletions to complete. They do not complete at once: offsets are deleted once other
+replicas have the tombstones, and the update with the deletion may also have removed these replicas."""
 
 RESERVE_INTERVAL_MS = 60_000
-"""How often the broker tries to make the reserve again after it was given up."""
+"""The interval of attempts to create the reserve again after its use."""
 
 FLUSH_INTERVAL_MS_MAX = 10_000
-"""The longest time between two checks for logs with much that is not flushed: after a crash, all of that is checked."""
+"""The longest time between two checks for logs with many unflushed bytes: a start after a crash checks all of them."""
 
 CLAIM_INTERVAL_MS = 100
-"""How often it is looked whether this broker's turn has come to take partitions over."""
+"""The interval of checks for postponed elections that are due."""
 
 OFFLINE_INTERVAL_MS = 1_000
-"""How often it is looked whether a log that this broker leads has gone offline."""
+"""The interval of checks for offline logs that this broker leads."""
 
 PURGE_INTERVAL_MS = 60_000
-"""How often changes that all brokers have seen are cleared away."""
+"""The interval of purges of old change notifications."""
 
 MOVE_AGAIN_S = 10.0
-"""The pause after which it is tried again to move offsets into the log that an earlier release kept in the tree."""
+"""The pause after a failed move of offsets from the metadata tree, where an earlier release kept them, into the log."""
 
 log = logging.getLogger(__name__)
 
 
-class Background:
+class BackgroundTasks:
     """Used from the event loop's thread only.
 
-    :param config: returns the settings that are in force.
-    :param flush_due: set when sealed segments that are not flushed pile up.
+    :param config: returns the settings in force.
+    :param flush_due: set when many sealed segments are unflushed.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class Background:
         self._clock = clock
         self._work = work
         self._flush_due = flush_due
-        self._may_claim = asyncio.Event()
-        events.subscribe(ClaimsPostponed, lambda _event: self._may_claim.set())
+        self._may_elect = asyncio.Event()
+        events.subscribe(ElectionPostponed, lambda _event: self._may_elect.set())
 
     def all(self, logs: AnyLogs, reserve: Reserve) -> list[Coroutine[Any, Any, None]]:
-        """Return the loops that need nothing else."""
+        """Return the loops that need no other part."""
         return [
-            _again_and_again(lambda: CLAIM_INTERVAL_MS, "take partitions over", self._claim_when_due),
+            _again_and_again(lambda: CLAIM_INTERVAL_MS, "take partitions over", self._elect_when_due),
             _again_and_again(lambda: PURGE_INTERVAL_MS, "clear old changes away", self._purge_changes),
             _again_and_again(lambda: OFFLINE_INTERVAL_MS, "hand on what is offline here", self._give_up_offline),
             _again_and_again(
@@ -119,16 +119,18 @@ class Background:
         ]
 
     def watch_folders(self, folders: DataFolders) -> Coroutine[Any, Any, None]:
-        """Return the loop that looks whether the disks of data folders fail."""
+        """Return the loop that checks the disks of the data folders."""
         check = functools.partial(self._work.for_all, folders.check)
         return _again_and_again(lambda: OFFLINE_INTERVAL_MS, "look at the data folders", check)
 
-    async def begin_with_groups(self, tree: MetadataStore, in_tree_thread: InTreeThread, *, must_move: bool) -> None:
-        """Serve groups, once their offsets are where they are to be."""
+    async def begin_with_groups(
+        self, tree: MetadataStore, in_metadata_thread: InMetadataThread, *, must_move: bool
+    ) -> None:
+        """Start the coordinators of groups, after the move of offsets of an earlier release."""
         topic_ids = {topic.name: topic.id for topic in self._topics.all()}
         while must_move:
             try:
-                await move_offsets(tree, in_tree_thread, self._groups, self._topics, topic_ids, self._clock)
+                await move_offsets(tree, in_metadata_thread, self._groups, self._topics, topic_ids, self._clock)
                 must_move = False
             except BarnabasError as error:
                 log.warning("offsets could not be moved; tried again in %g s: %s", MOVE_AGAIN_S, error)
@@ -137,22 +139,22 @@ class Background:
         await self._groups.wait_until_loaded()
         await self._topics.end_deletions()
 
-    async def _claim_when_due(self) -> None:
-        claims = self._topics.claims
-        if claims.next_deadline is None:
-            # An idle broker does nothing for it.
-            self._may_claim.clear()
-            await self._may_claim.wait()
-        due_s = claims.next_deadline
+    async def _elect_when_due(self) -> None:
+        election = self._topics.election
+        if election.next_deadline is None:
+            # Without postponed elections this loop sleeps.
+            self._may_elect.clear()
+            await self._may_elect.wait()
+        due_s = election.next_deadline
         if due_s is not None and due_s <= self._clock.monotonic():
-            await self._topics.claim_due()
+            await self._topics.elect_due()
 
     async def _give_up_offline(self) -> None:
-        await HandingOver(self._topics, self._config().broker_id).give_up_offline()
+        await ControlledShutdown(self._topics, self._config().broker_id).transfer_offline()
 
     async def _prefer(self) -> None:
         if self._config().auto_leader_rebalance_enable:
-            await HandingOver(self._topics, self._config().broker_id).prefer()
+            await ControlledShutdown(self._topics, self._config().broker_id).transfer_to_preferred()
 
     async def _purge_changes(self) -> None:
         if self._topics.image.controller_id == self._config().broker_id:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import barnabas
 from barnabas.addresses import host_port
-from barnabas.broker.background_tasks import Background, setter_for_threads
+from barnabas.broker.background_tasks import BackgroundTasks, setter_for_threads
 from barnabas.broker.broker_events import (
     Events,
     IsrChangeDue,
@@ -25,32 +25,30 @@ from barnabas.broker.broker_events import (
     TopicsDeleted,
 )
 from barnabas.broker.client_telemetry import ClientTelemetry, requested_metrics
-from barnabas.broker.cluster_watch import ClusterWatch, News, Read
+from barnabas.broker.cluster_watch import ClusterWatch, MetadataUpdate, Read
 from barnabas.broker.commit_templates import CommitTemplates
-from barnabas.broker.controlled_shutdown import HandingOver
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
+from barnabas.broker.controlled_shutdown import ControlledShutdown
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.environment import Environment
-from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.handlers import SERVED
+from barnabas.broker.handlers.fetch import FetchSessions
 from barnabas.broker.identity import Identity
 from barnabas.broker.isr_updates import IsrUpdates
-from barnabas.broker.life_counters import Lives
+from barnabas.broker.life_counters import LifeCounters
 from barnabas.broker.log_cleaner import LogCleaner
-from barnabas.broker.log_configs import log_configs
 from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.loop_watch import LoopWatch
 from barnabas.broker.membership import Membership
 from barnabas.broker.metadata_image import MetadataDelta
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.open_files import OpenFiles, open_files_limit
-from barnabas.broker.partition_reassignment import Reassigning
+from barnabas.broker.partition_reassignment import PartitionReassignment
 from barnabas.broker.parts import Parts
-from barnabas.broker.pipeline.connection_state import CLIENTS
-from barnabas.broker.pipeline.scheduler import RequestPipeline
-from barnabas.broker.pipeline.served_api import ServedApis
+from barnabas.broker.pipeline.call import CLIENTS, ServedApis
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
 from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.replica_logs import log_configs
 from barnabas.broker.replication import Replication
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import BrokerConfig
@@ -227,10 +225,10 @@ class Broker:
         self._reserve = Reserve(self._environment.filesystem, self.config.folders[0])
         tree = self._tree = self._new_tree(self.config.folders[0])
         self._stopping.callback(tree.close)
-        self._stopping.callback(self._threads.close_tree)
+        self._stopping.callback(self._threads.close_metadata)
         self.identity = Identity(
             self.config.broker_id,
-            await self._in_tree_thread(
+            await self._in_metadata_thread(
                 topic_metadata_store.prepare,
                 tree,
                 _cluster_id_of(self._environment.random_source.new_id()),
@@ -240,7 +238,7 @@ class Broker:
             self.config.advertised_port or self.port,
             self.config.rack,
         )
-        self.settings = DynamicSettings(self.config, tree, self._in_tree_thread, self._put_into_force)
+        self.settings = DynamicSettings(self.config, tree, self._in_metadata_thread, self._put_into_force)
         self.config = self.settings.broker.config
 
     async def _open_logs(self) -> None:
@@ -250,15 +248,15 @@ class Broker:
         logs = self._logs = self._new_logs()
         self._stopping.callback(logs.close)
         self._log_count = logs.count
-        self._open_files.tell()
+        self._open_files.log_limits()
         self._stopping.callback(self._threads.close_disk)
         self._work = self._threads.work()
 
     async def _register(self) -> None:
         self.membership = Membership(
             self._tree,
-            self._in_tree_thread,
-            self._threads.beside_tree,
+            self._in_metadata_thread,
+            self._threads.beside_metadata,
             self.clock,
             self._registration,
             self._environment.random_source.new_broker_epoch,
@@ -267,7 +265,7 @@ class Broker:
 
     async def _load_topics(self) -> None:
         tree, logs, events, broker_id = self._tree, self._logs, self._events, self.identity.node_id
-        random_source, run = self._environment.random_source, self._in_tree_thread
+        random_source, run = self._environment.random_source, self._in_metadata_thread
         topics = self.topics = Topics(self.config, tree, logs, run, events, self._work, self.clock, random_source)
         self.topic_admin = TopicAdmin(
             broker_id, topics, tree, run, events, self._open_files, random_source, self._reserve.check_room
@@ -275,14 +273,14 @@ class Broker:
         self._moves = LogMoves(topics, logs, self._work, self._throttles.log_dirs)
         lag_s = self.config.replica_lag_time_max_ms / 1000
         isr_updates = self.isr_updates = IsrUpdates(topics, self.clock, lag_s, events)
-        events.subscribe(IsrChangeDue, lambda event: isr_updates.want(event.replica))
-        reassigning = self.reassigning = Reassigning(topics, self.topic_admin, broker_id)
-        events.subscribe(MetadataDelta, lambda _event: reassigning.look())
-        events.subscribe(LeadershipChanged, lambda _event: reassigning.look())
-        events.subscribe(IsrSettled, lambda _event: reassigning.look())
-        watch = self._watch = ClusterWatch(tree, run, self._take_over)
+        events.subscribe(IsrChangeDue, lambda event: isr_updates.update_soon(event.replica))
+        reassignment = self.reassignment = PartitionReassignment(topics, self.topic_admin, broker_id)
+        events.subscribe(MetadataDelta, lambda _event: reassignment.check_soon())
+        events.subscribe(LeadershipChanged, lambda _event: reassignment.check_soon())
+        events.subscribe(IsrSettled, lambda _event: reassignment.check_soon())
+        watch = self._watch = ClusterWatch(tree, run, self._apply_update)
         await topics.load(await run(watch.read_everything), lost_memory=logs.lost_memory)
-        lives = self._lives = Lives(
+        life_counters = self._life_counters = LifeCounters(
             broker_id,
             logs,
             tree,
@@ -292,8 +290,8 @@ class Broker:
             lambda: self.membership.is_member,
             lambda: topics.has_unread,
         )
-        await lives.begin()
-        events.subscribe(LifeCountersDue, lambda _event: lives.raise_soon())
+        await life_counters.begin()
+        events.subscribe(LifeCountersDue, lambda _event: life_counters.raise_soon())
 
     def _begin_replication(self) -> None:
         self._replication = Replication(
@@ -323,15 +321,17 @@ class Broker:
         offsets = self.offsets = OffsetStore(groups, self.clock, self.scheduler)
         self._events.subscribe(TopicsDeleted, lambda event: groups.metadata.forget(event.names))
         self._events.subscribe(TopicsDeleted, lambda event: offsets.delete_topics(event.topic_ids, event.names))
-        self.producer_ids = ProducerIds(self._tree, self.identity.node_id, self._in_tree_thread, self.topics.replicas)
+        self.producer_ids = ProducerIds(
+            self._tree, self.identity.node_id, self._in_metadata_thread, self.topics.replicas
+        )
         await self.producer_ids.raise_counter()
 
     async def _begin_background(self) -> None:
         tree, watch, logs = self._tree, self._watch, self._logs
-        must_move = await self._in_tree_thread(topic_metadata_store.must_move_offsets, tree)
+        must_move = await self._in_metadata_thread(topic_metadata_store.must_move_offsets, tree)
         if not must_move:
             self.groups.start()
-        background = Background(
+        background = BackgroundTasks(
             lambda: self.config,
             self.topics,
             self.groups,
@@ -346,10 +346,10 @@ class Broker:
             watch.run(),
             self.membership.keep(self.topics.replicas, watch),
             self.isr_updates.run(),
-            self.reassigning.run(),
+            self.reassignment.run(),
             self.producer_ids.run(),
-            self._lives.run(),
-            background.begin_with_groups(tree, self._in_tree_thread, must_move=must_move),
+            self._life_counters.run(),
+            background.begin_with_groups(tree, self._in_metadata_thread, must_move=must_move),
             *background.all(logs, self._reserve),
         )
         if logs.has_several:
@@ -407,7 +407,7 @@ class Broker:
             self._stopping.callback(self._zookeeper.close)
             session = self._tree.session
             assert isinstance(session, EmbeddedMetadataStore), "the settings do not go together"
-            self._zookeeper.serve(session.store, self._in_tree_thread)
+            self._zookeeper.serve(session.store, self._in_metadata_thread)
             self._begin(self._zookeeper.run())
 
     def _begin(self, *loops: Coroutine[Any, Any, None]) -> None:
@@ -420,14 +420,14 @@ class Broker:
 
     # -- what parts ask of the broker ------------------------------------------------------------------------
 
-    async def _take_over(self, read: Read) -> News:
+    async def _apply_update(self, read: Read) -> MetadataUpdate:
         """Take over what is to be read of the tree."""
-        news = await self.topics.take_over(read)
-        if news.is_everything or any(change.settings for change in news.changes):
+        update = await self.topics.apply_update(read)
+        if update.is_everything or any(change.settings for change in update.changes):
             await self.settings.reread()
-        if news.brokers is not None:
-            await self.membership.look_for_itself(news.brokers)
-        return news
+        if update.brokers is not None:
+            await self.membership.check_registration(update.brokers)
+        return update
 
     async def _hand_over(self) -> None:
         """Let others lead what this broker leads, and take it out of what is in sync, before it goes."""
@@ -436,8 +436,8 @@ class Broker:
         self._is_leaving = True
         try:
             async with asyncio.timeout(self.config.controlled_shutdown_timeout_ms / 1000):
-                await self.membership.tell()
-                await HandingOver(self.topics, self.identity.node_id).leave()
+                await self.membership.announce()
+                await ControlledShutdown(self.topics, self.identity.node_id).transfer_all()
         except (BarnabasError, TimeoutError) as error:
             late = f"not done within controlled.shutdown.timeout.ms={self.config.controlled_shutdown_timeout_ms}"
             log.warning("not all that this broker led could be handed on: %s", reason_of(error, late))
@@ -447,7 +447,7 @@ class Broker:
         self._open_files.allow_connections(config.max_connections)
         self._throttles.configure(config)
         self._logs.set_file_delete_delay(config.file_delete_delay_ms)
-        await self.topics.set_defaults(config)
+        await self.topics.apply_defaults(config)
 
     def _listen(self, listener: Listener, host: str, port: int, flag: str) -> int:
         with self._explaining_address(host, port, flag):
@@ -517,7 +517,7 @@ class Broker:
                 raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
         self._reserve.give_up_if_short()
         return RenewableMetadataStore(
-            functools.partial(self._environment.open_tree, self.config, folder / TREE_FILE, self.clock)
+            functools.partial(self._environment.open_metadata_store, self.config, folder / TREE_FILE, self.clock)
         )
 
     def _new_logs(self) -> DataFolders:
@@ -571,11 +571,11 @@ class Broker:
             release=barnabas.__version__,
         )
 
-    def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+    def _in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         if function in {topic_deletions.note_deletion, topic_metadata_store.take_topic_back}:
             # Deleting a topic makes room, so it must work on a full disk.
             self._reserve.give_up_if_short()
-        return self._threads.in_tree_thread(function, *arguments)
+        return self._threads.in_metadata_thread(function, *arguments)
 
 
 def _cluster_id_of(new_id: uuid.UUID) -> str:

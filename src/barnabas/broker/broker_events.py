@@ -48,7 +48,7 @@ class IsrSettled:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimsPostponed:
+class ElectionPostponed:
     """This broker may have to claim the leadership of a partition later."""
 
 

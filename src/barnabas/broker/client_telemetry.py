@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.broker.pipeline.reply import Steps, is_pause_due
+from barnabas.broker.pipeline.call import Steps, is_pause_due
 from barnabas.clock import Clock
 from barnabas.errors import CorruptBatchError, ErrorCode, MalformedMessageError
 from barnabas.metrics.metric import COUNTER_SUFFIX, Kind, Metric, Sample, counter, gauge

@@ -1,10 +1,10 @@
-"""Follows the tree: which brokers live, and what they say that they changed.
+"""Follows the metadata tree: the registered brokers, and the change notifications of other brokers.
 
-Three watches, however many partitions there are: on the brokers, and on the changes that they tell
-(`barnabas.coordination.change_notifications`). Reading runs on the tree's thread. Who follows says when to read: not while it
-changes something itself, since what was read before its own change would undo that.
+Three watches are enough for any number of partitions: on the brokers, and on the notifications
+(`barnabas.coordination.change_notifications`). Reads run on the thread of the metadata store. The caller decides when
+to read. It does not read during a change of its own: a read from before that change would undo it.
 
-A new session begins by reading everything; so does a broker that finds that it has missed a change.
+A new session begins with a read of everything. So does a broker that has missed a notification.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from barnabas.broker.tree_thread import InTreeThread
+from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.coordination import change_notifications, paths, topic_metadata_store
-from barnabas.coordination.change_notifications import Change
+from barnabas.coordination.change_notifications import ChangeNotification
 from barnabas.coordination.metadata_store import MetadataStore, NodeError, NoNodeError, Watch, WatchEvent
 from barnabas.coordination.topic_metadata_store import TopicInfo
 from barnabas.coordination.values import LiveBroker
@@ -32,51 +32,52 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class News:
-    """What was read, in the order in which it is to be taken over: brokers first."""
+class MetadataUpdate:
+    """The result of a read of the metadata tree. Brokers are applied first."""
 
     brokers: Mapping[int, LiveBroker] | None = None
     is_everything: bool = False
-    """Whether a topic that is not named here is gone."""
+    """Whether topics that are not named here are gone."""
     is_new_session: bool = False
-    """Whether this broker registered anew before it was read: where the tree says that it leads, that was earlier."""
+    """Whether this broker has a new registration: leaderships of it in the tree are of an earlier one."""
     topics: dict[str, TopicInfo | NodeError | None] = field(default_factory=dict)
-    """None: it is gone. An error: its nodes cannot be understood."""
-    changes: list[Change] = field(default_factory=list)
-    """Of which the states and settings are news; the topics that they name stand in `topics`."""
+    """None: the topic is gone. An error: its nodes are damaged."""
+    changes: list[ChangeNotification] = field(default_factory=list)
+    """Notifications, whose states and settings are news; their topics are in `topics`."""
 
 
-Read = Callable[[], Awaitable[News]]
-"""Reads what is due. It may be called once."""
+Read = Callable[[], Awaitable[MetadataUpdate]]
+"""Reads the due parts of the tree. May be called once."""
 
-TakeOver = Callable[[Read], Awaitable[News]]
+ApplyUpdate = Callable[[Read], Awaitable[MetadataUpdate]]
 
 
 class ClusterWatch:
     """Used from the event loop's thread only.
 
-    :param take_over: called when something is to be read, returns what that was; the next is read when it has returned.
+    :param apply_update: called with a read that is due; reads, applies the update and returns it. Not called again
+        before it has returned.
     """
 
-    def __init__(self, tree: MetadataStore, in_tree_thread: InTreeThread, take_over: TakeOver) -> None:
+    def __init__(self, tree: MetadataStore, in_metadata_thread: InMetadataThread, apply_update: ApplyUpdate) -> None:
         self._tree = tree
-        self._in_tree_thread = in_tree_thread
-        self._take_over = take_over
+        self._in_metadata_thread = in_metadata_thread
+        self._apply_update = apply_update
         self._loop = asyncio.get_running_loop()
         self._is_due = asyncio.Event()
         self._due = {paths.BROKER_IDS, paths.CHANGES}
         self._seen: frozenset[int] | None = None
-        """The numbers of the changes that were read; None: everything has to be read."""
+        """The numbers of the notifications that were read; None: everything has to be read."""
         self._folder = 0
-        """When the node was created whose children the changes are: another one has other changes under old names."""
+        """The creation id of the node above the notifications: another node has other notifications under old names."""
         self._session = self._known_session = 0
-        """Counts the sessions; and the latest of them of which everything was taken over."""
+        """The number of sessions, and the last session of which everything was applied."""
         self._told = ""
         self._brokers: Mapping[int, LiveBroker] = {}
         self._unpurged = 0
 
-    def read_everything(self) -> News:
-        """Read all there is; may be called from the tree's thread.
+    def read_everything(self) -> MetadataUpdate:
+        """Read everything. May be called from the thread of the metadata store.
 
         Changes that are made meanwhile are read again afterwards.
         """
@@ -88,25 +89,25 @@ class ClusterWatch:
         brokers = self._read_brokers()
         topics: dict[str, TopicInfo | NodeError | None] = dict(topic_metadata_store.each_topic(self._tree))
         is_new_session = self._session != self._known_session
-        news = News(brokers, is_everything=True, is_new_session=is_new_session, topics=topics)
+        update = MetadataUpdate(brokers, is_everything=True, is_new_session=is_new_session, topics=topics)
         self._seen, self._folder = seen, folder
-        return news
+        return update
 
-    def begin_anew(self) -> None:
-        """Read everything again: the session is another one."""
+    def restart(self) -> None:
+        """Read everything again, in a new session."""
         self._session += 1
         self._note_due(paths.BROKER_IDS)
         self._note_due(paths.CHANGES)
 
     async def run(self) -> None:
-        """Follow the tree until cancelled."""
+        """Follow the metadata tree until cancelled."""
         self._is_due.set()
         while True:
             await self._is_due.wait()
             self._is_due.clear()
             (due, self._due), session = (self._due, set()), self._session
             try:
-                news = await self._take_over(functools.partial(self._in_tree_thread, self._read, due))
+                update = await self._apply_update(functools.partial(self._in_metadata_thread, self._read, due))
                 self._told = ""
             except BarnabasError as error:
                 self._try_again(error)
@@ -116,11 +117,11 @@ class ClusterWatch:
                 self._try_again(error)
                 await asyncio.sleep(AGAIN_S)
             else:
-                if news.is_new_session:
+                if update.is_new_session:
                     self._known_session = session
 
     def _try_again(self, error: Exception) -> None:
-        """Read everything: perhaps it was taken over in part, and of what is known already nothing more would come."""
+        """Read everything again: the update may have been applied in part, and a partial read would miss the rest."""
         if str(error) != self._told:
             log.warning("the cluster's state cannot be read; tried again: %s", error)
             self._told = str(error)
@@ -130,14 +131,14 @@ class ClusterWatch:
 
     # -- on the tree's thread -------------------------------------------------------------------------------
 
-    def _read(self, due: set[str]) -> News:
-        news = self._read_changes() if paths.CHANGES in due else News()
-        # After the changes, so that no broker is known to be less than what a change says of it.
+    def _read(self, due: set[str]) -> MetadataUpdate:
+        update = self._read_changes() if paths.CHANGES in due else MetadataUpdate()
+        # After the notifications, so that no broker is older than a notification about it.
         if paths.BROKER_IDS in due:
-            news.brokers = self._read_brokers(self._on_event)
-        elif news.brokers is None and any(change.brokers for change in news.changes):
-            news.brokers = self._read_brokers()
-        return news
+            update.brokers = self._read_brokers(self._on_event)
+        elif update.brokers is None and any(change.brokers for change in update.changes):
+            update.brokers = self._read_brokers()
+        return update
 
     def _read_brokers(self, watch: Watch | None = None) -> Mapping[int, LiveBroker]:
         try:
@@ -147,7 +148,7 @@ class ClusterWatch:
             self._brokers = topic_metadata_store.read_brokers(self._tree, watch, self._brokers)
         return self._brokers
 
-    def _read_changes(self) -> News:
+    def _read_changes(self) -> MetadataUpdate:
         try:
             numbers = change_notifications.numbers_of(self._tree.children(paths.CHANGES, self._on_event))
         except NoNodeError:
@@ -157,40 +158,40 @@ class ClusterWatch:
                 None,
             )
         unseen = None if self._seen is None else change_notifications.unseen_of(numbers, self._seen)
-        # A new session may have begun while something else was read.
+        # A new session may have begun during the read.
         if unseen is None or self._session != self._known_session or self._created_at() != self._folder:
             return self.read_everything()
-        news = self._read_unseen(unseen)
-        if unseen and not news.is_everything:
-            # Without a new one, those before stay known: the newest of them may be purged before the next one comes.
+        update = self._read_unseen(unseen)
+        if unseen and not update.is_everything:
+            # Without new notifications, the known ones stay: the newest may be purged before the next one comes.
             self._seen = frozenset(numbers)
-        return news
+        return update
 
     def _created_at(self) -> int:
         stat = self._tree.exists(paths.CHANGES)
         return 0 if stat is None else stat.created_at
 
-    def _read_unseen(self, numbers: list[int]) -> News:
-        news = News()
+    def _read_unseen(self, numbers: list[int]) -> MetadataUpdate:
+        update = MetadataUpdate()
         for number in numbers:
             path = change_notifications.path_of(number)
             try:
-                news.changes.append(change_notifications.decode_change(path, self._tree.get(path).data))
+                update.changes.append(change_notifications.decode_change(path, self._tree.get(path).data))
             except NoNodeError:
                 return self.read_everything()
             except NodeError as error:
                 log.warning("%s; everything is read again", error)
                 return self.read_everything()
-        for name in dict.fromkeys(name for change in news.changes for name in change.topics):
+        for name in dict.fromkeys(name for change in update.changes for name in change.topics):
             try:
-                news.topics[name] = topic_metadata_store.read_topic(self._tree, name)
+                update.topics[name] = topic_metadata_store.read_topic(self._tree, name)
             except NodeError as error:
-                news.topics[name] = error
+                update.topics[name] = error
         self._unpurged += len(numbers)
-        return news
+        return update
 
     def _on_event(self, event: WatchEvent) -> None:
-        """Called on a thread of the tree's."""
+        """Called on a thread of the metadata store."""
         self._loop.call_soon_threadsafe(self._note_due, event.path)
 
     def _note_due(self, path: str) -> None:
@@ -200,8 +201,8 @@ class ClusterWatch:
     # -- clearing away --------------------------------------------------------------------------------------
 
     async def purge(self) -> None:
-        """Clear away old changes, if there were new ones since."""
+        """Purge old notifications, if there were new ones since."""
         if not self._unpurged:
             return
         self._unpurged = 0
-        await self._in_tree_thread(change_notifications.purge_changes, self._tree)
+        await self._in_metadata_thread(change_notifications.purge_changes, self._tree)

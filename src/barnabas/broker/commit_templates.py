@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.broker.pipeline.call import Call
 from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
-from barnabas.groups.records import OffsetRecord, encode_change
-from barnabas.groups.stored import Committed
+from barnabas.groups.records import Committed, OffsetRecord, encode_change
 from barnabas.model import TopicPartition
 from barnabas.protocol.codec import IntegerRequestTemplate, constant_response_encoder
 from barnabas.records.batch_template import BatchTemplate

@@ -1,14 +1,13 @@
-"""How leadership is handed on: by a broker that stops, and to the preferred replica of a partition.
+"""Transfers of leadership: of a broker that shuts down, to preferred replicas, and away from logs that are offline.
 
-Leadership goes to a replica in sync that has everything: for the moment that this takes nothing is appended, so that
-not even what was acknowledged by the leader alone is lost. The leader itself writes the new state, so nobody has to
-notice that it is gone (Kafka calls this a controlled shutdown).
+The new leader is an in-sync replica that has all records. Appends wait during the transfer, so that records
+acknowledged by the leader alone are kept. The leader writes the new state, so no other broker has to detect that it is
+gone (Kafka's controlled shutdown).
 
-That a broker is leaving stands in its registration: other leaders drop it from the in-sync replicas at once, and do
-not take it in again, so that no acknowledgement waits for it after it has gone.
+The registration of the broker says that it is leaving. Other leaders remove it from the in-sync replicas at once and do
+not add it again, so that no acknowledgement waits for it after its end.
 
-The preferred replica is the first one of a partition's assignment: if each has its own, the load is spread as it was
-meant. It is given the leadership, and never takes it.
+The preferred replica is the first one of the assignment. It receives the leadership, and never takes it.
 """
 
 from __future__ import annotations
@@ -21,74 +20,74 @@ from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_image import next_state
 from barnabas.broker.topics import Topics
 from barnabas.coordination.change_notifications import StateChange
-from barnabas.replication.leader_election import hand_over
+from barnabas.replication.leader_election import transfer_leadership
 
 CAUGHT_UP_S = 0.25
-"""So long appends wait for the next leader to have everything."""
+"""The time for which appends wait until the next leader has all records."""
 LOOK_S = 0.005
-"""How often it is looked whether it has."""
+"""The interval at which the broker checks this."""
 
 log = logging.getLogger(__name__)
 
 
-class HandingOver:
+class ControlledShutdown:
     """Used from the event loop's thread only."""
 
     def __init__(self, topics: Topics, broker_id: int) -> None:
         self._topics = topics
         self._broker_id = broker_id
 
-    async def leave(self) -> None:
-        """Hand on all that can be; return when this broker leads nothing that another one could, and is in sync with
-        nobody. Goes on until cancelled: somebody may have to be waited for.
+    async def transfer_all(self) -> None:
+        """Transfer all partitions that another broker can lead; return when this broker has left all ISRs.
 
-        :raises BarnabasError: the tree cannot be reached.
+        Runs until it is cancelled: a new leader may need time.
+
+        :raises BarnabasError: the metadata store cannot be reached.
         """
-        while led := self._to_hand_on({self._broker_id}, self._topics.replicas.leaders()):
-            await self._hand_on(led)
+        while led := self._transfers({self._broker_id}, self._topics.replicas.leaders()):
+            await self._carry_out(led)
         while self._is_counted_on():  # noqa: ASYNC110 - the image changes with the news of other brokers
             await asyncio.sleep(LOOK_S)
 
-    async def prefer(self) -> None:
-        """Hand to their preferred replicas the partitions whose preferred replica is in sync, and has everything; the
-        others have time.
+    async def transfer_to_preferred(self) -> None:
+        """Transfer partitions to their preferred replicas, where these are in sync and have all records.
 
-        :raises BarnabasError: the tree cannot be reached.
+        :raises BarnabasError: the metadata store cannot be reached.
         """
         preferred = {
             partition: change
-            for partition, change in self._to_hand_on(set(), self._topics.replicas.leaders()).items()
+            for partition, change in self._transfers(set(), self._topics.replicas.leaders()).items()
             if change.state.leader == self._topics.preferred_replica(partition.topic_partition)
         }
         if preferred:
-            await self._hand_on(preferred, is_urgent=False)
+            await self._carry_out(preferred, is_urgent=False)
 
-    async def give_up_offline(self) -> None:
-        """Hand on the partitions whose log here has gone offline: the disk refused, and others can serve them.
+    async def transfer_offline(self) -> None:
+        """Transfer the partitions whose log here is offline.
 
-        :raises BarnabasError: the tree cannot be reached.
+        :raises BarnabasError: the metadata store cannot be reached.
         """
         offline = [
             partition
             for partition in self._topics.replicas.leaders()
             if partition.followers and partition.log.is_offline
         ]
-        changes = self._to_hand_on({self._broker_id}, offline) if offline else {}
+        changes = self._transfers({self._broker_id}, offline) if offline else {}
         if changes:
-            await self._topics.follow(await self._topics.propose(list(changes.values())))
+            await self._topics.apply_roles(await self._topics.write_states(list(changes.values())))
             log.warning("handed on %d partitions whose logs are offline here", len(changes))
 
-    async def hand_to(self, changes: dict[LeaderReplica, StateChange]) -> None:
-        """Hand partitions on to those that lead after these changes, where they have everything; the others have time.
+    async def transfer(self, changes: dict[LeaderReplica, StateChange]) -> None:
+        """Transfer partitions to the leaders of these states, where the new leader has all records.
 
-        :param changes: each with the version that follows that of the state from which it was made: what the tree has
-            by then may be newer.
-        :raises BarnabasError: the tree cannot be reached.
+        :param changes: each with the version that follows the state from which it was made: the tree may have a newer
+            state by then.
+        :raises BarnabasError: the metadata store cannot be reached.
         """
-        await self._hand_on(changes, is_urgent=False)
+        await self._carry_out(changes, is_urgent=False)
 
-    def _to_hand_on(self, leaving: set[int], among: Iterable[LeaderReplica]) -> dict[LeaderReplica, StateChange]:
-        """Return, by partition, the change after which another broker leads, where there is one that can."""
+    def _transfers(self, leaving: set[int], among: Iterable[LeaderReplica]) -> dict[LeaderReplica, StateChange]:
+        """Return, by partition, the state with another leader, where another broker can lead."""
         image = self._topics.image
         live = image.brokers.keys()
         leaving = leaving | {each for each, broker in image.brokers.items() if broker.registration.is_leaving}
@@ -97,13 +96,13 @@ class HandingOver:
             info = image.partition(partition.topic_partition)
             if partition.followers is None or info is None or info.state.leader_epoch != partition.leader_epoch:
                 continue
-            state = hand_over(info.state, info.replicas, live, leaving)
+            state = transfer_leadership(info.state, info.replicas, live, leaving)
             if state is not None:
                 where = partition.topic_partition
                 changes[partition] = next_state(where, image.topics[where.topic], state)
         return changes
 
-    async def _hand_on(self, changes: dict[LeaderReplica, StateChange], *, is_urgent: bool = True) -> None:
+    async def _carry_out(self, changes: dict[LeaderReplica, StateChange], *, is_urgent: bool = True) -> None:
         done = asyncio.Event()
         held = [partition.hold_appends(done.wait) for partition in changes]
         try:
@@ -111,15 +110,15 @@ class HandingOver:
             ready = [
                 change for partition, change in changes.items() if is_urgent or _has_all(partition, change.state.leader)
             ]
-            changed = await self._topics.propose(ready) if ready else {}
+            changed = await self._topics.write_states(ready) if ready else {}
             for partition in changes:
-                # What has waited must not be appended here any more: the next leader has not got it.
+                # Appends that have waited must fail: the next leader would not have them.
                 if not self._leads_still(partition):
                     partition.fence()
         finally:
             done.set()
             await asyncio.gather(*held, return_exceptions=True)
-        await self._topics.follow(changed)
+        await self._topics.apply_roles(changed)
         log.info("handed on the leadership of %d partitions", sum(map(len, changed.values())))
 
     def _leads_still(self, partition: LeaderReplica) -> bool:
@@ -134,7 +133,7 @@ class HandingOver:
             await asyncio.sleep(LOOK_S)
 
     def _is_counted_on(self) -> bool:
-        """Whether this broker is in sync with a leader that lives."""
+        """Whether this broker is in the ISR of a live leader."""
         image = self._topics.image
         for replica in self._topics.replicas.all():
             info = image.partition(replica.topic_partition)

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from barnabas.broker.cooperative_scheduler import CooperativeScheduler
-    from barnabas.broker.pipeline.reply import Steps
-    from barnabas.broker.replica_events import ReadListener
+    from barnabas.broker.pipeline.call import Steps
+    from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+    from barnabas.broker.replica_storage import ReadListener
 
 SOURCES_PER_PAUSE = 256
 """The sources with which a fetch registers between two pauses."""

@@ -52,11 +52,11 @@ class BrokerThreads:
         """Return where to do what."""
         return DiskWork(functools.partial(_run, self._disk), functools.partial(_run, self._search))
 
-    def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+    def in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         """Run what asks the tree: one after the other."""
         return asyncio.get_running_loop().run_in_executor(self._tree, function, *arguments)
 
-    def beside_tree(self, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
+    def beside_metadata(self, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
         """Run what finds out whether the tree answers: behind nothing that waits for the tree, and behind no search of
         a client, for a broker that does not find out in time goes on leading."""
         return _run(self._ping, function, *arguments)
@@ -66,7 +66,7 @@ class BrokerThreads:
         self._search.shutdown(cancel_futures=True)
         self._disk.shutdown()
 
-    def close_tree(self) -> None:
+    def close_metadata(self) -> None:
         """Let what has begun come to its end."""
         self._ping.shutdown(cancel_futures=True)
         self._tree.shutdown()

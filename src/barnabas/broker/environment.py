@@ -12,10 +12,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from barnabas.broker.boot_id import read_boot_id
 from barnabas.broker.cleaner_process import AnyCleaner, CleanerProcess
 from barnabas.broker.disk_work import BrokerThreads
-from barnabas.broker.metadata_store_access import open_tree
+from barnabas.broker.metadata_store_access import open_metadata_store
 from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import SYSTEM_CLOCK, Clock
@@ -25,6 +24,16 @@ from barnabas.net.client_connection import ClientConnection, dial
 from barnabas.net.listener import Listener
 from barnabas.net.server_connection import Limits
 from barnabas.storage.filesystem import FileSystem, OsFileSystem
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def read_boot_id() -> str:
+    """Return what names the present boot, another one each time the machine starts; empty where nobody says it."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +46,7 @@ class Environment:
     :param new_cleaner: makes the object that compacts logs; its argument returns monotonic seconds.
     :param listen: makes a listener, with limits for clients.
     :param dial: connects to a host and port, as `barnabas.net.client_connection.dial` does.
-    :param open_tree: opens a session with the metadata tree that the settings name.
+    :param open_metadata_store: opens a session with the metadata tree that the settings name.
     :param boot_id: names the present boot of the machine.
     :param process_id: identifies the process in the lock of the data folder.
     :param watches_loop: whether a thread measures how long the event loop stands still.
@@ -51,7 +60,7 @@ class Environment:
     new_cleaner: Callable[[Callable[[], float]], AnyCleaner] = CleanerProcess
     listen: Callable[[Limits], Listener] = Listener
     dial: Callable[..., Awaitable[ClientConnection]] = dial
-    open_tree: Callable[[BrokerConfig, Path, Clock], MetadataStore] = open_tree
+    open_metadata_store: Callable[[BrokerConfig, Path, Clock], MetadataStore] = open_metadata_store
     random_source: RandomSource = field(default_factory=RandomSource)
     boot_id: Callable[[], str] = read_boot_id
     process_id: Callable[[], int] = os.getpid

@@ -24,9 +24,7 @@ from barnabas.records.header import read_header
 from barnabas.storage.log_appender import AppendInfo
 
 if TYPE_CHECKING:
-    from barnabas.broker.acknowledgements import Waiter
-    from barnabas.broker.replica_events import ReadListener
-    from barnabas.broker.replica_storage import ConsumerRead
+    from barnabas.broker.replica_storage import ConsumerRead, ReadListener, Waiter
     from barnabas.broker.settings.topic_config import TopicConfig
     from barnabas.errors import ApiError
     from barnabas.model import TopicPartition
@@ -170,19 +168,21 @@ class FollowerReplica:
         if storage.refusal is not None:
             raise storage.refusal
         self.log.mark_compared()
-        if storage.line.is_busy or len(records) > AT_ONCE_BYTES_MAX:
-            return storage.run_in_line(lambda: self._append_in_turn(records, leader_high_watermark, leader_log_start))
+        if storage.append_queue.is_busy or len(records) > AT_ONCE_BYTES_MAX:
+            return storage.run_in_queue(
+                lambda: self._append_from_queue(records, leader_high_watermark, leader_log_start)
+            )
         if len(records):
             group = None if self._begins_before(records) else self._begin_append(records)
             if group is None:
-                return storage.run_in_line(
-                    lambda: self._append_in_turn(records, leader_high_watermark, leader_log_start)
+                return storage.run_in_queue(
+                    lambda: self._append_from_queue(records, leader_high_watermark, leader_log_start)
                 )
             self.log.write_append(group)
             self._account(group, records)
         self._raise_high_watermark(leader_high_watermark)
         if min(leader_log_start, self.log.high_watermark) > self.log.log_start_offset:
-            return storage.run_in_line(lambda: self._raise_log_start(leader_log_start, brought=len(records)))
+            return storage.run_in_queue(lambda: self._raise_log_start(leader_log_start, brought=len(records)))
         return self._when_flushed() if storage.flusher else None
 
     async def truncate_to(self, offset: int) -> None:
@@ -196,7 +196,7 @@ class FollowerReplica:
                 "%s: truncated to offset %d, below the high watermark %d: the leader of epoch %d lacks those records",
                 self.topic_partition, offset, self.log.high_watermark, self.leader_epoch,
             )  # fmt: skip
-        await self.storage.run_in_line(lambda: self._cut(self.log.truncate_to, offset))
+        await self.storage.run_in_queue(lambda: self._cut(self.log.truncate_to, offset))
 
     def _check_may_cut(self, offset: int) -> None:
         """:raises StorageError: the metadata tree is older than this log, so the records may be acknowledged ones."""
@@ -220,7 +220,7 @@ class FollowerReplica:
         if offset is not None:
             message = "%s: the disk has lost records from offset %d on; fetching them again"
             log.warning(message, self.topic_partition, offset)
-            await self.storage.run_in_line(lambda: self._cut(self.log.truncate_to, offset))
+            await self.storage.run_in_queue(lambda: self._cut(self.log.truncate_to, offset))
             self.log.accept_loss()
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -231,7 +231,7 @@ class FollowerReplica:
         self._check_may_cut(self.log.log_start_offset)
         end = self.log.log_end_offset
         log.warning("%s: ends at offset %d, and the leader's log begins at %d", self.topic_partition, end, offset)
-        await self.storage.run_in_line(lambda: self._cut(self.log.truncate_fully_and_start_at, offset))
+        await self.storage.run_in_queue(lambda: self._cut(self.log.truncate_fully_and_start_at, offset))
 
     async def _cut(self, cut: Callable[[int], object], offset: int) -> None:
         """Run a truncation."""
@@ -243,7 +243,7 @@ class FollowerReplica:
                 self.storage.flusher.note_truncation()
             self.storage.reads_changed()  # reads returned nothing meanwhile
 
-    async def _append_in_turn(self, records: memoryview, leader_high_watermark: int, leader_log_start: int) -> None:
+    async def _append_from_queue(self, records: memoryview, leader_high_watermark: int, leader_log_start: int) -> None:
         if len(records):
             if self._begins_before(records):
                 await self._cut(self.log.lower_log_end_to, read_header(records).base_offset)

@@ -1,6 +1,6 @@
 """The fetch sessions of followers (KIP-227), at the leader: the partitions of a follower, and which of them have news.
 
-A request of a consumer reads all partitions of its session (`barnabas.broker.fetch_sessions`). A follower with a
+A request of a consumer reads all partitions of its session (`barnabas.broker.handlers.fetch`). A follower with a
 thousand partitions without news fetches twice a second. So here each partition notifies the session of its events, and
 a request costs as much as has changed. A request also says that the follower has all records below its known fetch
 offsets; the session passes that on before the next append (`LeaderReplica.note_caught_up`).
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.error_codes import error_code
-from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
+from barnabas.broker.pipeline.call import ENTRIES_PER_STEP, LAST_OF_STEP, Steps
 from barnabas.broker.throttles import NO_LEADER_THROTTLE, LeaderThrottle
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import INITIAL_SESSION_EPOCH, NO_OFFSET, next_session_epoch
@@ -33,8 +33,8 @@ from barnabas.storage.log_reader import NO_BATCHES, Batches
 
 if TYPE_CHECKING:
     from barnabas.broker.leader_replica import LeaderReplica
-    from barnabas.broker.pipeline.connection_state import ConnectionState
-    from barnabas.broker.replica_events import ReadListener
+    from barnabas.broker.pipeline.call import ConnectionState
+    from barnabas.broker.replica_storage import ReadListener
 
 SESSION_ID_MAX = 2**31 - 1
 
@@ -389,7 +389,7 @@ class FollowerSessions:
         )
         return session
 
-    def go_on(self, connection: ConnectionState, request: FetchRequest) -> FollowerSession:
+    def resume(self, connection: ConnectionState, request: FetchRequest) -> FollowerSession:
         """Return the session that a request belongs to.
 
         :raises ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.handlers.api_versions import api_versions
 from barnabas.broker.handlers.elect_leaders import elect_leaders_here
 from barnabas.broker.handlers.metadata import known_topics
 from barnabas.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from barnabas.broker.handlers.replica_fetch import CheckBroker, replica_fetch
-from barnabas.broker.pipeline.connection_state import BROKERS
-from barnabas.broker.pipeline.scheduler import RequestPipeline
-from barnabas.broker.pipeline.served_api import ServedApi, ServedApis
+from barnabas.broker.pipeline.call import BROKERS, ServedApi, ServedApis
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
 from barnabas.broker.replica_manager import ReplicaManager
-from barnabas.broker.requested_elections import Elections
+from barnabas.broker.requested_elections import RequestedElections
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock
 
@@ -38,7 +36,7 @@ class InterBrokerParts:
     replicas: ReplicaManager
     follower_sessions: FollowerSessions
     check_broker: CheckBroker
-    elections: Elections
+    elections: RequestedElections
     scheduler: CooperativeScheduler
     clock: Clock
     served: ServedApis
@@ -49,7 +47,7 @@ def inter_broker_requests(
     replicas: ReplicaManager,
     follower_sessions: FollowerSessions,
     check_broker: CheckBroker,
-    elections: Elections,
+    elections: RequestedElections,
     scheduler: CooperativeScheduler,
     clock: Clock,
 ) -> RequestPipeline:

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from barnabas.broker.broker_events import Events, IsrSettled
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.log_aggregator import ToldTogether
+from barnabas.broker.log_aggregator import LogAggregator
 from barnabas.broker.metadata_image import next_state
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock
@@ -46,9 +46,9 @@ class IsrUpdates:
         self._wanted: dict[LeaderReplica, None] = {}
         self._under_way: dict[LeaderReplica, StateChange] = {}
         self._is_due = asyncio.Event()
-        self._together = ToldTogether(log)
+        self._log_lines = LogAggregator(log)
 
-    def want(self, partition: LeaderReplica) -> None:
+    def update_soon(self, partition: LeaderReplica) -> None:
         """Look soon whether other replicas of a partition are to be in sync."""
         self._wanted[partition] = None
         self._is_due.set()
@@ -82,7 +82,7 @@ class IsrUpdates:
             if partition.followers is not None:
                 self._wanted[partition] = None
                 if partition.followers.lagging:
-                    partition.ask_followers()
+                    partition.request_follower_fetches()
 
     async def update(self, partitions: list[LeaderReplica]) -> None:
         """Change the in-sync replicas of those partitions that want it.
@@ -96,7 +96,7 @@ class IsrUpdates:
         self._under_way = {partition: change for partition in partitions if (change := self._change_of(partition))}
         if self._under_way:
             if proposed := await self._up_to_date():
-                await self._topics.propose(proposed)
+                await self._topics.write_states(proposed)
             await self._settle()
 
     async def _up_to_date(self) -> list[StateChange]:
@@ -130,9 +130,9 @@ class IsrUpdates:
             partition.followers.adopt(info.state.isr)
             partition.isr_changed()
             # What followers told while the change was under way was not looked at.
-            self.want(partition)
+            self.update_soon(partition)
         if ended:
-            await self._topics.follow(ended)
+            await self._topics.apply_roles(ended)
         if under_way:
             self._events.publish(IsrSettled())
 
@@ -161,7 +161,7 @@ class IsrUpdates:
             # A follower that had caught up and is gone holds the high watermark back no longer.
             partition.isr_changed()
             return None
-        self._together.tell(logging.INFO, f"in sync are to be {list(isr)} (were {list(info.state.isr)})", where)
+        self._log_lines.note(logging.INFO, f"in sync are to be {list(isr)} (were {list(info.state.isr)})", where)
         followers.begin_change(isr)
         return next_state(where, topic, PartitionState(info.state.leader, info.state.leader_epoch, isr))
 

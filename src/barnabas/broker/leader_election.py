@@ -1,7 +1,7 @@
-"""Which partitions this broker is to take over, and when: it goes by the rules of `barnabas.replication.leader_election`.
+"""The partitions that this broker has to lead, and when (rules: `barnabas.replication.leader_election`).
 
-The first in line takes over at once, and each one behind it a pause later, if nobody has until then. Pure: the image
-and the time come in, states to be written come out.
+The candidate with rank 0 takes over at once. Each further candidate waits one pause longer, and takes over if the
+partition has no leader by then. Pure: takes the image and the time, returns states to write.
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ from barnabas.coordination.topic_metadata_store import PartitionInfo
 from barnabas.coordination.values import PartitionState
 from barnabas.log_lines import about
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
-from barnabas.replication.leader_election import Claim, claim, waited_for, why_offline
-from barnabas.replication.unclean_recovery import doubt, doubt_old_tree, recover, tell, who_has_most, withdraw
+from barnabas.replication.leader_election import Candidacy, candidacy, waited_for, why_offline
+from barnabas.replication.unclean_recovery import (
+    doubt,
+    doubt_old_tree,
+    most_complete_replicas,
+    recover,
+    report_log_end,
+    withdraw,
+)
 from barnabas.storage.checkpoints import EpochStart
 
 PAUSE_S = 0.3
@@ -53,7 +60,7 @@ _NAMED_MAX = 3
 log = logging.getLogger(__name__)
 
 
-class Claims:
+class LeaderElection:
     """Used from the event loop's thread only.
 
     :param is_unclean_allowed: whether a topic's partitions may be led by a replica that was not in sync.
@@ -85,7 +92,7 @@ class Claims:
         self._later_epoch = later_epoch
         self._later: dict[TopicPartition, float] = {}
         self._on_postponed = on_postponed
-        self._told_offline: set[TopicPartition] = set()
+        self._logged_offline: set[TopicPartition] = set()
         self._wanted_unclean: frozenset[TopicPartition] = frozenset()
 
     @property
@@ -111,12 +118,12 @@ class Claims:
         finally:
             self._wanted_unclean = frozenset()
 
-    def look_again(self, partitions: Iterable[TopicPartition], now_s: float) -> None:
+    def retry_soon(self, partitions: Iterable[TopicPartition], now_s: float) -> None:
         """Have partitions looked at again soon, since what was to be written could not be."""
         self._later.update(dict.fromkeys(partitions, now_s + PAUSE_S))
         self._on_postponed()
 
-    def look(self, partitions: Iterable[TopicPartition], now_s: float) -> list[StateChange]:
+    def elect(self, partitions: Iterable[TopicPartition], now_s: float) -> list[StateChange]:
         """Return what is to be written now."""
         changes = []
         offline: dict[TopicPartition, str] = {}
@@ -125,8 +132,8 @@ class Claims:
             info = self._metadata.image.partition(where)
             if info is None:
                 continue
-            change = self._to_tell(where, info) or self._to_mend(where, info)
-            found = None if change is not None else self._claim_of(where, info, now_s, offline)
+            change = self._log_end_report(where, info) or self._repaired(where, info)
+            found = None if change is not None else self._candidacy_of(where, info, now_s, offline)
             if found is not None:
                 change = self._take(where, info, found, losses)
             if change is not None:
@@ -141,9 +148,10 @@ class Claims:
         is_gone: Callable[[TopicPartition], bool],
         is_in_old_copy: Callable[[TopicPartition], bool] = lambda _where: False,
     ) -> list[StateChange]:
-        """Return what is to be written by a broker that may lack what it had acknowledged: it leaves the in-sync
-        replicas, but where it alone was in sync (`barnabas.replication.unclean_recovery.withdraw`). A sole replica is led,
-        whatever it has.
+        """Return the states by which a broker that may lack acknowledged records leaves the in-sync replicas.
+
+        It stays where it is the only member (`barnabas.replication.unclean_recovery.withdraw`). A sole replica is led
+        with the records that it has.
 
         :param is_gone: whether the log of a partition is gone.
         :param is_in_old_copy: whether the log of a partition is in an older copy of its log directory.
@@ -198,10 +206,10 @@ class Claims:
     def _is_led(self, where: TopicPartition, state: PartitionState) -> bool:
         """Return whether a live broker leads; this one does only in an epoch that it began after it registered."""
         if state.leader == self._broker_id:
-            return self._metadata.leads_in_this_life(self._broker_id, where, state)
+            return self._metadata.leads_in_this_incarnation(self._broker_id, where, state)
         return state.leader in self._metadata.image.brokers
 
-    def give_up(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
+    def resign(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
         """Return what is to be written of partitions that this broker cannot lead, so that others do: of those that it
         led in an earlier life. They see that it lives, and would leave them to it."""
         changes = []
@@ -210,26 +218,26 @@ class Claims:
             if info is None or info.state.leader != self._broker_id or len(info.replicas) == 1:
                 continue
             state = withdraw(self._broker_id, info.state)
-            if state is not None and not self._metadata.leads_in_this_life(self._broker_id, where, info.state):
+            if state is not None and not self._metadata.leads_in_this_incarnation(self._broker_id, where, info.state):
                 changes.append(next_state(where, self._metadata.image.topics[where.topic], state))
         if changes:
             log.warning("this broker led %s, and cannot use their logs now", named([each.where for each in changes]))
         return changes
 
-    def _to_tell(self, where: TopicPartition, info: PartitionInfo) -> StateChange | None:
+    def _log_end_report(self, where: TopicPartition, info: PartitionInfo) -> StateChange | None:
         """Return what is to be written where those are waited for that lost memory, and this broker is one of them."""
         if not info.state.lost_memory:
             return None
-        told = tell(self._broker_id, info.state, *self._end_of(where))
+        told = report_log_end(self._broker_id, info.state, *self._end_of(where))
         if told is None:
             return None
         self.forget([where])
         return next_state(where, self._metadata.image.topics[where.topic], told)
 
-    def _to_mend(self, where: TopicPartition, info: PartitionInfo) -> StateChange | None:
+    def _repaired(self, where: TopicPartition, info: PartitionInfo) -> StateChange | None:
         """Return what is to be written where a stranger wrote a partition's state."""
         state, why = info.state, ""
-        leads = self._metadata.leads_in_this_life(self._broker_id, where, state)
+        leads = self._metadata.leads_in_this_incarnation(self._broker_id, where, state)
         found = self._metadata.disbelieved.get(where)
         if found is not None and leads:
             why = "somebody wrote a state that no broker can write; writing the state of this leader again"
@@ -248,13 +256,13 @@ class Claims:
         self.forget([where])
         return next_state(where, self._metadata.image.topics[where.topic], state)
 
-    def _claim_of(
+    def _candidacy_of(
         self, where: TopicPartition, info: PartitionInfo, now_s: float, offline: dict[TopicPartition, str]
-    ) -> Claim | None:
-        """Return what this broker may claim, if its turn has come."""
+    ) -> Candidacy | None:
+        """Return what this broker may take over, if its turn has come."""
         due_s, state = self._later.pop(where, None), info.state
-        is_leading = self._metadata.leads_in_this_life(self._broker_id, where, state)
-        found = claim(
+        is_leading = self._metadata.leads_in_this_incarnation(self._broker_id, where, state)
+        found = candidacy(
             self._broker_id,
             info.replicas,
             state,
@@ -267,7 +275,7 @@ class Claims:
             if self._is_newly_offline(where, info):
                 offline[where] = why_offline(info.replicas, state, self._metadata.image.brokers.keys())
             return None
-        self._told_offline.discard(where)
+        self._logged_offline.discard(where)
         if found.rank and (due_s is None or due_s > now_s):
             self._later[where] = now_s + found.rank * PAUSE_S if due_s is None else due_s
             self._on_postponed()
@@ -275,10 +283,10 @@ class Claims:
         return found
 
     def _take(
-        self, where: TopicPartition, info: PartitionInfo, found: Claim, losses: dict[TopicPartition, str]
+        self, where: TopicPartition, info: PartitionInfo, found: Candidacy, losses: dict[TopicPartition, str]
     ) -> StateChange:
         lost = [each.broker_id for each in info.state.lost_memory]
-        if self._broker_id in who_has_most(info.state):
+        if self._broker_id in most_complete_replicas(info.state):
             losses[where] = self._loss_of(where, lost)
         elif found.is_unclean:
             losses[where] = (
@@ -307,9 +315,9 @@ class Claims:
 
     def _is_newly_offline(self, where: TopicPartition, info: PartitionInfo) -> bool:
         """Whether nobody can lead a partition, which was not told yet."""
-        live, is_told, state = self._metadata.image.brokers.keys(), where in self._told_offline, info.state
+        live, is_told, state = self._metadata.image.brokers.keys(), where in self._logged_offline, info.state
         is_offline = state.leader not in live and bool(waited_for(state, live) or not (state.isr or state.lost_memory))
-        (self._told_offline.add if is_offline else self._told_offline.discard)(where)
+        (self._logged_offline.add if is_offline else self._logged_offline.discard)(where)
         return is_offline and not is_told
 
 

@@ -1,23 +1,23 @@
-"""What the replicas on this broker have: whether one may lead, how far it reaches, whether it lacks records."""
+"""The local facts on which leader elections depend: whether a replica may lead, its log end, its missing records."""
 
 from __future__ import annotations
 
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.replica import Replica
-from barnabas.broker.replica_logs import Hosting
+from barnabas.broker.replica_logs import ReplicaLogs
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.model import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 from barnabas.replication.truncation import last_epoch
 from barnabas.storage.checkpoints import EpochStart
 
 
-class OwnReplicas:
+class LeaderEligibility:
     """Used from the event loop's thread only."""
 
-    def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, hosting: Hosting) -> None:
+    def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, replica_logs: ReplicaLogs) -> None:
         self._replicas = replicas
         self._metadata = metadata
-        self._hosting = hosting
+        self._replica_logs = replica_logs
 
     def may_lead(self, where: TopicPartition) -> bool:
         """Whether there is a log here that can be used; a sole replica is led whatever it has."""
@@ -28,7 +28,7 @@ class OwnReplicas:
         """Whether others may have records that this replica should have: its log is gone, or cannot be used, or a part
         of it is lost."""
         where, opened = replica.topic_partition, replica.log
-        is_lost = opened.is_offline or opened.lost_from is not None or self._hosting.was_missing(where)
+        is_lost = opened.is_offline or opened.lost_from is not None or self._replica_logs.was_missing(where)
         return is_lost and not self._is_sole(where)
 
     def known_epoch(self, where: TopicPartition) -> int:

@@ -21,9 +21,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.acknowledgements import Acknowledgements, Waiter, refused
 from barnabas.broker.disk_work import ON_ANY_THREAD, DiskWork
-from barnabas.broker.replica_storage import ReplicaStorage, UnexposedAppends
+from barnabas.broker.replica_storage import Acknowledgements, ReplicaStorage, UnexposedAppends, Waiter, refused
 from barnabas.broker.schema_check import check_values
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import NO_OFFSET, Acks
@@ -32,8 +31,7 @@ from barnabas.records.recompression import recompress
 from barnabas.storage.log_appender import checked_batch
 
 if TYPE_CHECKING:
-    from barnabas.broker.replica_events import LogEndListener, ReadListener
-    from barnabas.broker.replica_storage import ConsumerRead
+    from barnabas.broker.replica_storage import ConsumerRead, LogEndListener, ReadListener
     from barnabas.broker.settings.topic_config import TopicConfig
     from barnabas.model import TopicPartition
     from barnabas.records.header import Buffer
@@ -200,7 +198,7 @@ class LeaderReplica:
         """Return when no work is under way that changes the log."""
         await self.storage.end()
 
-    def succeed(self, last: LeaderReplica) -> None:
+    def take_over_from(self, last: LeaderReplica) -> None:
         """Take over the waits of the leader before.
 
         The log still holds their records, because only followers truncate. A producer that received an error would
@@ -304,7 +302,7 @@ class LeaderReplica:
         if followers.log_end_offset_of(follower) == fetch_offset:
             followers.on_fetch(follower, fetch_offset, fetch_offset, at_s, broker_epoch)
 
-    def ask_followers(self) -> None:
+    def request_follower_fetches(self) -> None:
         """Have the followers whose fetches wait fetch again at once."""
         for each in tuple(self._log_end_listeners):
             each.on_fetch_awaited()
@@ -353,16 +351,16 @@ class LeaderReplica:
         config = storage.config
         is_hidden = config.log.is_compacted and any(map(_is_compressed, requests))
         if is_hidden or config.value_schemas is not None or sum(map(len, requests)) > AT_ONCE_BYTES_MAX:
-            return storage.run_in_line(lambda: self._append_beside(requests), refuse)
-        if not storage.line.is_busy and config.compression is None:
+            return storage.run_in_queue(lambda: self._append_beside(requests), refuse)
+        if not storage.append_queue.is_busy and config.compression is None:
             outcomes = self._append_until_roll(requests)
             if len(outcomes) == len(requests):
                 return outcomes
-        return storage.run_in_line(lambda: self._append_in_turn(requests, outcomes), refuse)
+        return storage.run_in_queue(lambda: self._append_from_queue(requests, outcomes), refuse)
 
     def hold_appends(self, until: Callable[[], Awaitable[object]]) -> asyncio.Future[object]:
         """Let appends wait until `until` has returned."""
-        return self.storage.run_in_line(until)
+        return self.storage.run_in_queue(until)
 
     def append_own_batch(self, batch: bytearray) -> bool:
         """Append a batch that this broker has made, of records with keys, if it can be acknowledged at once.
@@ -370,7 +368,12 @@ class LeaderReplica:
         :returns: False where the batch was not appended; use `append_all` instead.
         """
         storage, config = self.storage, self.storage.config
-        if storage.line.is_busy or storage.flusher or config.compression is not None or config.min_insync_replicas > 1:
+        if (
+            storage.append_queue.is_busy
+            or storage.flusher
+            or config.compression is not None
+            or config.min_insync_replicas > 1
+        ):
             return False
         if self.followers is not None or storage.refusal is not None or self._fenced is not None:
             return False
@@ -415,7 +418,7 @@ class LeaderReplica:
         elif acks != Acks.ALL:
             return None
         if acks == Acks.ALL and self.followers is not None:
-            self.ask_followers()
+            self.request_follower_fetches()
         return waiting.wait_for(last_offset)
 
     async def _append_beside(self, requests: Sequence[Buffer]) -> list[Outcome]:
@@ -480,7 +483,7 @@ class LeaderReplica:
             for each in tuple(self._log_end_listeners):
                 each.on_appended(size, is_urgent=is_read)
 
-    async def _append_in_turn(self, requests: Sequence[Buffer], outcomes: list[Outcome]) -> list[Outcome]:
+    async def _append_from_queue(self, requests: Sequence[Buffer], outcomes: list[Outcome]) -> list[Outcome]:
         """Append the requests that have no outcome yet; each has its own, whatever happens to the others."""
         disk = self.storage.disk
         while rest := requests[len(outcomes) :]:
@@ -565,7 +568,7 @@ class LeaderReplica:
         :raises BarnabasError: see `Log.delete_records_before`.
         """
         start = await self.storage.delete_records_before(offset)
-        self.ask_followers()
+        self.request_follower_fetches()
         return start
 
     def when_deleted(self, offset: int) -> Waiter | None:

@@ -2,7 +2,7 @@
 
 At each start, when the replicas of an older copy have left the in-sync replicas; every 10 s while this broker is a
 member of the cluster; and soon after this broker began to lead or changed in-sync replicas, so that a tree from before
-that is recognised. `barnabas.storage.life_counter` says what the counters are for.
+that is recognised. `barnabas.storage.life_counter` explains the counters.
 
 If this broker may lack records and the tree has topics that it cannot read, it has not left their in-sync replicas yet.
 Until it has, the disks keep what shows that they lack records: a start before that has to find it again. The same holds
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from barnabas.broker.disk_work import Run
-from barnabas.broker.tree_thread import InTreeThread
+from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.clock import Clock
 from barnabas.coordination.life_counters import write_life_counters
 from barnabas.coordination.metadata_store import MetadataStore
@@ -33,7 +33,7 @@ PAUSE_S = 0.2
 log = logging.getLogger(__name__)
 
 
-class Lives:
+class LifeCounters:
     """Used from the event loop's thread only.
 
     :param run: runs what may wait for the disk.
@@ -46,7 +46,7 @@ class Lives:
         broker_id: int,
         logs: DataFolders,
         tree: MetadataStore,
-        in_tree_thread: InTreeThread,
+        in_metadata_thread: InMetadataThread,
         run: Run,
         clock: Clock,
         is_member: Callable[[], bool],
@@ -55,7 +55,7 @@ class Lives:
         self._broker_id = broker_id
         self._logs = logs
         self._tree = tree
-        self._in_tree_thread = in_tree_thread
+        self._in_metadata_thread = in_metadata_thread
         self._run = run
         self._clock = clock
         self._is_member = is_member
@@ -92,7 +92,7 @@ class Lives:
             await self._note()
         raised = await self._run(self._logs.increment_life_counters, self._clock.time_ms())
         try:
-            overtaken = await self._in_tree_thread(write_life_counters, self._tree, self._broker_id, raised)
+            overtaken = await self._in_metadata_thread(write_life_counters, self._tree, self._broker_id, raised)
         except BarnabasError as error:
             if not self._refused:
                 log.warning("cannot raise life counters in the metadata tree: %s; retrying every 10 s", error)

@@ -1,7 +1,4 @@
-"""Lines of the log that many partitions have in common: one, with a few of them, instead of thousands.
-
-A broker that was stopped for a while, or whose neighbour was, has the same to say of each partition that they share.
-"""
+"""Log lines that concern many partitions: one line names a few of them, instead of one line for each of thousands."""
 
 from __future__ import annotations
 
@@ -35,22 +32,22 @@ class _Told(NamedTuple):
         return f"{self.partition}{self.alone}"
 
 
-class ToldTogether:
-    """Used from the event loop's thread only. What is told in one round of the event loop is one line.
+class LogAggregator:
+    """Joins the notes of one round of the event loop that have the same text. Used from the event loop's thread only.
 
-    :param log: to which the lines go.
+    :param log: receives the lines.
     """
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._told: dict[tuple[int, str], list[_Told]] = {}
 
-    def tell(self, level: int, what: str, whom: TopicPartition, alone: str = "") -> None:
-        """Say something of a partition.
+    def note(self, level: int, what: str, whom: TopicPartition, alone: str = "") -> None:
+        """Note a text of a partition.
 
         :param level: of the log.
-        :param what: the same for all that are to share a line.
-        :param alone: what is said of this partition alone, behind its name.
+        :param what: the text; partitions with the same text share a line.
+        :param alone: the text of this partition alone, behind its name.
         """
         if not self._told:
             asyncio.get_running_loop().call_soon(self._write)

@@ -55,7 +55,7 @@ class LogMoves:
         self._are_wanted = asyncio.Event()
         self._is_noted = True
 
-    def ask(self, where: TopicPartition, folder: str) -> ErrorCode:
+    def request(self, where: TopicPartition, folder: str) -> ErrorCode:
         """Have a log moved to a folder, or made there when it is made; where it is there already, end its move.
 
         :returns: why it cannot be: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (the folder or the log is offline),

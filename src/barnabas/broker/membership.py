@@ -1,12 +1,11 @@
-"""This broker as a member of the cluster: registered in the tree for as long as its session lives, and again after it.
+"""The membership of this broker in the cluster: its registration in the metadata tree, and the session that keeps it.
 
-A connection that is lost is no lost session: until two thirds of the session timeout have passed without a word from
-the tree, this broker goes on. Then it stops to act as a leader (`LeaderReplica.fence`): before the tree can think that
-it is dead, and others take over. With a new session it registers first, then reads what there is now, then leads again,
-each partition in a new epoch.
+A lost connection is no lost session: the broker continues until two thirds of the session timeout have passed without
+an answer of the metadata store. Then it stops to act as a leader (`LeaderReplica.fence`), before the session can expire
+and other brokers take over. With a new session it registers first, then reads the present state, and leads each
+partition again in a new epoch.
 
-What counts as a word is the time at which a question was asked that the tree answered: the tree cannot have counted
-from an earlier time.
+The time of an answer is the time of its request: the store cannot have counted from an earlier time.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from typing import Any
 
 from barnabas.broker.cluster_watch import ClusterWatch
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.broker.replica_manager import ReplicaManager
-from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination import topic_metadata_store
 from barnabas.coordination.metadata_store import NodeExistsError
@@ -29,9 +28,9 @@ from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import BarnabasError, UnavailableError
 
 ASKED_TIMES = 6
-"""So often the tree is asked in one session timeout."""
+"""The pings in one session timeout."""
 SILENCE = 2 / 3
-"""The share of the session timeout without a word, after which this broker does not lead."""
+"""The share of the session timeout without an answer after which this broker does not lead."""
 AGAIN_S = 0.2
 
 log = logging.getLogger(__name__)
@@ -43,22 +42,22 @@ Beside = Callable[..., Awaitable[Any]]
 class Membership:
     """Used from the event loop's thread only.
 
-    :param registration: what to tell the others, without the epoch.
+    :param registration: returns the registration without the epoch.
     :param new_epoch: returns a random broker epoch.
-    :param beside: runs pings: the tree's own thread may be waiting for the tree.
+    :param beside: runs pings: the thread of the metadata store may be waiting for an answer.
     """
 
     def __init__(
         self,
         tree: RenewableMetadataStore,
-        in_tree_thread: InTreeThread,
+        in_metadata_thread: InMetadataThread,
         beside: Beside,
         clock: Clock,
         registration: Callable[[], BrokerRegistration],
         new_epoch: Callable[[], int],
     ) -> None:
         self._tree = tree
-        self._in_tree_thread = in_tree_thread
+        self._in_metadata_thread = in_metadata_thread
         self._beside = beside
         self._clock = clock
         self._registration = registration
@@ -70,20 +69,20 @@ class Membership:
         self._timeout_s = tree.session_timeout_s
         self._last_word_s = clock.monotonic()
         self._in_doubt: list[LeaderReplica] | None = None
-        """What was led when the tree fell silent, and is led on if it turns out that the session lives."""
+        """The partitions led when the store fell silent; the broker leads them again if the session is alive."""
         self.epoch = -1
-        """Of this life of the broker (KIP-380)."""
+        """The broker epoch of this registration (KIP-380)."""
 
     @property
     def is_member(self) -> bool:
-        """Whether this broker is registered, and has heard of the tree lately."""
+        """Whether this broker is registered, and the metadata store has answered lately."""
         return self._is_registered and self._in_doubt is None and not self._is_lost.is_set()
 
     async def register(self) -> None:
-        """Register; wait as long as a session lasts for another broker with this id to go.
+        """Register; wait for one session timeout if another broker has this id.
 
-        :raises UnavailableError: one is alive.
-        :raises CoordinationError: the tree cannot be reached.
+        :raises UnavailableError: another broker with this id is alive.
+        :raises CoordinationError: the metadata store cannot be reached.
         """
         self._is_registered = False
         self._is_lost.clear()
@@ -94,7 +93,7 @@ class Membership:
         while True:
             asked_s = self._clock.monotonic()
             try:
-                await self.tell()
+                await self.announce()
             except NodeExistsError as error:
                 if self._clock.monotonic() > deadline:
                     raise UnavailableError(f"{error.detail or error}; choose another id with --id") from None
@@ -104,32 +103,33 @@ class Membership:
                 self._is_registered = True
                 return
 
-    async def tell(self) -> None:
-        """Tell the others what is new of this broker.
+    async def announce(self) -> None:
+        """Write the registration of this broker again.
 
-        :raises CoordinationError: the tree cannot be reached.
+        :raises CoordinationError: the metadata store cannot be reached.
         """
         registration = replace(self._registration(), epoch=self.epoch)
-        await self._in_tree_thread(topic_metadata_store.register_broker, self._tree, registration)
+        await self._in_metadata_thread(topic_metadata_store.register_broker, self._tree, registration)
 
-    async def look_for_itself(self, brokers: Container[int]) -> None:
-        """Come back with a new registration if somebody has deleted this one's: all others take this broker for dead.
+    async def check_registration(self, brokers: Container[int]) -> None:
+        """Register again if the registration was deleted; write it again if it was changed.
 
-        If somebody has changed it, write it again: a broker that starts skips it, or finds another address.
+        Other brokers take a broker without a registration for dead. A starting broker skips a changed registration, or
+        finds another address.
 
-        :param brokers: those that are registered, as they were read last.
-        :raises CoordinationError: the tree cannot be reached.
+        :param brokers: the registered brokers, as they were read last.
+        :raises CoordinationError: the metadata store cannot be reached.
         """
         own = replace(self._registration(), epoch=self.epoch)
         if self._is_lost.is_set():
             return
         if own.id in brokers:
-            if not await self._in_tree_thread(topic_metadata_store.is_as_registered, self._tree, own):
+            if not await self._in_metadata_thread(topic_metadata_store.is_as_registered, self._tree, own):
                 log.warning("somebody changed the registration of this broker; writing it again")
-                await self.tell()
-        # What was read may be older than the registration.
+                await self.announce()
+        # The read may be older than the registration.
         elif (
-            not await self._in_tree_thread(topic_metadata_store.is_registered, self._tree, own.id)
+            not await self._in_metadata_thread(topic_metadata_store.is_registered, self._tree, own.id)
             and not self._is_lost.is_set()
         ):
             self._why_lost = "somebody has deleted its registration"
@@ -144,13 +144,13 @@ class Membership:
                 await self._listen(replicas, self._timeout_s)
             if self._is_lost.is_set():
                 self._fence(replicas, self._why_lost)
-                # Whatever is heard from now on, these are of an earlier life: they are led again in later epochs only.
+                # These leaderships are of an earlier registration: later ones have later epochs.
                 self._in_doubt = None
                 await self._renew()
-                watch.begin_anew()
+                watch.restart()
 
     async def _listen(self, replicas: ReplicaManager, timeout_s: float) -> None:
-        """Ask the tree once, in its turn."""
+        """Ping the metadata store once, and wait for the next interval."""
         interval_s = timeout_s / ASKED_TIMES
         asked_s = self._clock.monotonic()
         try:
@@ -174,7 +174,7 @@ class Membership:
             return
 
     def _fence(self, replicas: ReplicaManager, why: str) -> list[LeaderReplica]:
-        """Lead nothing for now; return what was led until now."""
+        """Fence all partitions that this broker leads; return them."""
         log.warning("this broker leads nothing for now: %s", why)
         led = [partition for partition in replicas.leaders() if partition.is_led]
         for partition in led:
@@ -185,7 +185,7 @@ class Membership:
         told = ""
         while True:
             try:
-                await self._in_tree_thread(self._tree.renew)
+                await self._in_metadata_thread(self._tree.renew)
                 await self.register()
             except BarnabasError as error:
                 if str(error) != told:

@@ -1,7 +1,8 @@
 """The image of the cluster that a broker holds now, and the rules by which reports of the metadata tree replace it.
 
-A report may come twice: from the broker's own write, and from the notes of others (`barnabas.coordination.change_notifications`). An
-older report may follow a newer one. The versions of the nodes decide.
+A report may come twice: from the broker's own write, and from the notifications of others
+(`barnabas.coordination.change_notifications`). An older report may follow a newer one. The versions of the nodes
+decide.
 
 The tree is untrusted. A state that no broker can have written after the known state is not believed. The image keeps
 the known state with the version of the node, so that the next write of a broker replaces what a stranger wrote.
@@ -34,23 +35,24 @@ class MetadataCache:
         self.image = MetadataImage()
         self.disbelieved: dict[TopicPartition, PartitionState] = {}
         self._earlier: dict[tuple[bytes, int], int] = {}
-        """The latest epoch that this broker led in an earlier life, by topic id and partition. A topic that is deleted
-        and created again begins with epoch 0."""
+        """The latest epoch that this broker led in an earlier incarnation, by topic id and partition. A topic that is
+        deleted and created again begins with epoch 0."""
 
-    # -- this broker's lives ---------------------------------------------------------------------------------
+    # -- incarnations of this broker -------------------------------------------------------------------------
 
-    def begin_life(self, broker_id: int, topics: Iterable[TopicInfo]) -> None:
+    def begin_incarnation(self, broker_id: int, topics: Iterable[TopicInfo]) -> None:
         """Note that this broker has registered again.
 
-        It leads a partition in later epochs only: followers may lack what it has of the epochs of its earlier life.
+        It leads a partition in later epochs only: followers may lack what it has of the epochs of its earlier
+        incarnation.
 
         :param topics: as they are in the tree.
         """
         self._earlier = {}
         for topic in topics:
-            self.begin_life_with(broker_id, topic)
+            self.add_to_incarnation(broker_id, topic)
 
-    def begin_life_with(self, broker_id: int, topic: TopicInfo) -> None:
+    def add_to_incarnation(self, broker_id: int, topic: TopicInfo) -> None:
         """Do the same for a topic that the broker could not read when it registered."""
         known = self.image.topics.get(topic.name)
         both = [topic, known] if known is not None and known.topic_id == topic.topic_id else [topic]
@@ -60,7 +62,7 @@ class MetadataCache:
                     earlier = self._earlier.get((topic.topic_id, number), NO_LEADER_EPOCH)
                     self._earlier[topic.topic_id, number] = max(earlier, each.state.leader_epoch)
 
-    def leads_in_this_life(self, broker_id: int, where: TopicPartition, state: PartitionState) -> bool:
+    def leads_in_this_incarnation(self, broker_id: int, where: TopicPartition, state: PartitionState) -> bool:
         """Return whether a state makes this broker the leader, in an epoch that began after it had registered.
 
         :param where: a partition of a topic in the image.

@@ -1,8 +1,8 @@
-"""New topics and partitions are known to all brokers that live, before whoever made them is told that they are made.
+"""Waits until all live brokers know a new topic or partition, before its creator gets the response.
 
-Brokers hear of each other's changes by the tree, some milliseconds later. A client that asks another broker meanwhile
-is told that there is no such topic, and may believe that for long: librdkafka's consumers ask again after
-`topic.metadata.refresh.interval.ms`, which is five minutes.
+Brokers learn of each other's changes from the metadata tree, some milliseconds later. A client that asks another broker
+meanwhile learns that the topic does not exist, and may keep that for long: librdkafka's consumers refresh their
+metadata after `topic.metadata.refresh.interval.ms`, which is five minutes.
 
 Used from the event loop's thread only.
 """
@@ -20,15 +20,15 @@ from barnabas.net.client_connection import ClientConnection
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 LOOK_S, LOOK_MAX_S = 0.005, 0.2
-"""The pause until another broker is asked again whether it knows: the first and the longest; each is twice the last."""
+"""The first and the longest pause between two requests to a broker; each pause is twice the last one."""
 KNOWN_S = 2.0
-"""The longest wait for that. One that hangs is asked no more when its session has ended."""
+"""The limit of the wait. A broker that hangs is not asked after its session has ended."""
 
 log = logging.getLogger(__name__)
 
 
-class Propagation:
-    """What this broker has made, on its way to the others."""
+class MetadataPropagation:
+    """The new topics and partitions of this broker, on their way to the other brokers."""
 
     def __init__(self, topics: Topics, broker_id: int, connect: Connect) -> None:
         self._topics = topics
@@ -36,12 +36,12 @@ class Propagation:
         self._connect = connect
 
     async def until_known(self, counts: Mapping[bytes, int], timeout_s: float) -> None:
-        """Wait until each broker that lives knows these topics, with so many partitions.
+        """Wait until each live broker knows these topics with all their partitions.
 
         One that cannot be asked is not waited for: it reads everything when it is there again. After `timeout_s`, or
         `KNOWN_S` if that is shorter, none is.
 
-        :param counts: of partitions, by the id of their topic.
+        :param counts: the partition counts, by topic id.
         """
         others = [each for each in self._topics.image.brokers if each != self._broker_id]
         if counts and timeout_s > 0:
@@ -64,7 +64,7 @@ class Propagation:
             log.warning("broker %d has not told within %g s that it has heard of what was made", broker_id, timeout_s)
 
     async def _unknown(self, connection: ClientConnection, counts: Mapping[bytes, int]) -> dict[bytes, int]:
-        """Return what of these is not known there, unless it was deleted here meanwhile."""
+        """Return the topics that the other broker does not know, unless they were deleted here meanwhile."""
         asked = [MetadataRequestTopic(topic_id=each, name=None) for each in counts]
         response: MetadataResponse = await connection.send(
             MetadataRequest(topics=asked, allow_auto_topic_creation=False)

@@ -1,8 +1,8 @@
-"""What has to be said to a cluster whose tree was brought back from a backup, before its first broker starts.
+"""Preparation of a metadata tree that was restored from a backup, before the first broker starts.
 
-The tree names who was in sync when the backup was made, and in which epoch. What was acknowledged since may be on
-others, in epochs that the first leader by the old tree would begin once more. Replicas that were to go then may be the
-only ones now. And producer ids would be given out twice.
+The restored tree names the in-sync replicas and leader epochs of the time of the backup. Other replicas may have
+records that were acknowledged later, in epochs that the first leader would use again. Replicas that were to be deleted
+then may be the only ones now. Producer ids would be assigned twice.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ PRODUCER_IDS_PASSED_OVER = 2**32
 _NO_BROKER = -1
 
 
-def distrust(tree: MetadataStore) -> int:
-    """Let who has the most lead each partition, once all its replicas have told what they have; let nobody delete what
-    it held before a move; and begin with producer ids that nobody had.
+def prepare_restored_store(tree: MetadataStore) -> int:
+    """Make all replicas report their log ends, forget pending deletions of moved replicas, and skip used producer ids.
 
-    :returns: how many partitions there are with several replicas. A sole replica leads with what it has.
-    :raises CoordinationError: a broker is registered, a topic's nodes cannot be understood, or there is no answer.
+    :returns: the number of partitions with several replicas. A sole replica leads without a report.
+    :raises CoordinationError: a broker is registered, a topic's nodes are damaged, or the store does not answer.
     """
     if brokers := topic_metadata_store.read_brokers(tree):
         raise CoordinationError(f"brokers {sorted(brokers)} are registered; stop them first")

@@ -1,26 +1,32 @@
-"""Opens the tree that the settings name: ZooKeeper's, or one of the broker's own."""
+"""How the broker reaches the metadata store: how it opens a session, and on which thread it uses the session."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import Clock
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.metadata_store import MetadataStore
 
+InMetadataThread = Callable[..., "asyncio.Future[Any]"]
+"""Calls a function with its arguments on the thread of the metadata store, which may wait for a disk or a server."""
 
-def open_tree(config: BrokerConfig, own_file: Path, clock: Clock) -> MetadataStore:
-    """Open a session.
 
-    :param own_file: where a broker that is a cluster of its own keeps its tree.
-    :raises ConfigurationError: ZooKeeper's address cannot be understood.
-    :raises CoordinationError: ZooKeeper is out of reach.
+def open_metadata_store(config: BrokerConfig, own_file: Path, clock: Clock) -> MetadataStore:
+    """Open a session with the metadata store that the settings name: ZooKeeper, or a file of this broker.
+
+    :param own_file: the file of a broker that is a cluster of its own.
+    :raises ConfigurationError: the address of ZooKeeper is invalid.
+    :raises CoordinationError: ZooKeeper does not answer.
     :raises DataFolderError: the file cannot be used.
     """
     if not config.zookeeper_connect:
         return EmbeddedMetadataStore(own_file, clock, keeps_sessions=bool(config.zookeeper_listener))
-    # Not needed by a broker alone, and it takes a while to load.
+    # A broker with a file of its own does not need kazoo, which takes long to load.
     from barnabas.coordination.zookeeper.config import ZooKeeperConfig  # noqa: PLC0415
     from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore  # noqa: PLC0415
 

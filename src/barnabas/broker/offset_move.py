@@ -10,20 +10,18 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from barnabas.broker.coordinators.appends import ShardLog
-from barnabas.broker.coordinators.counters import CoordinatorCounters
+from barnabas.broker.coordinators.appends import CoordinatorCounters, ShardLog
 from barnabas.broker.group_service import GROUP_RECORDS, GroupService
 from barnabas.broker.internal_topics import CONSUMER_OFFSETS
+from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.broker.topics import Topics
-from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination import offsets, topic_metadata_store
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.coordination.values import CommittedOffset
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, MalformedMessageError
 from barnabas.groups.hashing import partition_of
-from barnabas.groups.records import Change, OffsetRecord
-from barnabas.groups.stored import Committed
+from barnabas.groups.records import Change, Committed, OffsetRecord
 from barnabas.model import TopicPartition
 from barnabas.protocol.declare import ZERO_UUID
 from barnabas.state_machine import Append
@@ -43,7 +41,7 @@ Found = dict[str, dict[TopicPartition, CommittedOffset]]
 
 async def move_offsets(
     tree: MetadataStore,
-    in_tree_thread: InTreeThread,
+    in_metadata_thread: InMetadataThread,
     groups: GroupService,
     topics: Topics,
     topic_ids: Mapping[str, bytes],
@@ -55,7 +53,7 @@ async def move_offsets(
         has another id, so that it does not get the offsets of the deleted one.
     :raises BarnabasError: some offsets are still in the tree.
     """
-    names = await in_tree_thread(offsets.groups_with_offsets, tree)
+    names = await in_metadata_thread(offsets.groups_with_offsets, tree)
     log.info("the offsets of %d groups move from the tree into %s", len(names), CONSUMER_OFFSETS)
     await groups.ensure_topic()
     topic = topics.get(CONSUMER_OFFSETS)
@@ -66,7 +64,7 @@ async def move_offsets(
     logs = [ShardLog(led[number], GROUP_RECORDS, _Moved(), clock, TIMEOUT_S, counters) for number in sorted(led)]
     moved = 0
     for some in _in_steps(names):
-        found: Found = await in_tree_thread(_read, tree, some)
+        found: Found = await in_metadata_thread(_read, tree, some)
         for group_id, committed in found.items():
             changes = [_record(topic_ids, group_id, where, each) for where, each in committed.items()]
             try:
@@ -79,8 +77,8 @@ async def move_offsets(
     for partition in led.values():
         await partition.storage.flush()
     for some in _in_steps(names):
-        await in_tree_thread(_delete, tree, some)
-    await in_tree_thread(topic_metadata_store.note_offsets_moved, tree)
+        await in_metadata_thread(_delete, tree, some)
+    await in_metadata_thread(topic_metadata_store.note_offsets_moved, tree)
     log.info("moved %d offsets of %d groups into %s", moved, len(names), CONSUMER_OFFSETS)
 
 

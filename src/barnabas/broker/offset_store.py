@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.group_service import GroupService, GroupShard
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.clock import Clock
 from barnabas.errors import ApiError
 from barnabas.groups.offsets import CommittedOffsets, expired, of_deleted
-from barnabas.groups.records import Change, OffsetRecord
+from barnabas.groups.records import Change, Committed, OffsetRecord
 from barnabas.groups.results import GroupState
-from barnabas.groups.stored import Committed
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas.model import OffsetAndMetadata, TopicPartition
 

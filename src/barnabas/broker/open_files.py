@@ -73,7 +73,7 @@ class OpenFiles:
             )
             raise ApiError(ErrorCode.POLICY_VIOLATION, message)
 
-    def tell(self) -> None:
+    def log_limits(self) -> None:
         """Say in the log how the files are shared out; warn where there are too few."""
         there, connections = self._count_logs(), self.connections_max()
         is_short = there > self.logs_max or connections < self._connections_max

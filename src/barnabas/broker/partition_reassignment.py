@@ -1,7 +1,7 @@
-"""The moves of partitions that this broker leads: brought to their end when all that are to hold them are in sync.
+"""Reassignments of the partitions that this broker leads: completed when all new replicas are in sync.
 
-The rules are those of `barnabas.replication.reassignment`; whoever leads goes by them, so a move goes on when its
-leader dies. Where an answer of the tree is lost, what it has is read before anything else is written.
+The rules are in `barnabas.replication.reassignment`. Every leader applies them, so a reassignment continues if the
+leader changes. If an answer of the metadata store is lost, the broker reads the state before it writes again.
 
 Used from the event loop's thread only.
 """
@@ -13,9 +13,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
-from barnabas.broker.controlled_shutdown import HandingOver
+from barnabas.broker.controlled_shutdown import ControlledShutdown
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.log_aggregator import ToldTogether
+from barnabas.broker.log_aggregator import LogAggregator
 from barnabas.broker.metadata_image import next_state
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
@@ -28,38 +28,38 @@ from barnabas.errors import BarnabasError, StorageError
 from barnabas.replication.reassignment import end_state, heir, is_complete
 
 LOOK_S = 1.0
-"""How often partitions that move are looked at, if nothing is news of them; and the pause after a failure."""
+"""The interval of checks without news, and the pause after a failure."""
 
 log = logging.getLogger(__name__)
 
 
-class Reassigning:
-    """What the leader does about partitions that move."""
+class PartitionReassignment:
+    """The reassignments of the partitions that this broker leads."""
 
     def __init__(self, topics: Topics, topic_admin: TopicAdmin, broker_id: int) -> None:
         self._topics = topics
         self._topic_admin = topic_admin
         self._broker_id = broker_id
-        self._handing_over = HandingOver(topics, broker_id)
+        self._controlled_shutdown = ControlledShutdown(topics, broker_id)
         self._in_doubt: dict[LeaderReplica, End] = {}
-        """Ends that may have been written."""
+        """Completions whose write had no answer."""
         self._is_due = asyncio.Event()
-        self._together = ToldTogether(log)
+        self._log_lines = LogAggregator(log)
 
-    def look(self) -> None:
-        """Look at the partitions under reassignment soon, if there are any."""
+    def check_soon(self) -> None:
+        """Check the partitions under reassignment soon."""
         if self._topics.image.is_moving:
             self._is_due.set()
 
     async def run(self) -> None:
-        """Bring moves to their ends until cancelled. An idle broker does nothing for it."""
+        """Complete reassignments until cancelled. A cluster without reassignments costs nothing."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S if self._topics.image.is_moving else None):
                     await self._is_due.wait()
             self._is_due.clear()
             try:
-                await self.go_on()
+                await self.advance()
             except BarnabasError as error:
                 log.warning("partitions cannot be moved on; tried again: %s", error)
                 await asyncio.sleep(LOOK_S)
@@ -69,8 +69,8 @@ class Reassigning:
                 await asyncio.sleep(LOOK_S)
                 self._is_due.set()
 
-    async def go_on(self) -> None:
-        """Take each move as far as it can be taken now.
+    async def advance(self) -> None:
+        """Advance each reassignment as far as possible now.
 
         :raises BarnabasError: the tree cannot be reached; or it refuses what concerns one topic, which keeps nothing
             from those that can go on.
@@ -111,14 +111,14 @@ class Reassigning:
     # -- a sole replica that gets others ----------------------------------------------------------------------
 
     async def _keep_account_of_followers(self, partitions: dict[LeaderReplica, PartitionInfo]) -> None:
-        """Begin another epoch: in this one followers were not to be expected."""
+        """Begin another leader epoch: this one began without followers."""
         changes = [
             self._change(partition, PartitionState(self._broker_id, info.state.leader_epoch + 1, info.state.isr))
             for partition, info in partitions.items()
             if len(info.replicas) > 1
         ]
         if changes:
-            await self._topics.follow(await self._topics.propose(changes))
+            await self._topics.apply_roles(await self._topics.write_states(changes))
 
     def _change(self, partition: LeaderReplica, state: PartitionState) -> StateChange:
         where = partition.topic_partition
@@ -127,7 +127,7 @@ class Reassigning:
     # -- the end ------------------------------------------------------------------------------------------------
 
     async def _hand_on(self, partitions: dict[LeaderReplica, PartitionInfo]) -> None:
-        """Let one lead that stays: it ends the move."""
+        """Transfer the leadership to a replica that stays, which then completes the reassignment."""
         image = self._topics.image
         able = {each for each in image.brokers if image.is_eligible(each)}
         changes = {}
@@ -136,17 +136,17 @@ class Reassigning:
             where = partition.topic_partition
             topic = image.topics.get(where.topic)
             if state is not None and topic is not None:
-                # Of the state that it was made from: if there is another by now, this one is not written.
+                # The version of the state from which it was made: a write over a newer state fails.
                 changes[partition] = StateChange(where, topic.topic_id, state, info.version + 1)
         if changes:
-            await self._handing_over.hand_to(changes)
+            await self._controlled_shutdown.transfer(changes)
 
     async def _end(self, partitions: dict[LeaderReplica, PartitionInfo]) -> list[BarnabasError]:
-        """End moves; return why those of some topics cannot end, which are in doubt then."""
+        """Complete reassignments; return the errors of topics whose outcome is unknown then."""
         by_topic: dict[str, list[End]] = {}
         for partition, info in partitions.items():
             followers = partition.followers
-            # Handing on has taken time.
+            # The transfers have taken time.
             if followers is None or followers.is_changing or not partition.is_led:
                 continue
             state = end_state(info.replica_set, info.state)
@@ -163,7 +163,7 @@ class Reassigning:
         return await self._each_on_its_own(by_topic, end_those_of)
 
     async def _read_again(self) -> list[BarnabasError]:
-        """Find out whether moves have ended; return why topics cannot be read, whose moves are in doubt still."""
+        """Read whether reassignments are complete; return the errors of topics that cannot be read."""
         names = sorted({partition.topic_partition.topic for partition in self._in_doubt})
         return await self._each_on_its_own(names, lambda name: self._topics.reread_topics([name]))
 
@@ -184,13 +184,15 @@ class Reassigning:
         return refused
 
     def _settle(self, name: str) -> None:
-        """Let partitions of a topic have the in-sync replicas that the tree has now."""
+        """Apply the in-sync replicas of the tree to the partitions of a topic."""
         in_doubt = {each: end for each, end in self._in_doubt.items() if end.where.topic == name}
         for partition, end in in_doubt.items():
             del self._in_doubt[partition]
             info, followers = self._topics.image.partition(partition.topic_partition), partition.followers
             if info is not None and info.replica_set == end.after:
-                self._together.tell(logging.INFO, f"is on brokers {list(info.replicas)} now", partition.topic_partition)
+                self._log_lines.note(
+                    logging.INFO, f"is on brokers {list(info.replicas)} now", partition.topic_partition
+                )
             if info is None or followers is None or info.state.leader_epoch != partition.leader_epoch:
                 continue
             followers.adopt(info.state.isr)

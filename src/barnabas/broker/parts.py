@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from barnabas.broker.client_telemetry import ClientTelemetry
 from barnabas.broker.commit_templates import CommitTemplates
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
-from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.group_service import GroupService
+from barnabas.broker.handlers.fetch import FetchSessions
 from barnabas.broker.identity import Identity
 from barnabas.broker.log_moves import LogMoves
-from barnabas.broker.metadata_propagation import Propagation
+from barnabas.broker.metadata_propagation import MetadataPropagation
 from barnabas.broker.offset_store import OffsetStore
-from barnabas.broker.pipeline.served_api import ServedApis
+from barnabas.broker.pipeline.call import ServedApis
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replica_manager import ReplicaManager
-from barnabas.broker.requested_elections import Elections
+from barnabas.broker.requested_elections import RequestedElections
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
@@ -32,8 +32,8 @@ class Parts:
     replicas: ReplicaManager
     topic_admin: TopicAdmin
     folders: DataFolders
-    elections: Elections
-    propagation: Propagation
+    elections: RequestedElections
+    propagation: MetadataPropagation
     moves: LogMoves
     groups: GroupService
     offsets: OffsetStore

@@ -12,8 +12,8 @@ import asyncio
 import functools
 import logging
 
+from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.broker.replica_manager import ReplicaManager
-from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.coordination.topic_metadata_store import raise_producer_ids, take_producer_ids
 from barnabas.coordination.values import ProducerIdCounter
@@ -33,11 +33,11 @@ class ProducerIds:
     """
 
     def __init__(
-        self, tree: MetadataStore, broker_id: int, in_tree_thread: InTreeThread, replicas: ReplicaManager
+        self, tree: MetadataStore, broker_id: int, in_metadata_thread: InMetadataThread, replicas: ReplicaManager
     ) -> None:
         self._tree = tree
         self._broker_id = broker_id
-        self._in_tree_thread = in_tree_thread
+        self._in_metadata_thread = in_metadata_thread
         self._replicas = replicas
         self._block = range(0)
         self._highest_taken = NO_PRODUCER_ID
@@ -52,7 +52,7 @@ class ProducerIds:
             while True:
                 if not self._block:
                     take = functools.partial(take_producer_ids, highest_used=self._highest_used())
-                    self._block = await self._in_tree_thread(take, self._tree, self._broker_id)
+                    self._block = await self._in_metadata_thread(take, self._tree, self._broker_id)
                     self._highest_taken = max(self._highest_taken, self._block[-1])
                 producer_id, self._block = self._block[0], self._block[1:]
                 # A client may have used an id of the block before it is handed out.
@@ -65,7 +65,7 @@ class ProducerIds:
         :raises CoordinationError: the tree cannot be reached.
         """
         async with self._taking:
-            counter: ProducerIdCounter = await self._in_tree_thread(
+            counter: ProducerIdCounter = await self._in_metadata_thread(
                 raise_producer_ids, self._tree, self._broker_id, self._highest_used()
             )
             if self._block and self._block[0] <= counter.raised_to:

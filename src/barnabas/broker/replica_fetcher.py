@@ -1,17 +1,19 @@
-"""Fetches from one leader's broker, over one connection, and gives what comes to the replicas that follow it.
+"""Fetches from one leader over one connection, and passes the batches to the replicas that follow the leader.
 
-What to ask for is decided by `barnabas.replication.fetch_state`; where logs part, `barnabas.replication.truncation`
-finds. An answer is dealt with in the call that brings it: what came is appended, and the next request, which says so,
-leaves in the same turn of the event loop. A log that needs longer, for a new segment or a truncation, is left out
-meanwhile, and the others go on. So it is with a partition that has trouble of its own: one line says what it is, and it
-is tried again after a pause.
+`barnabas.replication.fetch_state` decides what to fetch, and `barnabas.replication.truncation` finds where two logs
+diverge. The fetcher handles a response in one call: the followers append, and the next request, which has their new
+fetch offsets, leaves in the same round of the event loop. A log that needs longer, for a roll or a truncation, is left
+out meanwhile, and other partitions continue. A partition with an error pauses, and one log line has the error.
 
-A leader that answers at once with nothing, closes connections, or sends what is no answer is asked more and more rarely
-(`barnabas.net.client_connection`), until a fetch brings something again. Damage of one partition makes pauses for that
-one.
+A leader that answers at once without records, closes connections or sends invalid responses is asked less and less
+often (`barnabas.net.client_connection`), until a fetch brings records again. Damage of one partition pauses that
+partition only.
 
-A partition that is to be fetched slowly (`barnabas.broker.throttles`) is left out while its quota is exceeded, and the
-others of this loop wait for nothing.
+A throttled partition (`barnabas.broker.throttles`) is left out while its quota is exceeded. Other partitions do not
+wait.
+
+`LogStarts` stores log start offsets before the leader learns them (KIP-107): DeleteRecords is answered when all in-sync
+replicas have deleted the records, and no crash may bring them back.
 """
 
 from __future__ import annotations
@@ -23,8 +25,7 @@ from functools import partial
 from typing import Any
 
 from barnabas.broker.follower_replica import FollowerReplica
-from barnabas.broker.log_aggregator import ToldTogether
-from barnabas.broker.log_starts import LogStarts, Store
+from barnabas.broker.log_aggregator import LogAggregator
 from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.net.client_connection import ClientConnection, RequestBackoff
@@ -35,6 +36,64 @@ from barnabas.storage.checkpoints import EpochStart
 
 log = logging.getLogger(__name__)
 
+StoreLogStarts = Callable[[], Awaitable[None]]
+"""Stores the log start offsets of all logs durably."""
+
+OnStored = Callable[[Followed[FollowerReplica], int], None]
+"""Called with a replica and a log start offset that is durable."""
+
+
+class LogStarts:
+    """Stores log start offsets of followers. Used from the event loop's thread only.
+
+    :param pause_s: the pause after a failure of the disk.
+    """
+
+    def __init__(self, store: StoreLogStarts, on_stored: OnStored, pause_s: float) -> None:
+        self._store = store
+        self._on_stored = on_stored
+        self._pause_s = pause_s
+        self._wanted: dict[Followed[FollowerReplica], None] = {}
+        self._storing: asyncio.Task[None] | None = None
+        self._is_told = False
+
+    def store(self, followed: Followed[FollowerReplica]) -> None:
+        """Store the log start offset of a replica, together with those of other waiting replicas."""
+        self._wanted[followed] = None
+        if self._storing is None:
+            self._storing = asyncio.get_running_loop().create_task(self._store_all())
+
+    def close(self) -> None:
+        """Stop, without further calls."""
+        self._wanted.clear()
+        if self._storing is not None:
+            self._storing.cancel()
+
+    async def _store_all(self) -> None:
+        try:
+            while self._wanted:
+                wanted, self._wanted = self._wanted, {}
+                starts = {followed: followed.replica.log.log_start_offset for followed in wanted}
+                try:
+                    await self._store()
+                except BarnabasError as error:
+                    self._tell(error)
+                    await asyncio.sleep(self._pause_s)
+                    self._wanted |= wanted
+                else:
+                    self._is_told = False
+                    for followed, start in starts.items():
+                        self._on_stored(followed, start)
+        finally:
+            self._storing = None
+
+    def _tell(self, error: BarnabasError) -> None:
+        """Log a failure once, until the next success."""
+        if not self._is_told:
+            self._is_told = True
+            log.warning("it cannot be stored where logs begin; tried again every %g s: %s", self._pause_s, error)
+
+
 DialLeader = Callable[[], Awaitable[ClientConnection]]
 
 SESSION_LOST = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH})
@@ -42,23 +101,24 @@ SOON_OVER = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH,
      ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )  # fmt: skip
-"""What a leader says that knows of another epoch than this broker: usually one of the two is only late."""
+"""The errors of a leader with another leader epoch than this broker: usually one of the two is late."""
 
 
 HELD_BACK_S_MIN = 0.05
 HELD_BACK_S_MAX = 1.0
-"""After this time it is looked again at what is held back: it may be in sync by now, or the settings others."""
+"""The time after which held back partitions are checked again: they may be in sync, or the settings may have
+changed."""
 
 
-class FetchLoop:
+class ReplicaFetcher:
     """The fetches over one connection. Used from the event loop's thread only.
 
-    :param leader: whose replicas are fetched, as a name for the log.
-    :param dial: connects to it.
-    :param own: returns the id of this broker, and the epoch of its registration.
-    :param store_log_starts: stores durably where all logs begin.
-    :param timeout_s: how long an answer may take beyond what the leader may wait.
-    :param throttle: what is not to be asked for now.
+    :param leader: the name of the leader's broker for log lines.
+    :param dial: connects to that broker.
+    :param own: returns the id and the broker epoch of this broker.
+    :param store_log_starts: stores the log start offsets of all logs durably.
+    :param timeout_s: the time for a response besides the time that the leader may wait.
+    :param throttle: the replication throttle.
     """
 
     def __init__(
@@ -67,7 +127,7 @@ class FetchLoop:
         dial: DialLeader,
         limits: Limits,
         own: Callable[[], tuple[int, int]],
-        store_log_starts: Store,
+        store_log_starts: StoreLogStarts,
         now_s: Callable[[], float],
         timeout_s: float,
         throttle: FollowerThrottle = NO_FOLLOWER_THROTTLE,
@@ -81,8 +141,8 @@ class FetchLoop:
         self._state: FetchState[FollowerReplica] = FetchState(limits)
         self._pacing = RequestBackoff(self._pause_s)
         self._has_news = self._has_trouble = False
-        """Whether the answer at hand brought records or moved a log start or high watermark, and whether it made a
-        partition pause."""
+        """Whether the present response brought records or moved a log start offset or high watermark, and whether a
+        partition paused because of it."""
         self._log_starts = LogStarts(store_log_starts, self._start_stored, self._pause_s)
         self._followed: dict[FollowerReplica, Followed[FollowerReplica]] = {}
         self._throttle = throttle
@@ -92,10 +152,10 @@ class FetchLoop:
         self._swept_s = now_s() - HELD_BACK_S_MIN
         self._connection: ClientConnection | None = None
         self._session = object()
-        """Another one after each failure: answers to requests from before count no more."""
+        """Counts failures: responses to requests before the last failure are ignored."""
         self._is_told = False
         self._troubles: dict[FollowerReplica, str] = {}
-        self._together = ToldTogether(log)
+        self._log_lines = LogAggregator(log)
         self._connecting: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -106,7 +166,7 @@ class FetchLoop:
         return len(self._followed)
 
     def follow(self, follower: FollowerReplica) -> None:
-        """Fetch for this replica from now on."""
+        """Begin to fetch for a replica."""
         followed = Followed(follower, follower.topic_id, follower.topic_partition.partition, follower.leader_epoch, 0)
         followed.furthest_offset = follower.log.log_end_offset
         self._followed[follower] = followed
@@ -117,7 +177,7 @@ class FetchLoop:
             self._do_beside(followed, follower.truncate_lost_records())
 
     def unfollow(self, follower: FollowerReplica) -> None:
-        """Fetch for this replica no longer."""
+        """Stop to fetch for a replica."""
         self._troubles.pop(follower, None)
         self._held_back.pop(follower, None)
         followed = self._followed.pop(follower, None)
@@ -125,7 +185,7 @@ class FetchLoop:
             self._state.unfollow(followed)
 
     def close(self) -> None:
-        """End."""
+        """Stop fetching, and close the connection."""
         self._is_closed = True
         self._log_starts.close()
         for timer in (self._timer, self._release_timer):
@@ -139,12 +199,12 @@ class FetchLoop:
     # --- requests ---
 
     def _go_on_soon(self) -> None:
-        """Send a request in the next turn of the event loop, with all that this one brings."""
+        """Send a request in the next round of the event loop, with all changes of this round."""
         if not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._send_next)
 
-    def _go_on(self) -> None:
+    def _send_next(self) -> None:
         self._is_due = False
         for followed in self._state.resume_due(self._now_s()):
             self._resume(followed)
@@ -173,7 +233,7 @@ class FetchLoop:
         if request is None:
             return
         try:
-            # The leader may answer sooner where there is more to say, and where a session begins.
+            # The leader may answer sooner at the begin of a session, and if it has news.
             wait_s = request.max_wait_ms / 1000
             answered = partial(self._answered, self._session, self._now_s() + wait_s / 2 if wait_s else None)
             connection.submit(request, answered, timeout_s=self._timeout_s)
@@ -204,10 +264,10 @@ class FetchLoop:
 
     def _begin_anew(self) -> None:
         self._session = object()
-        self._state.begin_anew()
+        self._state.reset_session()
 
     def _tell(self, message: str) -> None:
-        """Say what is wrong with the leader's broker; once, until it answers again."""
+        """Log an error of the leader's broker once, until its next response."""
         if not self._is_told:
             self._is_told = True
             log.warning("%s", message)
@@ -217,9 +277,9 @@ class FetchLoop:
     def _answered(
         self, session: object, empty_from_s: float | None, response: FetchResponse, error: BarnabasError | None
     ) -> None:
-        """Deal with an answer.
+        """Handle a response.
 
-        :param empty_from_s: before this time an answer without news is futile; None: it may come at any time.
+        :param empty_from_s: the time before which a response without news is futile; None: never.
         """
         if session is not self._session or self._is_closed:
             return
@@ -231,20 +291,20 @@ class FetchLoop:
         except ApiError as refusal:
             self._refused(refusal)
             return
-        self._is_due = True  # what is sent in the end holds all that this answer brings
+        self._is_due = True  # the next request has all changes of this response
         self._has_news = self._has_trouble = False
         for followed, data in news:
             self._take(followed, data)
         self._pace(empty_from_s)
-        self._go_on()
+        self._send_next()
 
     def _pace(self, empty_from_s: float | None) -> None:
-        """Ask more rarely after an answer that brought nothing and came at once, and at once after any other."""
+        """Pace the next request: later after a futile response, at once after any other."""
         now_s = 0.0 if self._has_news or empty_from_s is None else self._now_s()
         if self._has_news or (empty_from_s is not None and now_s >= empty_from_s):
             self._is_told = False
             self._pacing.note_progress()
-        # With another request on its way, the leader need not wait with its answer.
+        # With another request on its way, the leader answers without a wait.
         elif empty_from_s is not None and not self._has_trouble and not self._state.in_flight:
             self._pacing.note_futile(now_s)
             if self._pacing.is_slow:
@@ -254,7 +314,7 @@ class FetchLoop:
                 )
 
     def _refused(self, error: ApiError) -> None:
-        """The leader's broker answers no partition."""
+        """Handle a response with an error for the whole request."""
         self._begin_anew()
         self._pacing.note_futile(self._now_s())
         if error.code in SESSION_LOST:
@@ -263,7 +323,7 @@ class FetchLoop:
         self._tell(f"{self._leader} lets nothing be fetched: {error}; tried again every {self._pause_s:g} s")
         now_s = self._now_s()
         for followed in self._state.all():
-            self._state.troubled(followed, now_s)
+            self._state.pause_after_error(followed, now_s)
         self._set_timer()
 
     def _take(self, followed: Followed[FollowerReplica], data: PartitionData) -> None:
@@ -295,10 +355,10 @@ class FetchLoop:
         else:
             self._is_well(followed)
             if records:
-                self._state.grown(followed, replica_log.log_end_offset)
+                self._state.note_log_end(followed, replica_log.log_end_offset)
                 self._resume(followed)
             elif replica_log.log_start_offset > followed.log_start_offset:
-                # Its own retention was where the leader is now: who waits for that has to be told.
+                # The follower's own retention has reached the leader's log start offset, which a request must report.
                 self._log_starts.store(followed)
 
     def _take_error(self, followed: Followed[FollowerReplica], data: PartitionData) -> None:
@@ -312,13 +372,13 @@ class FetchLoop:
     async def _truncate(self, follower: FollowerReplica, leader: EpochStart) -> None:
         point = truncation_point(follower.log.leader_epochs, follower.log.log_end_offset, leader)
         alone = f" to offset {point.offset}"
-        self._together.tell(logging.INFO, "truncated by the leader's epochs", follower.topic_partition, alone)
+        self._log_lines.note(logging.INFO, "truncated by the leader's epochs", follower.topic_partition, alone)
         await follower.truncate_to(point.offset)
 
     # --- partitions ---
 
     def _resume(self, followed: Followed[FollowerReplica]) -> None:
-        """Ask for what comes after the end of the log."""
+        """Continue to fetch at the log end offset."""
         self._held_back.pop(followed.replica, None)
         if self._throttle.holds_back(followed.replica):
             self._hold_back(followed)
@@ -329,11 +389,11 @@ class FetchLoop:
             self._log_starts.store(followed)
         else:
             followed.log_start_offset = replica_log.log_start_offset
-        self._state.moved(followed, end, last_epoch(replica_log.leader_epochs, end))
+        self._state.continue_at(followed, end, last_epoch(replica_log.leader_epochs, end))
         self._go_on_soon()
 
     def _hold_back(self, followed: Followed[FollowerReplica]) -> None:
-        """Leave a partition out until its quota is exceeded no longer."""
+        """Leave a partition out while its quota is exceeded."""
         self._state.pause(followed)
         self._held_back[followed.replica] = followed
         if self._release_timer is None and not self._is_closed:
@@ -354,14 +414,14 @@ class FetchLoop:
                 self._hold_back(followed)
 
     def _release(self) -> None:
-        """Ask again for what was held back, first for what has waited longest."""
+        """Fetch held back partitions again, the longest waiting one first."""
         self._release_timer = None
         for followed in sorted(self._held_back.values(), key=lambda each: each.brought_s):
             self._resume(followed)
         self._go_on_soon()
 
     def _start_stored(self, followed: Followed[FollowerReplica], log_start_offset: int) -> None:
-        """Tell the leader where a log begins: no crash brings back what it has deleted."""
+        """Report a durable log start offset to the leader."""
         followed.log_start_offset = log_start_offset
         if self._state.is_followed(followed) and not followed.is_paused:
             self._resume(followed)
@@ -371,11 +431,11 @@ class FetchLoop:
     ) -> None:
         """Leave a partition out until work on its log is done.
 
-        :param is_cut: whether the leader has the log end at another offset.
+        :param is_cut: whether the log is truncated on behalf of the leader.
         """
         self._state.pause(followed)
         task = asyncio.get_running_loop().create_task(self._finish(followed, work, is_cut))
-        self._tasks.add(task)  # else nothing would refer to it
+        self._tasks.add(task)  # keeps a reference to the task
         task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, followed: Followed[FollowerReplica], work: Coroutine[Any, Any, None], is_cut: bool) -> None:
@@ -384,11 +444,11 @@ class FetchLoop:
         except Exception as error:  # noqa: BLE001 - whatever it is, the other partitions go on
             self._trouble(followed, error)
         else:
-            if is_cut and self._state.cut(followed):
+            if is_cut and self._state.note_truncation(followed):
                 self._trouble(followed, BarnabasError(f"{self._leader} has the log cut again and again"))
                 return
             if not is_cut:
-                self._state.grown(followed, followed.replica.log.log_end_offset)
+                self._state.note_log_end(followed, followed.replica.log.log_end_offset)
             self._is_well(followed)
             self._resume(followed)
 
@@ -396,11 +456,11 @@ class FetchLoop:
         if followed.cuts <= CUTS_FREE:
             followed.pause_s = 0.0
         if self._troubles and self._troubles.pop(followed.replica, ""):
-            self._together.tell(logging.INFO, f"{self._leader} is followed again", followed.replica.topic_partition)
+            self._log_lines.note(logging.INFO, f"{self._leader} is followed again", followed.replica.topic_partition)
 
     def _trouble(self, followed: Followed[FollowerReplica], error: Exception) -> None:
-        """Leave a partition out for a while."""
-        self._state.troubled(followed, self._now_s())
+        """Pause a partition after an error."""
+        self._state.pause_after_error(followed, self._now_s())
         self._go_on_soon()
         follower = followed.replica
         if follower.has_ended or follower not in self._followed:
@@ -411,7 +471,7 @@ class FetchLoop:
             return
         self._troubles[follower] = message
         if isinstance(error, BarnabasError | OSError):
-            self._together.tell(logging.ERROR, f"not followed for now ({message})", follower.topic_partition)
+            self._log_lines.note(logging.ERROR, f"not followed for now ({message})", follower.topic_partition)
         else:
             log.error("%s does not follow for now: %s", follower.topic_partition, message, exc_info=error)
 

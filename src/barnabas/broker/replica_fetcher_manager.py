@@ -1,4 +1,4 @@
-"""Sees to it that what this broker follows is fetched: a loop of fetches for each leader's broker, or several."""
+"""The fetchers of this broker: one or several for each broker that leads partitions that this broker follows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from barnabas.broker.follower_replica import FollowerReplica
-from barnabas.broker.log_starts import Store
-from barnabas.broker.replica_fetcher import FetchLoop
+from barnabas.broker.replica_fetcher import ReplicaFetcher, StoreLogStarts
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
 from barnabas.clock import Clock
@@ -20,13 +19,13 @@ Dial = Callable[[str, int], Awaitable[ClientConnection]]
 """Connects to a host and port."""
 
 
-class FollowerManager:
-    """All that this broker fetches from others. Used from the event loop's thread only.
+class ReplicaFetcherManager:
+    """Assigns each follower to a fetcher. Used from the event loop's thread only.
 
-    :param dial: connects to the listener that brokers have for each other.
+    :param dial: connects to an inter-broker listener.
     :param own: returns the id of this broker, and its broker epoch as the leader with this id knows it.
-    :param store_log_starts: stores durably where all logs begin.
-    :param throttle: what is not to be asked for now.
+    :param store_log_starts: stores the log start offsets durably.
+    :param throttle: the replication throttle.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class FollowerManager:
         clock: Clock,
         dial: Dial,
         own: Callable[[int], tuple[int, int]],
-        store_log_starts: Store,
+        store_log_starts: StoreLogStarts,
         throttle: FollowerThrottle = NO_FOLLOWER_THROTTLE,
     ) -> None:
         self._config = config
@@ -45,44 +44,44 @@ class FollowerManager:
         self._store_log_starts = store_log_starts
         self._throttle = throttle
         self._leaders: dict[int, Node] = {}
-        self._loops: dict[tuple[int, int], FetchLoop] = {}
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._loop_of: dict[FollowerReplica, tuple[int, int]] = {}
 
     def follow(self, follower: FollowerReplica, leader: Node) -> None:
-        """Fetch for this replica until `unfollow`; what is fetched already goes on.
+        """Fetch for this replica until `unfollow`.
 
-        :param leader: id and address, where it serves other brokers; others that follow it go on at this address too.
+        :param leader: id and inter-broker address; its other followers use this address too.
         """
         self._leaders[leader.id] = leader
         if follower in self._loop_of:
             return
         number = zlib.crc32(str(follower.topic_partition).encode()) % self._config.num_replica_fetchers
         place = leader.id, number
-        loop = self._loops.get(place)
+        loop = self._fetchers.get(place)
         if loop is None:
-            loop = self._loops[place] = self._new_loop(leader.id)
+            loop = self._fetchers[place] = self._new_fetcher(leader.id)
         self._loop_of[follower] = place
         loop.follow(follower)
 
     def unfollow(self, follower: FollowerReplica) -> None:
-        """Fetch for this replica no longer; an append that has begun comes to its end (`FollowerReplica.end`)."""
+        """Stop to fetch for this replica. An append that has begun runs to its end (`FollowerReplica.end`)."""
         place = self._loop_of.pop(follower, None)
         if place is None:
             return
-        loop = self._loops[place]
+        loop = self._fetchers[place]
         loop.unfollow(follower)
         if not len(loop):
-            del self._loops[place]
+            del self._fetchers[place]
             loop.close()
 
     def close(self) -> None:
-        """Fetch nothing more."""
-        for loop in self._loops.values():
+        """Stop all fetchers."""
+        for loop in self._fetchers.values():
             loop.close()
-        self._loops.clear()
+        self._fetchers.clear()
         self._loop_of.clear()
 
-    def _new_loop(self, leader_id: int) -> FetchLoop:
+    def _new_fetcher(self, leader_id: int) -> ReplicaFetcher:
         config = self._config
         limits = Limits(
             max_wait_ms=config.replica_fetch_wait_max_ms,
@@ -93,7 +92,7 @@ class FollowerManager:
         )
         dial = partial(self._dial_leader, leader_id)
         timeout_s = config.replica_socket_timeout_ms / 1000
-        return FetchLoop(
+        return ReplicaFetcher(
             f"broker {leader_id}",
             dial,
             limits,

@@ -1,7 +1,7 @@
-"""The logs of the replicas that this broker holds: opened, made and set aside, beside the event loop.
+"""The logs of the replicas of this broker: opened, created, deleted and checked, off the event loop.
 
-The tree is the truth about which topics exist; a folder whose topic is not in the tree is left alone and named in the
-log, unless the tree says that the topic was deleted, and that this broker has yet to remove what it has of it.
+The metadata tree decides which topics exist. A folder whose topic is not in the tree stays, and a log line names it,
+unless the tree notes that the topic is deleted and that this broker still has to delete its folders.
 """
 
 from __future__ import annotations
@@ -13,29 +13,52 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from barnabas.broker.disk_work import Run
+from barnabas.broker.internal_topics import INTERNAL_TOPICS, config_in_force, replication_factor_of
+from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.settings.topic_config import KEEP_RECORDS, usable_settings
+from barnabas.coordination import topic_metadata_store
+from barnabas.coordination.metadata_store import MetadataStore, NodeError
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 from barnabas.storage.data_folders import AnyLogs
 from barnabas.storage.log import Log
 from barnabas.storage.log_config import LogConfig
 
-MakeLog = Callable[[TopicPartition, LogConfig, bytes], Awaitable[Log]]
-"""`Hosting.make`, or one that takes its place."""
 
-MADE_AT_ONCE = 8
-"""So many logs are made side by side: each waits for the disk several times, and the disk does not mind."""
+def log_configs(tree: MetadataStore, config: BrokerConfig) -> dict[str, LogConfig]:
+    """Return the settings of the logs of topics that have settings of their own, by topic.
+
+    Topics are left out of which the tree says what cannot be understood; `Topics.load` tells of them.
+    """
+    configs = {}
+    for name, info in topic_metadata_store.each_topic(tree):
+        if isinstance(info, NodeError):
+            continue
+        settings = KEEP_RECORDS if info.has_unreadable_config else usable_settings(config, info.config)[0]
+        if settings or name in INTERNAL_TOPICS:
+            configs[name] = config_in_force(config, name, settings, replication_factor_of(info.partitions)).log
+    return configs
+
+
+CreateLog = Callable[[TopicPartition, LogConfig, bytes], Awaitable[Log]]
+"""`ReplicaLogs.create`, or one that takes its place."""
+
+CREATED_AT_ONCE = 8
+"""The logs that are created in parallel: each waits for the disk several times."""
 
 log = logging.getLogger(__name__)
 
 
-async def make_all(make: MakeLog, places: Sequence[TopicPartition], config: LogConfig, topic_id: bytes) -> list[Log]:
-    """Make the logs of replicas of one topic, side by side; return them in their order.
+async def create_logs(
+    make: CreateLog, places: Sequence[TopicPartition], config: LogConfig, topic_id: bytes
+) -> list[Log]:
+    """Create the logs of replicas of one topic in parallel; return them in their order.
 
-    :raises BarnabasError: what `make` raised first. Then nothing is under way any more, and some may be made.
+    :raises BarnabasError: the first error of `make`. No other creation is under way then, and some logs may exist.
     """
     made: list[Log] = []
-    for start in range(0, len(places), MADE_AT_ONCE):
-        some = places[start : start + MADE_AT_ONCE]
+    for start in range(0, len(places), CREATED_AT_ONCE):
+        some = places[start : start + CREATED_AT_ONCE]
         outcomes = await asyncio.gather(*(make(each, config, topic_id) for each in some), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
@@ -44,10 +67,10 @@ async def make_all(make: MakeLog, places: Sequence[TopicPartition], config: LogC
     return made
 
 
-class Hosting:
-    """Used from the event loop's thread only, except where it says so.
+class ReplicaLogs:
+    """The logs of this broker. Used from the event loop's thread only, except for methods that say otherwise.
 
-    :param run: runs what may wait for the disk.
+    :param run: runs a function that may wait for the disk.
     """
 
     def __init__(self, logs: AnyLogs, run: Run) -> None:
@@ -56,41 +79,41 @@ class Hosting:
         self._in_doubt: frozenset[str] = frozenset()
 
     def doubt(self, names: Iterable[str]) -> None:
-        """From now on `restore` takes no records for those of topics with these names unless it is certain."""
+        """Have `restore` take no records for topics with these names unless their folder is certain."""
         self._in_doubt = frozenset(names)
 
     def restore(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
-        """Return the log of a replica that there should be; see `LogManager.restore`."""
+        """Return the log of a replica that should exist; see `LogManager.restore`."""
         in_doubt = where.topic in self._in_doubt
         opened = self._logs.restore(where, config, uuid.UUID(bytes=topic_id), in_doubt=in_doubt)
         self._flush_what_was_recovered(opened, config)
         return opened
 
     async def restore_all(self, places: Sequence[TopicPartition], config: LogConfig, topic_id: bytes) -> list[Log]:
-        """Do the same for replicas of one topic, in their order; folders that are to be made are, beside the event
-        loop."""
+        """Restore the logs of replicas of one topic, in their order; create missing folders off the event loop."""
         identity = uuid.UUID(bytes=topic_id)
         new = [each for each in places if not self._logs.is_known(each, identity)]
-        await make_all(functools.partial(self._run, self.restore), new, config, topic_id)
+        await create_logs(functools.partial(self._run, self.restore), new, config, topic_id)
         return [self.restore(each, config, topic_id) for each in places]
 
-    async def make(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
+    async def create(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
         """Return the log of a new replica.
 
         :raises ApiError: INVALID_TOPIC_EXCEPTION: a folder of another topic is in its way.
         :raises StorageError: the disk refused.
         """
-        made: Log = await self._run(self._make, where, config, topic_id)
+        made: Log = await self._run(self._create, where, config, topic_id)
         return made
 
-    async def make_or_put_offline(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
-        """Do the same for a topic that others have made: where it cannot be done, that replica alone is offline."""
+    async def create_or_put_offline(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
+        """Return the log of a new replica of a topic that another broker has created; offline if it cannot be
+        created."""
         try:
-            return await self.make(where, config, topic_id)
+            return await self.create(where, config, topic_id)
         except BarnabasError as error:
             return self._logs.put_offline(where, f"cannot be made: {error}; mend this, and start again")
 
-    def _make(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
+    def _create(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
         identity = uuid.UUID(bytes=topic_id)
         if self._logs.topic_ids.get(where) != identity:
             self.check_free(where)
@@ -100,7 +123,7 @@ class Hosting:
         return opened
 
     def check_free(self, where: TopicPartition) -> None:
-        """Check that no folder of another topic has the name that a replica's folder is to have, or nothing is in it.
+        """Check that no folder of another topic with records has the name of a replica's folder.
 
         :raises ApiError: INVALID_TOPIC_EXCEPTION. The folder is not touched: somebody may still need the records
             of a topic that the tree does not know.
@@ -128,20 +151,19 @@ class Hosting:
         return NO_LEADER_EPOCH if opened is None else opened.leader_epochs.latest
 
     def may_have_more(self, topic: str) -> bool:
-        """Whether there may be folders of a topic with this name that only a later start finds: what is to be deleted
-        stays noted until then."""
+        """Whether a later start may find more folders of a topic: a note of a deletion stays until then."""
         return self._logs.may_have_more(topic)
 
     def was_missing(self, where: TopicPartition) -> bool:
-        """Whether `restore` found no log of a replica, and began an empty one."""
+        """Whether `restore` found no log of a replica, and created an empty one."""
         return where in self._logs.missing
 
     def is_gone(self, where: TopicPartition) -> bool:
-        """Whether it was missing, and may have had records: who has them can put them back."""
+        """Whether the log was missing, and may have had records that an operator can put back."""
         return where in self._logs.gone
 
     def is_in_old_copy(self, where: TopicPartition) -> bool:
-        """Whether the log of a replica is in an older copy of its log directory, and may lack what it had."""
+        """Whether the log of a replica is in an older copy of its log directory, and may lack records."""
         return self._logs.is_in_old_copy(where)
 
     def is_in_newer_folder(self, where: TopicPartition) -> bool:
@@ -149,7 +171,7 @@ class Hosting:
         return self._logs.is_in_newer_folder(where)
 
     def delete(self, partitions: Iterable[TopicPartition]) -> StorageError | None:
-        """Set aside all that can be; return why the first of the others cannot. May be called from any thread."""
+        """Rename the folders of logs; return the error of the first that is left. May be called from any thread."""
         refused = None
         for where in partitions:
             try:
@@ -159,16 +181,16 @@ class Hosting:
         return refused
 
     def remove_deleted_records(self) -> None:
-        """Store durably where the logs begin, and free what is before. To be called on a thread.
+        """Store the log start offsets durably, and free the space before them. Called on a thread.
 
         :raises StorageError: the disk refused.
         """
         self._logs.remove_deleted_records()
 
     def set_deleted_aside(self, deleted: Collection[bytes], untouched: Collection[str]) -> set[bytes]:
-        """Set aside the folders of topics with these ids, but for those of topics of which nothing is known.
+        """Rename the folders of deleted topics, except those of topics that could not be read.
 
-        :returns: the ids of topics of which folders are left.
+        :returns: the ids of the topics with folders that are left.
         """
         left: dict[bytes, list[TopicPartition]] = {topic_id: [] for topic_id in deleted}
         for where, identity in self._logs.topic_ids.items():
@@ -183,15 +205,16 @@ class Hosting:
         deleted: Collection[bytes],
         living: Collection[bytes],
     ) -> set[bytes]:
-        """Finish the deletions that the last run could not, and remove what it could not finish to make: a folder with
-        nothing in it that does not say whose it is, or is that of a partition which its topic has not got, since a
-        topic's folders are there before it grows. Leave all others alone.
+        """Complete the deletions and creations of the last run; leave all other folders alone.
 
-        :param known: the replicas that there should be.
-        :param untouched: topics of which nothing is known.
-        :param deleted: the ids of topics whose folders are to go.
-        :param living: the ids of the topics that there are.
-        :returns: the ids of topics of which folders are left.
+        An empty folder is the rest of a creation if it has no topic id, or if its topic has no such partition: the
+        folders of a growing topic exist before its partitions.
+
+        :param known: the replicas that should exist.
+        :param untouched: the topics that could not be read.
+        :param deleted: the ids of topics whose folders have to go.
+        :param living: the ids of existing topics.
+        :returns: the ids of the topics with folders that are left.
         """
         left: dict[bytes, list[TopicPartition]] = {topic_id: [] for topic_id in deleted}
         for stray in sorted(self._logs.all().keys() - known):
@@ -213,8 +236,8 @@ class Hosting:
         return refused is not None
 
     def _flush_what_was_recovered(self, recovered: Log, config: LogConfig) -> None:
-        """Flush before anybody can read, if the topic asks for it: what a killed broker left in the page cache was not
-        exposed by it."""
+        """Flush a log before the first read if its topic has a flush policy: a killed broker may not have exposed the
+        records that it left in the page cache."""
         if config.has_flush_policy and not recovered.is_offline:
             try:
                 recovered.flush()

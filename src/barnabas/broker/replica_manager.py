@@ -1,8 +1,11 @@
-"""The replicas of this broker: their logs, their roles, and what the broker does to all of them.
+"""The replicas of this broker: their logs, their roles, and the work that the broker does on all of them.
 
-A replica is known here from the moment its log is open and has a role until the role resigns for good. `Topics` decides
-which replicas there are and applies the metadata; it holds its lock (`Topics.changing`) while it calls the methods that
-change replicas.
+`ReplicaManager` knows a replica from the moment its log is open and has a role until the role resigns for good.
+`Topics` decides which replicas exist and applies the metadata; it holds its lock (`Topics.changing`) while it calls the
+methods that change replicas.
+
+A role is an object of its own in each leader epoch (`barnabas.broker.replica`). If the metadata give a replica another
+leader or leader epoch, `RoleTransitions` ends the old role, and begins the new role with the same log.
 
 Used from the event loop's thread only.
 """
@@ -10,21 +13,151 @@ Used from the event loop's thread only.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from barnabas.broker.broker_events import Events, LifeCountersDue, RoleBegan, RoleEnded
+from barnabas.broker.broker_events import Events, IsrChangeDue, LifeCountersDue, RoleBegan, RoleEnded
 from barnabas.broker.disk_work import DiskWork
+from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.replica import Replica
-from barnabas.broker.replica_logs import Hosting, MakeLog, make_all
-from barnabas.broker.roles import Roles
+from barnabas.broker.replica_logs import CreateLog, ReplicaLogs, create_logs
 from barnabas.broker.settings.topic_config import TopicConfig
 from barnabas.clock import Clock
 from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
+from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
+from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage.log import Log
+
+log = logging.getLogger(__name__)
+
+
+class RoleTransitions:
+    """Used from the event loop's thread only."""
+
+    def __init__(self, broker_id: int, metadata: MetadataCache, work: DiskWork, clock: Clock, events: Events) -> None:
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._work = work
+        self._clock = clock
+        self._events = events
+
+    def begin(self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig) -> Replica:
+        """Return the role of a log that has none."""
+        leader = self._leader(where, info)
+        if leader == self._broker_id:
+            replica: Replica = self._become_leader(where, opened, info, config)
+        else:
+            replica = self._become_follower(where, opened, info, config, leader)
+        self._events.publish(RoleBegan(replica))
+        return replica
+
+    async def transition(self, replica: Replica, info: PartitionInfo) -> Replica:
+        """Return the role that the metadata give a replica: the one that it has, or another after that has ended."""
+        leader = self._leader(replica.topic_partition, info)
+        if (replica.leader, replica.leader_epoch) == (leader, info.state.leader_epoch):
+            if isinstance(replica, LeaderReplica) and replica.followers is not None:
+                _adopt(replica, replica.followers, info)
+            return replica
+        why = f"leader epoch {replica.leader_epoch} has ended; broker {leader} leads now"
+        leads_on = isinstance(replica, LeaderReplica) and leader == self._broker_id
+        await self.resign(replica, why, leads_on=leads_on)
+        if isinstance(replica, LeaderReplica) and info.state.is_doubted and not replica.log.is_offline:
+            # A replica with a newer log than the tree deposed this leader, which may have acknowledged other records.
+            # Other states without a leader follow a successor, which had all acknowledged records.
+            replica.log.mark_newer_than_tree()
+        following = self.begin(replica.topic_partition, replica.log, info, replica.config)
+        if isinstance(replica, LeaderReplica):
+            if isinstance(following, LeaderReplica):
+                following.take_over_from(replica)
+            elif leads_on:  # this broker has registered again meanwhile, and has to claim the partition first
+                replica.end_waits(_has_ended(replica, why))
+        return following
+
+    async def resign(self, replica: Replica, why: str, *, leads_on: bool = False) -> None:
+        """End a role; return when no work of it is under way.
+
+        :param leads_on: this broker is the leader, and is the next leader too.
+        """
+        self._events.publish(RoleEnded(replica))
+        error = _has_ended(replica, why)
+        if isinstance(replica, LeaderReplica):
+            replica.resign(error, leads_on=leads_on)
+        else:
+            replica.resign(error)
+        await replica.end()
+
+    def _publish_isr_change(self, replica: LeaderReplica) -> None:
+        self._events.publish(IsrChangeDue(replica))
+
+    def _leader(self, where: TopicPartition, info: PartitionInfo) -> int:
+        """Return the leader; -1 for this broker, where an earlier registration of it has led."""
+        state = info.state
+        if state.leader != self._broker_id or self._metadata.leads_in_this_incarnation(self._broker_id, where, state):
+            return state.leader
+        return NO_LEADER
+
+    def _become_follower(
+        self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig, leader: int
+    ) -> FollowerReplica:
+        topic_id = self._metadata.image.topics[where.topic].topic_id
+        epoch = info.state.leader_epoch
+        return FollowerReplica(where, opened, epoch, config, self._work, leader=leader, topic_id=topic_id)
+
+    def _become_leader(
+        self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig
+    ) -> LeaderReplica:
+        state, followers = info.state, None
+        # No other replica has the lost records: in later epochs the log is what it is now.
+        opened.accept_loss()
+        opened.mark_compared()
+        if len(info.replicas) > 1:
+            opened.hold_high_watermark()
+            followers = RemoteReplicas(
+                self._broker_id,
+                state.leader_epoch,
+                info.replicas,
+                state.isr,
+                opened.log_end_offset,
+                opened.high_watermark,
+                self._clock.monotonic(),
+            )
+        elif config.log.has_flush_policy and not opened.is_offline:
+            # The leader only raises the high watermark from here on.
+            opened.move_high_watermark(opened.recovery_point)
+        return LeaderReplica(
+            where,
+            opened,
+            state.leader_epoch,
+            config,
+            self._work,
+            leader=self._broker_id,
+            followers=followers,
+            on_isr_change_due=self._publish_isr_change,
+        )
+
+
+def _adopt(partition: LeaderReplica, followers: RemoteReplicas, info: PartitionInfo) -> None:
+    """Let a leader take over the replicas and the ISR of the metadata.
+
+    Where they are the ones that the leader has, they may be older than its own change under way, which goes on.
+    """
+    if info.state.isr != followers.isr:
+        followers.adopt(info.state.isr)
+        partition.isr_changed()
+    if info.replicas != followers.replicas:
+        followers.set_replicas(info.replicas)
+        partition.isr_changed()
+        partition.ask_for_isr_change()
+
+
+def _has_ended(replica: Replica, why: str) -> ApiError:
+    """Return the error of all requests to a role that has ended."""
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}")
+
 
 TRANSITIONS_PER_PAUSE = 64
 """The replicas that have a transition between two pauses."""
@@ -46,7 +179,7 @@ class ReplicaManager:
         broker_id: int,
         partitions_of: PartitionsOf,
         metadata: MetadataCache,
-        hosting: Hosting,
+        replica_logs: ReplicaLogs,
         work: DiskWork,
         clock: Clock,
         events: Events,
@@ -54,10 +187,10 @@ class ReplicaManager:
         self._broker_id = broker_id
         self._partitions_of = partitions_of
         self._metadata = metadata
-        self._hosting = hosting
+        self._replica_logs = replica_logs
         self._work = work
         self._events = events
-        self._roles = Roles(broker_id, metadata, work, clock, events)
+        self._roles = RoleTransitions(broker_id, metadata, work, clock, events)
         self._replicas: dict[str, Mapping[int, Replica]] = {}
         """The replicas of each topic, by the number of their partition. A change replaces the mapping of a topic."""
         self._transition_count = 0
@@ -69,13 +202,9 @@ class ReplicaManager:
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where other brokers have the replicas.
         """
-        partitions = self._partitions_of(topic)
-        if partitions is None or not 0 <= number < len(partitions):
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{number}")
-        replica = self.of_topic(topic).get(number)
+        replica = self._replicas.get(topic, NO_REPLICAS).get(number)
         if replica is None:
-            message = f"{topic}-{number} is on brokers {list(partitions[number].replicas)}, not on this one"
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+            raise self._not_here(topic, number)
         return replica
 
     def leader(self, topic: str, number: int) -> LeaderReplica:
@@ -83,11 +212,19 @@ class ReplicaManager:
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where another broker leads, or none.
         """
-        replica = self.replica(topic, number)
-        if not isinstance(replica, LeaderReplica):
-            message = f"{topic}-{number} is led by broker {replica.leader}"
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
-        return replica
+        replica = self._replicas.get(topic, NO_REPLICAS).get(number)
+        if isinstance(replica, LeaderReplica):
+            return replica
+        if replica is None:
+            raise self._not_here(topic, number)
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{number} is led by broker {replica.leader}")
+
+    def _not_here(self, topic: str, number: int) -> ApiError:
+        partitions = self._partitions_of(topic)
+        if partitions is None or not 0 <= number < len(partitions):
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{number}")
+        message = f"{topic}-{number} is on brokers {list(partitions[number].replicas)}, not on this one"
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def get(self, where: TopicPartition) -> Replica | None:
         """Return this broker's replica of a partition, or None."""
@@ -120,17 +257,19 @@ class ReplicaManager:
         """Open the logs that this broker should have of a topic, and give each its role: at the start, and for a topic
         whose node was unreadable at the start."""
         own = self._own(info)
-        logs = await self._hosting.restore_all([TopicPartition(info.name, n) for n in own], config.log, info.topic_id)
+        logs = await self._replica_logs.restore_all(
+            [TopicPartition(info.name, n) for n in own], config.log, info.topic_id
+        )
         self._replicas[info.name] = self._begin(info, config, dict(zip(own, logs, strict=True)))
 
-    async def open_new(self, info: TopicInfo, config: TopicConfig, make: MakeLog) -> None:
+    async def open_new(self, info: TopicInfo, config: TopicConfig, make: CreateLog) -> None:
         """Open the logs of replicas that are new here, and give each its role.
 
         :raises BarnabasError: see `make`.
         """
         known = self.of_topic(info.name)
         new = [number for number in self._own(info) if number not in known]
-        logs = await make_all(make, [TopicPartition(info.name, n) for n in new], config.log, info.topic_id)
+        logs = await create_logs(make, [TopicPartition(info.name, n) for n in new], config.log, info.topic_id)
         self._replicas[info.name] = {**known, **self._begin(info, config, dict(zip(new, logs, strict=True)))}
 
     def _own(self, info: TopicInfo) -> list[int]:
@@ -161,22 +300,22 @@ class ReplicaManager:
                 await asyncio.sleep(0)
         self._replicas[topic] = replicas
 
-    def leaders_came(self, broker_ids: Iterable[int]) -> None:
+    def restart_followers_of(self, broker_ids: Iterable[int]) -> None:
         """Begin the roles of followers again whose leader's broker has registered: its address may be another one."""
         came = frozenset(broker_ids)
         for replica in self.all():
             if replica.leader in came:
                 self._events.publish(RoleBegan(replica))
 
-    def take_out(self, topic: str, numbers: Iterable[int]) -> list[Replica]:
+    def remove(self, topic: str, numbers: Iterable[int]) -> list[Replica]:
         """Remove replicas of a topic, so that requests find them no longer; return them. `resign` must follow."""
         replicas = dict(self.of_topic(topic))
         taken = [replicas.pop(number) for number in numbers]
         self._replicas[topic] = replicas
         return taken
 
-    def take_out_topic(self, topic: str) -> list[Replica]:
-        """Remove all replicas of a topic, as `take_out` does. `resign` or `delete` must follow."""
+    def remove_topic_replicas(self, topic: str) -> list[Replica]:
+        """Remove all replicas of a topic, as `remove` does. `resign` or `delete` must follow."""
         return list(self._replicas.pop(topic, NO_REPLICAS).values())
 
     async def resign(self, replica: Replica, why: str) -> None:
@@ -193,7 +332,7 @@ class ReplicaManager:
             replica.mark_deleted()
         # Not on the event loop: the thread waits for flushes that are under way.
         partitions = [each.topic_partition for each in replicas]
-        refused: StorageError | None = await self._work.for_all(self._hosting.delete, partitions)
+        refused: StorageError | None = await self._work.for_all(self._replica_logs.delete, partitions)
         return refused
 
     # -- retention -------------------------------------------------------------------------------------------
@@ -203,7 +342,7 @@ class ReplicaManager:
 
         :raises StorageError: the disk refused.
         """
-        await self._work.for_all(self._hosting.remove_deleted_records)
+        await self._work.for_all(self._replica_logs.remove_deleted_records)
 
     async def delete_old_records(self) -> None:
         """Delete the segments that the topics' settings do not keep."""

@@ -1,7 +1,7 @@
-"""Replicas that this broker held until they moved to other brokers (`barnabas.coordination.reassignments`).
+"""Deletion of the replicas of this broker that were moved to other brokers (`barnabas.coordination.reassignments`).
 
-With the end of a move the tree names who is to delete its replica. One that was away does it when it comes back. Of a
-replica that is not named the folder stays as it is.
+At the end of a reassignment, the metadata tree names the brokers that have to delete their replica. A broker that was
+away deletes its replica when it comes back. The folder of a replica that is not named stays.
 
 Used from the event loop's thread only.
 """
@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.replica_logs import Hosting
-from barnabas.broker.tree_thread import InTreeThread
+from barnabas.broker.metadata_store_access import InMetadataThread
+from barnabas.broker.replica_logs import ReplicaLogs
 from barnabas.coordination import reassignments
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.coordination.reassignments import Removal
@@ -24,16 +24,18 @@ from barnabas.model import TopicPartition
 log = logging.getLogger(__name__)
 
 
-class Removals:
-    """What this broker has yet to delete, or has just deleted."""
+class ReplicaRemoval:
+    """The replicas that this broker still has to delete, or has just deleted."""
 
-    def __init__(self, broker_id: int, tree: MetadataStore, in_tree_thread: InTreeThread, hosting: Hosting) -> None:
+    def __init__(
+        self, broker_id: int, tree: MetadataStore, in_metadata_thread: InMetadataThread, replica_logs: ReplicaLogs
+    ) -> None:
         self._broker_id = broker_id
         self._tree = tree
-        self._in_tree_thread = in_tree_thread
-        self._hosting = hosting
+        self._in_metadata_thread = in_metadata_thread
+        self._replica_logs = replica_logs
         self._pending: dict[Removal, None] = {}
-        """Replicas that are held here no longer and may not be deleted yet."""
+        """Replicas that have left this broker and may not be deleted yet."""
         self._may_be_named = False
 
     async def make_room(self, topics: Mapping[str, TopicInfo], untouched: Collection[str]) -> None:
@@ -45,7 +47,7 @@ class Removals:
         :raises CoordinationError: the tree cannot be reached.
         """
         by_id = {info.topic_id: info for info in topics.values()}
-        for topic_id, where in await self._in_tree_thread(reassignments.read_removals, self._tree, self._broker_id):
+        for topic_id, where in await self._in_metadata_thread(reassignments.read_removals, self._tree, self._broker_id):
             if where.topic in untouched:
                 continue
             topic = by_id.get(topic_id)
@@ -54,21 +56,23 @@ class Removals:
                 continue
             info = None if topic is None else topic.partitions[where.partition]
             is_held = info is not None and self._broker_id in info.replicas
-            if not is_held and self._hosting.belongs_to(where, topic_id):
+            if not is_held and self._replica_logs.belongs_to(where, topic_id):
                 if info is not None and self._is_older(info, where):
                     await self._end(where, topic_id)
                     continue
-                if refused := self._hosting.delete([where]):
+                if refused := self._replica_logs.delete([where]):
                     log.warning("%s", refused)
                     continue
                 log.info("%s moved to other brokers while this one was away; its folder is deleted", where)
-            if is_held or not self._hosting.may_have_more(where.topic):
+            if is_held or not self._replica_logs.may_have_more(where.topic):
                 await self._end(where, topic_id)
 
     def _is_older(self, info: PartitionInfo, where: TopicPartition) -> bool:
-        """Whether the tree is older than the log here, as `barnabas.replication.unclean_recovery.doubt` finds it out: what
-        was to go by such a tree may have come back since, and be all that there is."""
-        known = self._hosting.known_epoch(where)
+        """Whether the tree is older than the log here (see `barnabas.replication.unclean_recovery.doubt`).
+
+        A replica that such a tree names for deletion may be the only one now.
+        """
+        known = self._replica_logs.known_epoch(where)
         if known <= info.state.leader_epoch:
             return False
         told = (
@@ -78,24 +82,22 @@ class Removals:
         return True
 
     async def carry_out(self, where: TopicPartition, topic_id: bytes, work: DiskWork) -> None:
-        """Delete a replica that is held here no longer, if it is named; its role has ended. Where the tree cannot be
-        reached it is done later."""
+        """Delete a replica whose role has ended, if the tree names it; later, if the tree cannot be reached."""
         self._pending[Removal(topic_id, where)] = None
         await self._carry_out(where, topic_id, work)
 
-    def look(self) -> None:
-        """Look soon whether this broker is named: replicas are others now, and it may never have heard that it was to
-        hold one that is to go again."""
+    def check_soon(self) -> None:
+        """Check soon whether the tree names replicas of this broker, some of which it may never have had."""
         self._may_be_named = True
 
-    async def go_on(self, is_held: Callable[[TopicPartition, bytes], bool], work: DiskWork) -> None:
-        """Do what could not be done before. Nobody may take over topics meanwhile.
+    async def resume(self, is_held: Callable[[TopicPartition, bytes], bool], work: DiskWork) -> None:
+        """Delete the replicas whose deletion failed before. No update may be applied meanwhile.
 
-        :param is_held: whether this broker holds a replica again.
-        :raises CoordinationError: the tree cannot be reached.
+        :param is_held: returns whether this broker holds a replica again.
+        :raises CoordinationError: the metadata store cannot be reached.
         """
         if self._may_be_named:
-            named = await self._in_tree_thread(reassignments.read_removals, self._tree, self._broker_id)
+            named = await self._in_metadata_thread(reassignments.read_removals, self._tree, self._broker_id)
             self._pending.update(dict.fromkeys(named))
             self._may_be_named = False
         for topic_id, where in list(self._pending):
@@ -106,8 +108,10 @@ class Removals:
 
     async def _carry_out(self, where: TopicPartition, topic_id: bytes, work: DiskWork) -> None:
         try:
-            is_gone = not self._hosting.belongs_to(where, topic_id) or await self._is_deleted(where, topic_id, work)
-            if is_gone and not self._hosting.may_have_more(where.topic):
+            is_gone = not self._replica_logs.belongs_to(where, topic_id) or await self._is_deleted(
+                where, topic_id, work
+            )
+            if is_gone and not self._replica_logs.may_have_more(where.topic):
                 await self._end(where, topic_id)
         except BarnabasError as error:
             log.warning("%s is held by other brokers now; it is deleted here later: %s", where, error)
@@ -116,14 +120,16 @@ class Removals:
 
     async def _is_deleted(self, where: TopicPartition, topic_id: bytes, work: DiskWork) -> bool:
         arguments = self._tree, topic_id, where.partition, self._broker_id
-        if not await self._in_tree_thread(reassignments.is_removal_noted, *arguments):
+        if not await self._in_metadata_thread(reassignments.is_removal_noted, *arguments):
             log.error("%s is held by other brokers, and nobody moved it there; its folder stays as it is", where)
             return False
-        if refused := await work.for_all(self._hosting.delete, [where]):
+        if refused := await work.for_all(self._replica_logs.delete, [where]):
             log.warning("%s; the next start tries again", refused)
             return False
         log.info("%s is held by other brokers now; its folder here is deleted", where)
         return True
 
     async def _end(self, where: TopicPartition, topic_id: bytes) -> None:
-        await self._in_tree_thread(reassignments.end_removal, self._tree, topic_id, where.partition, self._broker_id)
+        await self._in_metadata_thread(
+            reassignments.end_removal, self._tree, topic_id, where.partition, self._broker_id
+        )

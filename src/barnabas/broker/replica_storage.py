@@ -1,8 +1,11 @@
 """The log of one replica in one leader epoch, and the work on it that leaders and followers have in common.
 
 Used from the event loop's thread only, which never waits for the disk here. Work that changes files runs on a thread
-(`DiskQueue`). Work that excludes appends runs in the replica's line (`AppendLine`): later appends wait behind it, and
-other partitions go on.
+(`DiskQueue`). Work that excludes appends runs in the replica's `AppendQueue`: later appends wait behind it, and other
+partitions continue. Producers and administrators wait for offsets with `Acknowledgements`.
+
+A replica calls its listeners on the event loop's thread, within the call that caused the event. A listener must not
+block, and must not raise.
 
 Invariant: the next role begins after `end` has returned, so no two roles change one log at the same time.
 """
@@ -11,11 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from barnabas.broker.acknowledgements import Acknowledgements
-from barnabas.broker.append_queue import AppendLine
 from barnabas.broker.disk_work import DiskQueue, DiskWork
 from barnabas.broker.flusher import Flusher
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
@@ -27,16 +29,162 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from barnabas.broker.flusher import OnFlushed
-    from barnabas.broker.replica_events import ReadListener
     from barnabas.broker.settings.topic_config import TopicConfig
     from barnabas.model import OffsetAndTimestamp, TopicPartition
     from barnabas.storage.cleaner.planning import CleanableRange
     from barnabas.storage.log import Log
 
-log = logging.getLogger(__name__)
 
+log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class ReadListener(Protocol):
+    """Waits for records below the high watermark."""
+
+    def on_readable(self, size: int) -> None:
+        """Called when the high watermark has risen.
+
+        :param size: the bytes that became readable.
+        """
+
+    def on_reads_changed(self) -> None:
+        """Called when a read may have another result, whatever was appended: the replica has resigned, is fenced or
+        deleted, a flush has failed, the log was truncated or has its indexes again, or the high watermark has risen
+        over records that the replica has not counted."""
+
+
+class LogEndListener(Protocol):
+    """Follows a leader's log up to its end, on behalf of a follower."""
+
+    def on_appended(self, size: int, *, is_urgent: bool) -> None:
+        """Called when records were appended.
+
+        :param size: their bytes.
+        :param is_urgent: whether a consumer waits until the followers have fetched them.
+        """
+
+    def on_fetch_awaited(self) -> None:
+        """Called when a producer or an administrator waits for the next fetch of the followers."""
+
+    def on_offsets_moved(self) -> None:
+        """Called when the high watermark or the log start offset has moved, and nothing was appended."""
+
+    def on_leadership_lost(self) -> None:
+        """Called when the leader has resigned, is fenced, or is deleted."""
+
+
+class AppendQueue:
+    """Runs steps in the order in which they come. Used from the event loop's thread only."""
+
+    __slots__ = ("_steps", "_task", "is_busy")
+
+    def __init__(self) -> None:
+        # Made when needed: a broker has thousands of replicas, and an empty deque takes 600 bytes.
+        self._steps: deque[Callable[[], Awaitable[None]]] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.is_busy = False
+        """True while a step runs or waits. It is a plain attribute because each append reads it."""
+
+    def run(self, step: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+        """Run a step after those that came before it; return a future of its result."""
+        ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def take_turn() -> None:
+            try:
+                result = await step()
+            except Exception as error:  # noqa: BLE001 - the caller of `run` receives it
+                if not ended.done():
+                    ended.set_exception(error)
+            else:
+                if not ended.done():
+                    ended.set_result(result)
+
+        if self._steps is None:
+            self._steps = deque()
+        self._steps.append(take_turn)
+        if not self.is_busy:
+            self.is_busy = True
+            self._task = asyncio.get_running_loop().create_task(self._run_all(self._steps))
+        return ended
+
+    async def wait_until_idle(self) -> None:
+        """Return when no step runs or waits."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run_all(self, steps: deque[Callable[[], Awaitable[None]]]) -> None:
+        try:
+            while steps:
+                await steps[0]()
+                steps.popleft()
+        finally:
+            self._task = None
+            self.is_busy = False
+
+
+Waiter = asyncio.Future[None]
+"""Ends with a BarnabasError where the batches must not be acknowledged."""
+
+
+def refused(error: BarnabasError) -> Waiter:
+    """Return what to wait for where the wait is in vain."""
+    waiter: Waiter = asyncio.get_running_loop().create_future()
+    waiter.set_exception(error)
+    return waiter
+
+
+class Acknowledgements:
+    """Those who wait on one partition for the same thing, its high watermark or its flushes."""
+
+    __slots__ = ("_closed_with", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, Waiter]] = []
+        self._closed_with: BarnabasError | None = None
+
+    def wait_for(self, last_offset: int) -> Waiter:
+        """Return a future that ends when `last_offset` is passed."""
+        if self._closed_with is not None:
+            return refused(self._closed_with)
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append((last_offset, waiter))
+        return waiter
+
+    def take_over(self, others: Acknowledgements) -> None:
+        """Let those who wait there wait here."""
+        waiting, others._waiting = others._waiting, []
+        self._waiting += waiting
+
+    def settle(self, end_offset: int, error: BarnabasError | None = None) -> None:
+        """End the wait for all below an offset, with an error where it is in vain."""
+        if not self._waiting:
+            return
+        still_waiting = []
+        for last_offset, waiter in self._waiting:
+            if waiter.done():
+                continue
+            if last_offset >= end_offset:
+                still_waiting.append((last_offset, waiter))
+            elif error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+        self._waiting = still_waiting
+
+    def end(self, error: BarnabasError) -> None:
+        """End the wait for all, with an error."""
+        waiting, self._waiting = self._waiting, []
+        for _, waiter in waiting:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def close(self, error: BarnabasError) -> None:
+        """End the wait for all, and for all who come later: nobody will settle anything any longer."""
+        self._closed_with = error
+        self.end(error)
+
 
 ConsumerRead: TypeAlias = ReadResult | Coroutine[Any, Any, ReadResult]
 """The result of a read; of a remote segment, a coroutine that returns the result."""
@@ -104,13 +252,13 @@ class ReplicaStorage:
         "_is_being_moved",
         "_on_flushed",
         "_swapping",
+        "append_queue",
         "config",
         "disk",
         "flushed",
         "flusher",
         "is_deleted",
         "leader_epoch",
-        "line",
         "log",
         "readers",
         "refusal",
@@ -132,7 +280,7 @@ class ReplicaStorage:
         self.config = config
         self.disk = DiskQueue(work)
         """Work that changes the files of the log."""
-        self.line = AppendLine()
+        self.append_queue = AppendQueue()
         """Work that excludes appends."""
         self.flusher: Flusher | None = None
         """Flushes by the topic's flush policy; None without a policy."""
@@ -178,7 +326,7 @@ class ReplicaStorage:
 
     async def end(self) -> None:
         """Return when no work is under way that changes the log."""
-        await self.line.wait_until_idle()
+        await self.append_queue.wait_until_idle()
         await self.disk.end()
         # No flush follows. The role, which this method belongs to, is freed at once, not by the next collection.
         self._on_flushed = _ignore_flush
@@ -238,14 +386,14 @@ class ReplicaStorage:
 
     # --- work that excludes appends ---
 
-    def run_in_line(
+    def run_in_queue(
         self, step: Callable[[], Awaitable[T]], instead: Callable[[ApiError], T] | None = None
     ) -> asyncio.Future[T]:
         """Run work that excludes appends, after the work that is in line.
 
         :param instead: makes the result where the role has ended before; None: the future raises the refusal.
         """
-        return self.line.run(lambda: self._unless_ended(step, instead))
+        return self.append_queue.run(lambda: self._unless_ended(step, instead))
 
     async def _unless_ended(self, step: Callable[[], Awaitable[T]], instead: Callable[[ApiError], T] | None) -> T:
         if self.refusal is None:
@@ -269,7 +417,7 @@ class ReplicaStorage:
         self._on_flushed(error)
 
     async def _roll(self) -> None:
-        await self.run_in_line(lambda: self.disk.do(self.log.roll))
+        await self.run_in_queue(lambda: self.disk.do(self.log.roll))
 
     # --- the move to another data folder ---
 
@@ -304,7 +452,7 @@ class ReplicaStorage:
             await complete()
             self._take_log(await self.disk.do(swap), configure)
 
-        self._swapping = self.run_in_line(exchange)
+        self._swapping = self.run_in_queue(exchange)
         try:
             await self._swapping
         finally:

@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 from barnabas import __version__
 from barnabas.broker.broker_events import Events, RoleBegan, RoleEnded
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.environment import Environment
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.inter_broker import inter_broker_requests
-from barnabas.broker.metadata_propagation import Propagation
+from barnabas.broker.metadata_propagation import MetadataPropagation
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.replica import Replica
-from barnabas.broker.replica_fetcher_manager import FollowerManager
-from barnabas.broker.requested_elections import Elections
+from barnabas.broker.replica_fetcher_manager import ReplicaFetcherManager
+from barnabas.broker.requested_elections import RequestedElections
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.throttles import FollowerThrottle, LeaderThrottle, Throttles
 from barnabas.broker.topics import Topics
@@ -52,7 +52,7 @@ class Replication:
         self._broker_id = config.broker_id
         self._dial_broker = environment.dial
         self._client_id = f"broker-{config.broker_id}"
-        self._manager = FollowerManager(
+        self._manager = ReplicaFetcherManager(
             config,
             environment.clock,
             self._dial,
@@ -62,8 +62,8 @@ class Replication:
         )
         throttle = LeaderThrottle(throttles.leader, config.broker_id)
         sessions = FollowerSessions(environment.random_source.random_below, throttle)
-        self.elections = Elections(topics, config.broker_id, self._connect, scheduler)
-        self.propagation = Propagation(topics, config.broker_id, self._connect)
+        self.elections = RequestedElections(topics, config.broker_id, self._connect, scheduler)
+        self.propagation = MetadataPropagation(topics, config.broker_id, self._connect)
         self.requests = inter_broker_requests(
             topics, topics.replicas, sessions, self._check_broker, self.elections, scheduler, environment.clock
         )

@@ -1,8 +1,8 @@
-"""Leaders that an administrator wants: the preferred replicas, or any replica where no in-sync one lives (KIP-460).
+"""Elections that an administrator requests: of preferred replicas, or unclean ones (ElectLeaders, KIP-460).
 
-Leaders are nobody's to appoint: the present one hands leadership on, and where there is none, the replica that is first
-in line claims it. So the broker that is asked passes each partition on to the one that can do it, over the listener
-that brokers have for each other.
+No broker can appoint a leader: the present leader transfers its leadership, and a partition without a leader is taken
+over by its first candidate. So the broker that receives a request passes each partition on to the broker that can act,
+over the inter-broker listener.
 
 Used from the event loop's thread only.
 """
@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from barnabas.broker.controlled_shutdown import HandingOver
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
+from barnabas.broker.controlled_shutdown import ControlledShutdown
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_image import MetadataImage, next_state
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.topics import Topics
 from barnabas.coordination.change_notifications import StateChange
 from barnabas.coordination.topic_metadata_store import PartitionInfo
@@ -28,20 +28,20 @@ from barnabas.protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     TopicPartitions,
 )
-from barnabas.replication.leader_election import claim, hand_over
+from barnabas.replication.leader_election import candidacy, transfer_leadership
 
 LOOK_S = 0.02
-"""How often it is looked whether what another broker did is known here."""
+"""The interval at which this broker checks whether its image has the change of another broker."""
 KNOWN_S = 5.0
-"""The longest wait for that."""
+"""The limit of that wait."""
 
 Outcome = ApiError | None
 Connect = Callable[[int], Awaitable[ClientConnection]]
-"""Connects to the broker with this id, where it serves other brokers."""
+"""Connects to the inter-broker listener of the broker with this id."""
 
 
-class Elections:
-    """What is asked of this broker, by clients and by other brokers."""
+class RequestedElections:
+    """The requested elections of clients and of other brokers."""
 
     def __init__(self, topics: Topics, broker_id: int, connect: Connect, scheduler: CooperativeScheduler) -> None:
         self._topics = topics
@@ -50,12 +50,12 @@ class Elections:
         self._scheduler = scheduler
 
     def all(self) -> list[TopicPartition]:
-        """Return all partitions."""
+        """Return all partitions of the cluster."""
         topics = self._topics.image.topics.values()
         return [TopicPartition(topic.name, n) for topic in topics for n in range(len(topic.partitions))]
 
     async def elect(self, wanted: Iterable[TopicPartition], kind: int) -> dict[TopicPartition, Outcome]:
-        """Have partitions led by others, wherever that is done; return why not, by partition, or None.
+        """Elect leaders of partitions, on this broker or on others; return the error of each partition, or None.
 
         :param kind: PREFERRED_ELECTION or UNCLEAN_ELECTION.
         """
@@ -74,7 +74,7 @@ class Elections:
         return outcomes
 
     async def elect_here(self, wanted: Iterable[TopicPartition], kind: int) -> dict[TopicPartition, Outcome]:
-        """Do what this broker can do itself: hand on what it leads, or claim what nobody leads."""
+        """Act as this broker: transfer partitions that it leads, or take over partitions without a leader."""
         outcomes: dict[TopicPartition, Outcome] = {}
         own = []
         async for where in self._scheduler.each(wanted):
@@ -99,15 +99,19 @@ class Elections:
     # -- who, and whether at all ------------------------------------------------------------------------------
 
     def _who_can(self, where: TopicPartition, kind: int) -> int:
-        """Return the broker that can give a partition the leader that it is to have.
+        """Return the broker that can give a partition the requested leader.
 
-        :raises ApiError: nobody can, or it has that leader.
+        :raises ApiError: no broker can, or the partition has that leader.
         """
         image = self._topics.image
         info = image.partition(where)
         if info is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}")
-        return _who_claims(where, info, image) if kind == UNCLEAN_ELECTION else _who_hands_on(where, info, image)
+        return (
+            _first_candidate(where, info, image)
+            if kind == UNCLEAN_ELECTION
+            else _transferring_broker(where, info, image)
+        )
 
     def _why_not(self, where: TopicPartition, kind: int) -> Outcome:
         info = self._topics.image.partition(where)
@@ -131,15 +135,15 @@ class Elections:
             ):
                 continue
             leaving = {each for each in image.brokers if not image.is_eligible(each)}
-            state = hand_over(info.state, info.replicas, image.brokers.keys(), leaving)
+            state = transfer_leadership(info.state, info.replicas, image.brokers.keys(), leaving)
             if state is not None and state.leader == info.replicas[0]:
                 changes[replica] = next_state(where, image.topics[where.topic], state)
         if changes:
-            await HandingOver(self._topics, self._broker_id).hand_to(changes)
+            await ControlledShutdown(self._topics, self._broker_id).transfer(changes)
 
     async def _claim(self, own: list[TopicPartition]) -> None:
         if own:
-            await self._topics.claim_uncleanly(own)
+            await self._topics.elect_uncleanly(own)
 
     # -- what others do -------------------------------------------------------------------------------------------
 
@@ -169,7 +173,7 @@ class Elections:
         return outcomes
 
     async def _until_known(self, elected: list[TopicPartition], broker_id: int, kind: int) -> None:
-        """Wait until clients are told here, too, who leads."""
+        """Wait until the image of this broker has the new leaders."""
 
         def is_known(where: TopicPartition) -> bool:
             info = self._topics.image.partition(where)
@@ -185,8 +189,8 @@ _NO_PREFERRED = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 _NO_ELIGIBLE = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
-def _who_hands_on(where: TopicPartition, info: PartitionInfo, image: MetadataImage) -> int:
-    """Return the leader, where it is not the preferred replica, and that one can lead.
+def _transferring_broker(where: TopicPartition, info: PartitionInfo, image: MetadataImage) -> int:
+    """Return the leader, if it is not the preferred replica and the preferred replica can lead.
 
     :raises ApiError: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE.
     """
@@ -199,8 +203,8 @@ def _who_hands_on(where: TopicPartition, info: PartitionInfo, image: MetadataIma
     return state.leader
 
 
-def _who_claims(where: TopicPartition, info: PartitionInfo, image: MetadataImage) -> int:
-    """Return who is first in line to lead a partition that nobody leads.
+def _first_candidate(where: TopicPartition, info: PartitionInfo, image: MetadataImage) -> int:
+    """Return the first candidate of a partition without a leader.
 
     :raises ApiError: ELECTION_NOT_NEEDED, ELIGIBLE_LEADERS_NOT_AVAILABLE.
     """
@@ -208,7 +212,7 @@ def _who_claims(where: TopicPartition, info: PartitionInfo, image: MetadataImage
     if info.state.leader in live:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by broker {info.state.leader}")
     for each in info.replicas:
-        found = claim(
+        found = candidacy(
             each,
             info.replicas,
             info.state,

@@ -1,4 +1,4 @@
-"""Changes that run to their end, also when their client disconnects meanwhile."""
+"""Changes that run to their end even if the client disconnects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def uncancellable(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+def shielded(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Decorate a coroutine function: cancelling the caller does not cancel the call.
 
     Half a change would leave the metadata tree and the logs in disagreement.

@@ -10,28 +10,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import TypeVar
 
 from barnabas.broker import internal_topics
 from barnabas.broker.broker_events import Events, LeadershipChanged
 from barnabas.broker.internal_topics import config_in_force, replication_factor_of
+from barnabas.broker.metadata_image import MetadataImage
+from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.broker.open_files import OpenFiles
-from barnabas.broker.placement import (
-    Assignment,
-    added_replicas,
-    check_partition_count,
-    new_replicas,
-    reassigned_partitions,
-    unknown_partition,
-)
 from barnabas.broker.random_source import RandomSource
-from barnabas.broker.replica_logs import make_all
+from barnabas.broker.replica_logs import create_logs
 from barnabas.broker.settings.topic_config import usable_settings
-from barnabas.broker.shielded import uncancellable
+from barnabas.broker.shielded import shielded
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.topics import Topic, Topics
-from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination import configs, paths, reassignments, topic_metadata_store
 from barnabas.coordination.metadata_store import MetadataStore, NodeExistsError, NoNodeError
 from barnabas.coordination.reassignments import End
@@ -40,6 +34,102 @@ from barnabas.coordination.values import ReplicaSet, TopicAssignment
 from barnabas.errors import ApiError, BarnabasError, CoordinationError, ErrorCode
 from barnabas.log_lines import about
 from barnabas.model import TopicPartition
+from barnabas.replication.assignment import assign_added, assign_replicas, check_assignment
+from barnabas.replication.reassignment import cancelled, check_target, reassigned
+
+PARTITIONS_MAX = 10_000
+"""The most partitions of a topic. Kafka's controllers allow as many in one request; each costs folders and files."""
+
+Assignment = Sequence[Sequence[int]] | None
+"""For each new partition its brokers, the one first that is meant to lead; None: they are to be chosen."""
+
+
+def check_partition_count(count: int) -> None:
+    """Check that a topic can have so many partitions.
+
+    :raises ApiError: POLICY_VIOLATION.
+    """
+    if count > PARTITIONS_MAX:
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"{count} partitions; a topic can have {PARTITIONS_MAX}")
+
+
+def new_replicas(
+    image: MetadataImage,
+    partition_count: int,
+    replication_factor: int,
+    assignment: Assignment,
+    random_below: Callable[[int], int],
+) -> list[tuple[int, ...]]:
+    """Return the replicas of each partition of a new topic.
+
+    :param random_below: returns a random number from 0 to its argument, exclusive.
+    :raises ApiError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
+    """
+    if assignment is not None:
+        check_assignment(dict(enumerate(assignment)), image.brokers)
+        return [tuple(each) for each in assignment]
+    count = max(1, len(image.brokers))
+    start, shift = random_below(count), random_below(count)
+    return assign_replicas(_racks(image), partition_count, replication_factor, start, shift)
+
+
+def added_replicas(
+    image: MetadataImage, existing: Sequence[tuple[int, ...]], added_count: int, assignment: Assignment
+) -> list[tuple[int, ...]]:
+    """Return the replicas of each partition that a topic gets in addition.
+
+    :param existing: those of the partitions that it has.
+    :raises ApiError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
+    """
+    if assignment is not None:
+        wanted = dict(enumerate(assignment, start=len(existing)))
+        check_assignment(wanted, image.brokers, len(existing), len(existing[0]))
+        return [tuple(each) for each in assignment]
+    return assign_added(_racks(image), existing, added_count)
+
+
+def reassigned_partitions(
+    name: str,
+    found: TopicAssignment,
+    wanted: Mapping[int, Sequence[int] | None],
+    live: AbstractSet[int],
+    may_change_factor: bool,
+) -> tuple[dict[int, ReplicaSet], dict[int, ApiError]]:
+    """Return the replicas of the partitions of a topic that can move as it is wanted, and of the others why not.
+
+    :param found: the topic as it is.
+    :param wanted: by partition, the brokers that are to hold it; None: it stays where it was.
+    """
+    changed: dict[int, ReplicaSet] = {}
+    refused: dict[int, ApiError] = {}
+    for number, target in wanted.items():
+        if not 0 <= number < len(found.replicas):
+            refused[number] = unknown_partition(name, number)
+            continue
+        before = found.replica_set(number)
+        try:
+            if target is None:
+                after = cancelled(before)
+            else:
+                check_target(before, target, live, may_change_factor=may_change_factor)
+                after = reassigned(before, target)
+        except ApiError as error:
+            refused[number] = ApiError(error.code, error.reason, f"{name}-{number}")
+            continue
+        if after != before:
+            changed[number] = after
+    return changed, refused
+
+
+def unknown_partition(name: str, number: int) -> ApiError:
+    """Return the error that there is no such partition."""
+    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}")
+
+
+def _racks(image: MetadataImage) -> dict[int, str | None]:
+    """The brokers that live, and where they stand."""
+    return {each: broker.registration.rack or None for each, broker in image.brokers.items()}
+
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +152,7 @@ class TopicAdmin:
         broker_id: int,
         topics: Topics,
         tree: MetadataStore,
-        in_tree_thread: InTreeThread,
+        in_metadata_thread: InMetadataThread,
         events: Events,
         open_files: OpenFiles,
         random_source: RandomSource,
@@ -71,7 +161,7 @@ class TopicAdmin:
         self._broker_id = broker_id
         self._topics = topics
         self._tree = tree
-        self._in_tree_thread = in_tree_thread
+        self._in_metadata_thread = in_metadata_thread
         self._events = events
         self._open_files = open_files
         self._random_source = random_source
@@ -108,7 +198,7 @@ class TopicAdmin:
         self._open_files.check_room(len(own))
         self._check_disk(len(own))
         for number in own:
-            self._topics.hosting.check_free(TopicPartition(name, number))
+            self._topics.replica_logs.check_free(TopicPartition(name, number))
         return placed
 
     def _own_numbers(self, replicas: Sequence[Sequence[int]], first: int = 0) -> list[int]:
@@ -118,7 +208,7 @@ class TopicAdmin:
         """
         return [number for number, brokers in enumerate(replicas, first) if self._broker_id in brokers]
 
-    @uncancellable
+    @shielded
     async def create(
         self,
         name: str,
@@ -143,13 +233,13 @@ class TopicAdmin:
             live = set(topics.image.brokers)
             try:
                 create = topic_metadata_store.create_topic
-                info = await self._in_tree_thread(create, self._tree, name, topic_id, placed, kept, live)
+                info = await self._in_metadata_thread(create, self._tree, name, topic_id, placed, kept, live)
             except NodeExistsError:
                 raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists") from None
             topics.metadata.put_topic(info)
             try:
-                await self._in_tree_thread(self._tree.flush)
-                topic = await topics.host_created(info)
+                await self._in_metadata_thread(self._tree.flush)
+                topic = await topics.open_created(info)
             except BarnabasError:
                 try:
                     await self._undo_creation(info)
@@ -166,11 +256,13 @@ class TopicAdmin:
         # `check_new` has found no folders of its own replicas, so all that are there now belong to this creation.
         # Folders of other brokers' partitions may belong to a topic that the tree does not know.
         own = self._own_numbers([each.replicas for each in info.partitions])
-        refused = self._topics.hosting.delete(TopicPartition(info.name, number) for number in own)
+        refused = self._topics.replica_logs.delete(TopicPartition(info.name, number) for number in own)
         # Other brokers may have created their logs already.
         holders = {broker for each in info.partitions for broker in each.replicas} | {self._broker_id}
         is_all_gone = refused is None and len(holders) == 1
-        if not is_all_gone or not await self._in_tree_thread(topic_metadata_store.take_topic_back, self._tree, info):
+        if not is_all_gone or not await self._in_metadata_thread(
+            topic_metadata_store.take_topic_back, self._tree, info
+        ):
             await self._topics.deletions.delete(info.topic_id, info.name, holders)
         self._topics.metadata.remove_topic(info.name)
         # Another broker may have deleted the topic meanwhile, with a note that names this broker.
@@ -203,7 +295,7 @@ class TopicAdmin:
         check_partition_count(partition_count)
         return partition_count - count
 
-    @uncancellable
+    @shielded
     async def grow(self, name: str, partition_count: int, assignment: Assignment = None) -> None:
         """Add partitions to a topic, with as many replicas as it has.
 
@@ -218,30 +310,30 @@ class TopicAdmin:
             log.info("topic %s now has %d partitions", name, partition_count, extra=about(name))
 
     async def _grow(self, topic: Topic, partition_count: int, assignment: Assignment) -> None:
-        name, count, hosting = topic.name, len(topic.partitions), self._topics.hosting
+        name, count, replica_logs = topic.name, len(topic.partitions), self._topics.replica_logs
         added_count = self.check_growth(name, partition_count)
         existing = [each.replica_set.target for each in topic.partitions]
         placed = added_replicas(self._topics.image, existing, added_count, assignment)
         own = [TopicPartition(name, number) for number in self._own_numbers(placed, count)]
         self._open_files.check_room(len(own))
         self._check_disk(len(own))
-        new = [where for where in own if not hosting.is_there(where)]
+        new = [where for where in own if not replica_logs.is_there(where)]
         config = config_in_force(self._topics.config, name, topic.settings, replication_factor_of(topic.partitions))
         try:
             # Logs first: the tree must not list a partition whose log cannot be opened.
-            await make_all(hosting.make, own, config.log, topic.id)
+            await create_logs(replica_logs.create, own, config.log, topic.id)
             grow, live = topic_metadata_store.grow_topic, set(self._topics.image.brokers)
-            there = await self._in_tree_thread(grow, self._tree, name, placed, count, live, topic.id)
+            there = await self._in_metadata_thread(grow, self._tree, name, placed, count, live, topic.id)
             if there != partition_count:
                 message = f"topic {name} has {there} partitions in the tree; it can grow to more"
                 raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
         except BarnabasError:
-            hosting.delete(new)
+            replica_logs.delete(new)
             raise
 
     # -- move ------------------------------------------------------------------------------------------------
 
-    @uncancellable
+    @shielded
     async def reassign(
         self, name: str, wanted: Mapping[int, Sequence[int] | None], *, may_change_factor: bool = True
     ) -> dict[int, ApiError]:
@@ -266,7 +358,7 @@ class TopicAdmin:
 
             try:
                 begin = reassignments.begin_reassignments
-                await self._in_tree_thread(begin, self._tree, name, topic.id, change)
+                await self._in_metadata_thread(begin, self._tree, name, topic.id, change)
             except NoNodeError:
                 return {number: unknown_partition(name, number) for number in wanted}
             await self._topics.reread_while_changing([name])
@@ -279,12 +371,12 @@ class TopicAdmin:
         """
         async with self._topics.changing:
             with suppress(NoNodeError):
-                await self._in_tree_thread(reassignments.end_reassignments, self._tree, topic_id, ends)
+                await self._in_metadata_thread(reassignments.end_reassignments, self._tree, topic_id, ends)
             await self._topics.reread_while_changing([ends[0].where.topic])
 
     # -- alter -----------------------------------------------------------------------------------------------
 
-    @uncancellable
+    @shielded
     async def alter(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
     ) -> None:
@@ -309,8 +401,8 @@ class TopicAdmin:
                 changed(topic.settings)
                 return
             write = configs.change_topic_config
-            settings = await self._in_tree_thread(write, self._tree, name, changed, topic.settings, topic.id)
-            self._topics.put_settings(topic, settings)
+            settings = await self._in_metadata_thread(write, self._tree, name, changed, topic.settings, topic.id)
+            self._topics.apply_settings(topic, settings)
 
         async with self._topics.changing:
             await self._change(name, alter)
@@ -334,7 +426,7 @@ class TopicAdmin:
 
     # -- delete ----------------------------------------------------------------------------------------------
 
-    @uncancellable
+    @shielded
     async def delete(self, name: str, topic_id: bytes | None = None) -> None:
         """Delete a topic with its records, and every group's offsets in it.
 
@@ -355,7 +447,7 @@ class TopicAdmin:
 
         async with self._topics.changing:
             topic = await self._change(name, delete)
-            refused = await self._topics.set_aside(topic)
+            refused = await self._topics.delete_replicas(topic)
             if refused:
                 self._topics.deletions.keep_folders(topic.id)
             log.info("deleted topic %s", name, extra=about(name))

@@ -1,7 +1,7 @@
-"""What is left of topics that have left the tree: folders on this broker, and offsets of the groups it coordinates.
+"""Deletion of topics: of the folders on this broker, and of the offsets in the groups that it coordinates.
 
-The tree notes each deletion before the topic goes, with the brokers that have to do their part; one that is away does
-it when it comes back. Nothing is removed of which no deletion was noted.
+The metadata tree notes each deletion before the topic goes, with the brokers that have to do their part. A broker that
+was away does its part when it comes back. A topic without a note is not deleted.
 
 Used from the event loop's thread only.
 """
@@ -12,8 +12,8 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from barnabas.broker.broker_events import Events, TopicsDeleted
-from barnabas.broker.replica_logs import Hosting
-from barnabas.broker.tree_thread import InTreeThread
+from barnabas.broker.metadata_store_access import InMetadataThread
+from barnabas.broker.replica_logs import ReplicaLogs
 from barnabas.coordination import topic_deletions, topic_metadata_store
 from barnabas.coordination.metadata_store import BadVersionError, MetadataStore, NodeError, NoNodeError
 from barnabas.coordination.values import Deletion
@@ -27,31 +27,36 @@ ATTEMPTS = 10
 """Each broker that starts between the note of a deletion and the deletion costs one."""
 
 
-class Deletions:
-    """The deletions of which this broker has yet to do its part."""
+class TopicDeletion:
+    """The deletions of which this broker still has to do its part."""
 
     def __init__(
-        self, broker_id: int, tree: MetadataStore, in_tree_thread: InTreeThread, hosting: Hosting, events: Events
+        self,
+        broker_id: int,
+        tree: MetadataStore,
+        in_metadata_thread: InMetadataThread,
+        replica_logs: ReplicaLogs,
+        events: Events,
     ) -> None:
         self._broker_id = broker_id
         self._tree = tree
-        self._in_tree_thread = in_tree_thread
-        self._hosting = hosting
+        self._in_metadata_thread = in_metadata_thread
+        self._replica_logs = replica_logs
         self._events = events
         self._names: dict[bytes, str] = {}
-        """By the topic's id."""
+        """The deletions, by the id of the topic."""
         self._with_folders: set[bytes] = set()
-        """Those of which folders are left."""
+        """The topics with folders that are left."""
         self._in_doubt: set[bytes] = set()
-        """Those that this broker was to delete, and perhaps did not: their notes may stand for nothing."""
+        """The topics that this broker had to delete and may not have deleted: their notes may be obsolete."""
         self._told = ""
-        """Why offsets could not be forgotten, as it was logged last."""
+        """The last logged error of the deletion of offsets."""
 
     async def delete(self, topic_id: bytes, name: str, brokers: Collection[int]) -> bool:
-        """Delete a topic from the tree, once it is noted which brokers have something of it.
+        """Note the deletion of a topic with the brokers that hold it, and delete the topic from the tree.
 
-        :returns: False if it was not there any more; there may be another one under its name.
-        :raises CoordinationError: the tree refused.
+        :returns: False if the topic was gone; there may be another topic with its name.
+        :raises CoordinationError: the metadata store refused.
         """
         try:
             return await self._delete(topic_id, name, sorted(brokers))
@@ -61,11 +66,11 @@ class Deletions:
 
     async def _delete(self, topic_id: bytes, name: str, brokers: Sequence[int]) -> bool:
         for attempt in range(1, ATTEMPTS + 1):
-            noted = await self._in_tree_thread(topic_deletions.note_deletion, self._tree, topic_id, name, brokers)
+            noted = await self._in_metadata_thread(topic_deletions.note_deletion, self._tree, topic_id, name, brokers)
             if noted is None:
                 return False
             try:
-                await self._in_tree_thread(topic_metadata_store.delete_topic, self._tree, name, noted)
+                await self._in_metadata_thread(topic_metadata_store.delete_topic, self._tree, name, noted)
             except (BadVersionError, NoNodeError):
                 if attempt == ATTEMPTS:
                     raise
@@ -78,19 +83,19 @@ class Deletions:
 
         :raises CoordinationError: the tree cannot be read.
         """
-        return topic_id in await self._in_tree_thread(topic_deletions.read_deletions, self._tree)
+        return topic_id in await self._in_metadata_thread(topic_deletions.read_deletions, self._tree)
 
     def begin(self, topic_id: bytes, name: str, *, has_folders: bool) -> None:
-        """A topic was deleted, by another broker or by this one; the rest is done with what else is to end.
+        """Note that a topic was deleted by a broker; `end_all` does the rest.
 
-        :param has_folders: whether folders are left that could not be set aside.
+        :param has_folders: whether folders are left that could not be renamed.
         """
         self._names[topic_id] = name
         if has_folders:
             self.keep_folders(topic_id)
 
     def keep_folders(self, topic_id: bytes) -> None:
-        """Folders of a topic are left that could not be set aside, or seen: the next start tries again."""
+        """Note that folders of a topic are left: the next start tries again."""
         self._with_folders.add(topic_id)
 
     async def make_room(self, topic_ids: Collection[bytes], untouched: Collection[str]) -> None:
@@ -101,16 +106,16 @@ class Deletions:
         :param topic_ids: of the topics that there are.
         :param untouched: topics of which nothing is known.
         """
-        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(topic_deletions.read_deletions, self._tree)
+        noted: Mapping[bytes, Deletion] = await self._in_metadata_thread(topic_deletions.read_deletions, self._tree)
         own = self._own(noted, topic_ids)
-        self._with_folders = self._hosting.set_deleted_aside(own.keys(), untouched)
+        self._with_folders = self._replica_logs.set_deleted_aside(own.keys(), untouched)
         for topic_id, deletion in own.items():
-            if self._hosting.may_have_more(deletion.name):
+            if self._replica_logs.may_have_more(deletion.name):
                 self.keep_folders(topic_id)
-        self._hosting.doubt(deletion.name for deletion in own.values())
+        self._replica_logs.doubt(deletion.name for deletion in own.values())
 
     def _own(self, noted: Mapping[bytes, Deletion], topic_ids: Collection[bytes]) -> dict[bytes, Deletion]:
-        """Return the deletions that were done, and of which this broker has its part to do."""
+        """Return the deletions that took place and that need this broker."""
         return {
             topic_id: deletion
             for topic_id, deletion in noted.items()
@@ -126,13 +131,13 @@ class Deletions:
         :param known: the replicas that there should be here.
         :param untouched: topics of which nothing is known.
         """
-        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(topic_deletions.read_deletions, self._tree)
+        noted: Mapping[bytes, Deletion] = await self._in_metadata_thread(topic_deletions.read_deletions, self._tree)
         own = self._own(noted, topic_ids)
-        self._with_folders |= self._hosting.set_strays_aside(known, untouched, own.keys(), topic_ids)
+        self._with_folders |= self._replica_logs.set_strays_aside(known, untouched, own.keys(), topic_ids)
         self._names = {topic_id: deletion.name for topic_id, deletion in own.items()}
         for topic_id in sorted(noted.keys() & set(topic_ids)):
-            # Noted, and never begun; or about to be.
-            await self._in_tree_thread(topic_deletions.forget_deletion_not_begun, self._tree, topic_id)
+            # The deletion was noted, and has not begun.
+            await self._in_metadata_thread(topic_deletions.forget_deletion_not_begun, self._tree, topic_id)
 
     async def find_missed(self, topic_ids: Collection[bytes]) -> None:
         """Take up deletions of topics that this broker never heard of: made and deleted by others while it could not
@@ -141,12 +146,12 @@ class Deletions:
         :param topic_ids: of the topics that are known here; of their deletion it is heard.
         :raises CoordinationError: the tree cannot be read.
         """
-        noted: Mapping[bytes, Deletion] = await self._in_tree_thread(topic_deletions.read_deletions, self._tree)
+        noted: Mapping[bytes, Deletion] = await self._in_metadata_thread(topic_deletions.read_deletions, self._tree)
         for topic_id, deletion in noted.items():
             if self._broker_id not in deletion.brokers or topic_id in topic_ids:
                 continue
             try:
-                topic = await self._in_tree_thread(topic_metadata_store.read_topic, self._tree, deletion.name)
+                topic = await self._in_metadata_thread(topic_metadata_store.read_topic, self._tree, deletion.name)
             except NodeError:  # it may be that topic
                 continue
             if topic is None or topic.topic_id != topic_id:
@@ -166,16 +171,16 @@ class Deletions:
 
     async def _forget_not_begun(self, topic_id: bytes) -> None:
         try:
-            await self._in_tree_thread(topic_deletions.forget_deletion_not_begun, self._tree, topic_id)
+            await self._in_metadata_thread(topic_deletions.forget_deletion_not_begun, self._tree, topic_id)
         except BarnabasError as error:
             log.warning("whether topic %s was deleted is looked at later: %s", topic_id.hex(), error)
         else:
             self._in_doubt.discard(topic_id)
 
     async def end(self, names: Mapping[bytes, str], live_names: Collection[str]) -> None:
-        """Forget all offsets in topics that have left the tree; with them and the folders, nothing is left of these.
+        """Delete the offsets of topics that have left the tree: the last part of a deletion.
 
-        :param names: of the topics, by their ids.
+        :param names: the names of the topics, by id.
         """
         try:
             gone = {name for name in names.values() if name not in {"", *live_names}}
@@ -189,12 +194,12 @@ class Deletions:
             return
         self._told = ""
         for topic_id, name in names.items():
-            if topic_id not in self._with_folders and not self._hosting.may_have_more(name):
+            if topic_id not in self._with_folders and not self._replica_logs.may_have_more(name):
                 await self._end(topic_id, name)
 
     async def _end(self, topic_id: bytes, name: str) -> None:
         try:
-            await self._in_tree_thread(topic_deletions.end_deletion, self._tree, topic_id, self._broker_id)
+            await self._in_metadata_thread(topic_deletions.end_deletion, self._tree, topic_id, self._broker_id)
         except BarnabasError as error:
             log.warning("that nothing is left of topic %s is noted later: %s", name, error, extra=about(name))
             self._names[topic_id] = name

@@ -1,10 +1,10 @@
-"""The topics of the cluster: the metadata that clients see, and how this broker applies changes of the tree.
+"""The topics of the cluster: the metadata that clients see, and how this broker applies changes of the metadata tree.
 
-The tree is the truth about topics and leaders; `MetadataImage` is what this broker knows of it. A topic exists once it
-is in the tree. Clients see it once the logs of this broker's replicas (`ReplicaManager`) are open. The broker applies
-the changes of other brokers. Its own changes, such as its leadership, it writes into the tree first.
+The tree decides which topics and leaders exist; `MetadataImage` is the broker's copy. A topic exists once it is in the
+tree. Clients see it once the logs of this broker's replicas (`ReplicaManager`) are open. The broker applies the changes
+of other brokers. Its own changes, such as its leadership, it writes into the tree first.
 
-Used from the event loop's thread; what the tree has to read or write runs on the tree's own thread.
+Used from the event loop's thread; the metadata store is used on a thread of its own.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from dataclasses import dataclass, replace
 
 from barnabas.broker import internal_topics
 from barnabas.broker.broker_events import (
-    ClaimsPostponed,
+    ElectionPostponed,
     Events,
     LeadershipChanged,
     LifeCountersDue,
 )
-from barnabas.broker.cluster_watch import News, Read
+from barnabas.broker.cluster_watch import MetadataUpdate, Read
 from barnabas.broker.disk_work import ON_ANY_THREAD, DiskWork
-from barnabas.broker.leader_election import Claims
-from barnabas.broker.leader_eligibility import OwnReplicas
+from barnabas.broker.leader_election import LeaderElection
+from barnabas.broker.leader_eligibility import LeaderEligibility
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.metadata_image import BrokersDelta, MetadataImage
+from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.broker.random_source import RandomSource
 from barnabas.broker.replica import Replica
-from barnabas.broker.replica_logs import Hosting, MakeLog
+from barnabas.broker.replica_logs import CreateLog, ReplicaLogs
 from barnabas.broker.replica_manager import ReplicaManager
-from barnabas.broker.replica_removal import Removals
+from barnabas.broker.replica_removal import ReplicaRemoval
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import (
     KEEP_RECORDS,
@@ -40,9 +41,8 @@ from barnabas.broker.settings.topic_config import (
     is_unclean_election_allowed,
     usable_settings,
 )
-from barnabas.broker.shielded import uncancellable
-from barnabas.broker.topic_deletion import Deletions
-from barnabas.broker.tree_thread import InTreeThread
+from barnabas.broker.shielded import shielded
+from barnabas.broker.topic_deletion import TopicDeletion
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.coordination import configs, paths, topic_metadata_store
 from barnabas.coordination.change_notifications import StateChange
@@ -80,7 +80,7 @@ class Topics:
         config: BrokerConfig,
         tree: MetadataStore,
         logs: AnyLogs,
-        in_tree_thread: InTreeThread,
+        in_metadata_thread: InMetadataThread,
         events: Events,
         work: DiskWork = ON_ANY_THREAD,
         clock: Clock = SYSTEM_CLOCK,
@@ -90,19 +90,19 @@ class Topics:
         self._by_id: dict[bytes, Topic] = {}
         self._config = config
         self._tree = tree
-        self._in_tree_thread = in_tree_thread
+        self._in_metadata_thread = in_metadata_thread
         self._events = events
         self._clock = clock
         self._work = work
         self.changing = asyncio.Lock()
-        """Held by each change of topics, and while changes of the tree are applied."""
+        """Held by each change of topics, and while an update of the tree is applied."""
         self.metadata = MetadataCache(events)
-        self.hosting = Hosting(logs, work.in_order)
+        self.replica_logs = ReplicaLogs(logs, work.in_order)
         self.replicas = ReplicaManager(
-            config.broker_id, self._partitions_of, self.metadata, self.hosting, work, clock, events
+            config.broker_id, self._partitions_of, self.metadata, self.replica_logs, work, clock, events
         )
-        own = self._own = OwnReplicas(self.replicas, self.metadata, self.hosting)
-        self.claims = Claims(
+        own = self._own = LeaderEligibility(self.replicas, self.metadata, self.replica_logs)
+        self.election = LeaderElection(
             config.broker_id,
             self.metadata,
             self._is_unclean_allowed,
@@ -110,10 +110,10 @@ class Topics:
             own.end_of,
             own.is_ahead_of_tree,
             random_source.later_epoch,
-            lambda: events.publish(ClaimsPostponed()),
+            lambda: events.publish(ElectionPostponed()),
         )
-        self.deletions = Deletions(config.broker_id, tree, in_tree_thread, self.hosting, events)
-        self.removals = Removals(config.broker_id, tree, in_tree_thread, self.hosting)
+        self.deletions = TopicDeletion(config.broker_id, tree, in_metadata_thread, self.replica_logs, events)
+        self.removals = ReplicaRemoval(config.broker_id, tree, in_metadata_thread, self.replica_logs)
         self._damaged: dict[str, BarnabasError] = {}
         """The errors of the topics whose nodes are damaged, by name."""
         self._logged_damage: dict[str, str] = {}
@@ -133,7 +133,7 @@ class Topics:
 
     @property
     def image(self) -> MetadataImage:
-        """What this broker knows of the cluster now."""
+        """The present image of the cluster."""
         return self.metadata.image
 
     # -- lookup ----------------------------------------------------------------------------------------------
@@ -177,25 +177,25 @@ class Topics:
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
 
-    # -- what the tree says ----------------------------------------------------------------------------------
+    # -- updates of the tree --------------------------------------------------------------------------------
 
-    async def load(self, news: News, *, lost_memory: bool = False) -> None:
-        """Open the logs of this broker's replicas, and claim the leadership of those that it has to lead.
+    async def load(self, update: MetadataUpdate, *, lost_memory: bool = False) -> None:
+        """Open the logs of this broker's replicas, and take over the partitions that it has to lead.
 
         A topic with a damaged node is not served, and its folders stay as they are.
 
-        :param news: the whole tree.
+        :param update: the whole tree.
         :param lost_memory: whether acknowledged records may be missing here.
         """
         self._lost_memory = lost_memory
-        self.metadata.put_brokers(news.brokers or {})
-        self._begin_life(news)
-        topics = {name: info for name, info in news.topics.items() if isinstance(info, TopicInfo)}
+        self.metadata.put_brokers(update.brokers or {})
+        self._begin_incarnation(update)
+        topics = {name: info for name, info in update.topics.items() if isinstance(info, TopicInfo)}
         topic_ids = {info.topic_id for info in topics.values()}
-        await self.deletions.make_room(topic_ids, news.topics.keys() - topics.keys())
-        await self.removals.make_room(topics, news.topics.keys() - topics.keys())
+        await self.deletions.make_room(topic_ids, update.topics.keys() - topics.keys())
+        await self.removals.make_room(topics, update.topics.keys() - topics.keys())
         understood: dict[bytes, tuple[TopicInfo, TopicConfig]] = {}
-        for name, info in _oldest_first(news.topics):
+        for name, info in _oldest_first(update.topics):
             if (topic := self._usable(name, info, understood)) is not None:
                 understood[topic[0].topic_id] = topic
         self.metadata.put_topics(info for info, _ in understood.values())
@@ -209,69 +209,74 @@ class Topics:
         own = [each.topic_partition for each in self.replicas.all()]
         self._note_incomplete(self.replicas.all())
         self._protect_newer_logs(self.replicas.all())
-        while doubted := self.claims.doubt(own):
-            await self._write_states(doubted)
+        while doubted := self.election.doubt(own):
+            await self._write_and_apply_states(doubted)
             if not any(self.image.has_version_of(each) for each in doubted):
                 break  # their topics are being deleted
         await self._withdraw()
-        await self._claim(own)
-        await self._in_tree_thread(self._tree.flush)
+        await self._elect(own)
+        await self._in_metadata_thread(self._tree.flush)
         await self.deletions.load(self._by_id.keys(), set(own), self._damaged.keys())
         self._log_logs_left()
 
     def _log_logs_left(self) -> None:
-        """Log each log here whose partition is on other brokers: with a tree from a backup, no other copy may exist."""
+        """Log each log here whose partition is on other brokers: with a restored tree, it may be the only copy."""
         for topic in self._by_id.values():
             for number, info in enumerate(topic.partitions):
                 where = TopicPartition(topic.name, number)
-                if self._config.broker_id not in info.replicas and self.hosting.belongs_to(where, topic.id):
+                if self._config.broker_id not in info.replicas and self.replica_logs.belongs_to(where, topic.id):
                     message = (
                         "%s is on brokers %s by the tree, in epoch %d; a log of it is left here, which knows epoch %d"
                     )
                     log.error(
-                        message, where, list(info.replicas), info.state.leader_epoch, self.hosting.known_epoch(where)
+                        message,
+                        where,
+                        list(info.replicas),
+                        info.state.leader_epoch,
+                        self.replica_logs.known_epoch(where),
                     )
 
-    def _begin_life(self, news: News) -> None:
-        topics = [info for info in news.topics.values() if info is not None and not isinstance(info, NodeError)]
-        self._unread.update(name for name, info in news.topics.items() if isinstance(info, NodeError))
-        self.metadata.begin_life(self._config.broker_id, topics)
+    def _begin_incarnation(self, update: MetadataUpdate) -> None:
+        topics = [info for info in update.topics.values() if info is not None and not isinstance(info, NodeError)]
+        self._unread.update(name for name, info in update.topics.items() if isinstance(info, NodeError))
+        self.metadata.begin_incarnation(self._config.broker_id, topics)
 
     def _note_incomplete(self, opened: Iterable[Replica]) -> None:
         self._incomplete.update(each.topic_partition for each in opened if self._is_incomplete(each))
 
     def _protect_newer_logs(self, opened: Iterable[Replica]) -> None:
-        """Let no follower truncate a log that may be newer than the tree, before a leader has compared the two."""
+        """Mark the logs that may be newer than the tree: a follower must not truncate them before the comparison with a
+        leader's log."""
         for replica in opened:
-            if self.hosting.is_in_newer_folder(replica.topic_partition):
+            if self.replica_logs.is_in_newer_folder(replica.topic_partition):
                 replica.log.mark_newer_than_tree()
 
     def _is_incomplete(self, replica: Replica) -> bool:
-        is_old = self.hosting.is_in_old_copy(replica.topic_partition)
+        is_old = self.replica_logs.is_in_old_copy(replica.topic_partition)
         return self._lost_memory or is_old or self._own.lacks_records(replica)
 
     @property
     def has_unread(self) -> bool:
-        """Whether the ISR of a partition may name this broker wrongly: it has not read some topics, or has not left the
-        in-sync replicas of some partitions yet."""
+        """Whether an ISR may name this broker wrongly: this broker has not read some topics, or has not left some
+        ISRs."""
         return bool(self._unread or self._incomplete)
 
     async def _withdraw(self) -> None:
-        """Leave the in-sync replicas of the partitions whose records may be incomplete here."""
-        while wanted := self.claims.withdraw(
-            sorted(self._incomplete), self.hosting.is_gone, self.hosting.is_in_old_copy
+        """Leave the ISR of the partitions whose records may be incomplete here."""
+        while wanted := self.election.withdraw(
+            sorted(self._incomplete), self.replica_logs.is_gone, self.replica_logs.is_in_old_copy
         ):
-            await self._write_states(wanted)
-            # Another broker may have written a state first, with this broker in the ISR.
+            await self._write_and_apply_states(wanted)
+            # Another broker may have written a state with this broker in the ISR first.
             self._incomplete = {each.where for each in wanted if self.image.has_other_than(each)}
         self._incomplete.clear()
 
     def _usable(
         self, name: str, info: TopicInfo | NodeError | None, loading: Mapping[bytes, tuple[TopicInfo, TopicConfig]]
     ) -> tuple[TopicInfo, TopicConfig] | None:
-        """Return a topic that can be served, with its settings; None if it is gone or damaged.
+        """Return a topic that can be served, with its settings; None if the topic is gone or damaged.
 
-        :param loading: topics that were read before this one and have no replicas yet, by id.
+        :param loading: the topics read before this one that have no replicas yet, by id.
         """
         self._damaged.pop(name, None)
         try:
@@ -318,43 +323,41 @@ class Topics:
         await self.replicas.restore(info, config)
         self._keep(Topic(info.name, info.topic_id, info.partitions, dict(info.config)))
 
-    async def take_over(self, read: Read) -> News:
+    async def apply_update(self, read: Read) -> MetadataUpdate:
         """Read the tree, apply what was read, and return it.
 
         The read holds `changing`: a read from before a change of this broker would undo the change.
         """
         async with self.changing:
-            news = await read()
-            await self._take_over(news)
-        return news
+            update = await read()
+            await self._apply_update(update)
+        return update
 
-    async def _take_over(self, news: News) -> None:
-        if news.is_new_session:
-            self._begin_life(news)
-        brokers = None if news.brokers is None else self.metadata.put_brokers(news.brokers).brokers
-        names = [name for name, _ in _oldest_first(news.topics)]
-        if news.is_everything:
+    async def _apply_update(self, update: MetadataUpdate) -> None:
+        if update.is_new_session:
+            self._begin_incarnation(update)
+        brokers = None if update.brokers is None else self.metadata.put_brokers(update.brokers).brokers
+        names = [name for name, _ in _oldest_first(update.topics)]
+        if update.is_everything:
             self._may_have_missed = True
-            names += [name for name in self._by_name if name not in news.topics]
+            names += [name for name in self._by_name if name not in update.topics]
         changed: dict[str, Sequence[int]] = {}
         for name in names:
-            changed[name] = await self._take_over_topic(name, news.topics.get(name))
+            changed[name] = await self._apply_topic(name, update.topics.get(name))
         await self._withdraw()
-        for name, numbers in self._take_over_states(
-            state for change in news.changes for state in change.states
-        ).items():
+        for name, numbers in self._apply_states(state for change in update.changes for state in change.states).items():
             changed[name] = [*changed.get(name, []), *numbers]
-        await self._follow(changed)
+        await self._apply_roles(changed)
         own = [TopicPartition(name, number) for name, numbers in changed.items() for number in numbers]
         if brokers is not None:
             own += self._concerned(brokers)
-            self.replicas.leaders_came(brokers.came)
-        if news.is_everything:
+            self.replicas.restart_followers_of(brokers.came)
+        if update.is_everything:
             own = [each.topic_partition for each in self.replicas.all()]
-        await self._claim(own)
+        await self._elect(own)
 
-    async def _take_over_topic(self, name: str, info: TopicInfo | NodeError | None) -> list[int]:
-        """Apply a topic; return the partitions that may have changed."""
+    async def _apply_topic(self, name: str, info: TopicInfo | NodeError | None) -> list[int]:
+        """Apply the state of a topic; return the partitions that may have changed."""
         known = self._by_name.get(name)
         if known is None or not isinstance(info, TopicInfo) or known.id != info.topic_id:
             self._may_have_missed = True
@@ -373,25 +376,25 @@ class Topics:
             await self._drop(known)
         if name in self._unread:
             self._unread.discard(name)
-            self.metadata.begin_life_with(self._config.broker_id, info)
+            self.metadata.add_to_incarnation(self._config.broker_id, info)
             if known is None:
                 await self._open_late(info, config)
         before = self.image.topics.get(name)
         if before is not None and before.version != info.version:
-            self.removals.look()
+            self.removals.check_soon()
         self.metadata.put_topic(info)
         await self._let_go_of_removed(name)
-        await self._open_new(self.image.topics[name], config, self.hosting.make_or_put_offline)
+        await self._open_new(self.image.topics[name], config, self.replica_logs.create_or_put_offline)
         return list(range(len(info.partitions)))
 
     async def _let_go_of_removed(self, name: str) -> None:
-        """Let go of replicas that other brokers hold instead; delete the folders of those that are named for it."""
+        """End replicas that other brokers hold instead; delete the folders that the tree names for deletion."""
         topic, info = self._by_name.get(name), self.image.topics[name]
         own = self._config.broker_id
         removed = [number for number in self.replicas.of_topic(name) if own not in info.partitions[number].replicas]
         if topic is None or not removed:
             return
-        taken = self.replicas.take_out(name, removed)
+        taken = self.replicas.remove(name, removed)
         self._keep(replace(topic, partitions=info.partitions))
         self._events.publish(LeadershipChanged())
         for replica in taken:
@@ -403,14 +406,14 @@ class Topics:
         return topic is not None and topic.id == topic_id and self.replicas.get(where) is not None
 
     async def _open_late(self, info: TopicInfo, config: TopicConfig) -> None:
-        """Open the logs of a topic whose node was unreadable at the start, as a start does."""
+        """Open the logs of a topic whose node was unreadable at the start."""
         self.metadata.put_topic(info)
         await self._restore(info, config)
         opened = self.replicas.of_topic(info.name).values()
         self._note_incomplete(opened)
         self._protect_newer_logs(opened)
 
-    async def _open_new(self, info: TopicInfo, config: TopicConfig, make: MakeLog) -> Topic:
+    async def _open_new(self, info: TopicInfo, config: TopicConfig, make: CreateLog) -> Topic:
         """Open the logs of replicas that are new here, and put the topic's settings into force.
 
         :raises BarnabasError: see `make`.
@@ -423,15 +426,15 @@ class Topics:
         self._keep(topic)
         return topic
 
-    async def host_created(self, info: TopicInfo) -> Topic:
-        """Open the logs of a topic that this broker has just written into the tree. The caller holds `changing`.
+    async def open_created(self, info: TopicInfo) -> Topic:
+        """Open the logs of a topic that this broker has just created in the tree. The caller holds `changing`.
 
         :raises BarnabasError: a log cannot be created, or a setting is wrong.
         """
-        return await self._open_new(info, self._config_of(info), self.hosting.make)
+        return await self._open_new(info, self._config_of(info), self.replica_logs.create)
 
-    def put_settings(self, topic: Topic, settings: Mapping[str, str]) -> None:
-        """Put settings into force that this broker has just written into the tree. The caller holds `changing`.
+    def apply_settings(self, topic: Topic, settings: Mapping[str, str]) -> None:
+        """Apply settings of a topic that this broker has just written into the tree. The caller holds `changing`.
 
         :raises ApiError: a setting is wrong.
         """
@@ -441,9 +444,9 @@ class Topics:
         self._keep(replace(topic, settings=dict(settings)))
         self.metadata.put_topic(replace(self.image.topics[topic.name], config=dict(settings)))
 
-    @uncancellable
-    async def set_defaults(self, config: BrokerConfig) -> None:
-        """Use these settings of the broker for existing topics and for new ones."""
+    @shielded
+    async def apply_defaults(self, config: BrokerConfig) -> None:
+        """Use these settings of the broker as defaults of existing and new topics."""
         async with self.changing:
             self._config = config
             for topic in list(self.all()):
@@ -457,7 +460,7 @@ class Topics:
         async with self.changing:
             pass
 
-    async def _follow(self, changed: Mapping[str, Sequence[int]]) -> None:
+    async def _apply_roles(self, changed: Mapping[str, Sequence[int]]) -> None:
         """Give replicas the roles of the image."""
         for name, numbers in changed.items():
             topic = self._by_name.get(name)
@@ -467,9 +470,8 @@ class Topics:
             self._keep(replace(topic, partitions=self.image.topics[name].partitions))
         self._events.publish(LeadershipChanged())
 
-    def _take_over_states(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Show clients new states; return the partitions that have changed, by topic. `_follow` has to give the
-        replicas here their roles."""
+    def _apply_states(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
+        """Put states into the image; return the partitions that have changed, by topic, for `_apply_roles`."""
         changed = self.metadata.put_states(states).partitions
         for name in changed:
             if (topic := self._by_name.get(name)) is not None:
@@ -477,7 +479,7 @@ class Topics:
         return changed
 
     def _concerned(self, brokers: BrokersDelta) -> list[TopicPartition]:
-        """Return the partitions with a replica here whose leader or ISR may change because of these brokers."""
+        """Return the partitions with a replica here whose leader or ISR may change because brokers came or went."""
         others = brokers.all
         found = []
         for replica in self.replicas.all():
@@ -490,41 +492,42 @@ class Topics:
 
     # -- leadership -----------------------------------------------------------------------------------------
 
-    async def claim_due(self) -> None:
-        """Claim the partitions that no replica before this broker's has claimed in time."""
+    async def elect_due(self) -> None:
+        """Take over the partitions that no earlier candidate has taken over in time."""
         async with self.changing:
-            await self._claim(self.claims.due(self._clock.monotonic()))
+            await self._elect(self.election.due(self._clock.monotonic()))
 
-    async def claim_uncleanly(self, partitions: Sequence[TopicPartition]) -> None:
-        """Claim partitions without a live in-sync replica, if it is this broker's turn: an administrator asks for the
-        unclean election, whatever the topics' settings say.
+    async def elect_uncleanly(self, partitions: Sequence[TopicPartition]) -> None:
+        """Take over partitions without a live in-sync replica for which this broker is the first candidate.
 
-        :raises BarnabasError: the tree cannot be reached.
+        An administrator requests the unclean election, whatever the topics' settings are.
+
+        :raises BarnabasError: the metadata store cannot be reached.
         """
         async with self.changing:
-            with self.claims.allowing_unclean(partitions):
-                await self._claim(partitions)
+            with self.election.allowing_unclean(partitions):
+                await self._elect(partitions)
 
-    async def _claim(self, partitions: Iterable[TopicPartition]) -> None:
+    async def _elect(self, partitions: Iterable[TopicPartition]) -> None:
         asked = list(partitions)
         own = self._that_may_lead(asked)
         able = set(own)
         others = [each for each in asked if each not in able]
-        self.claims.forget(others)
-        await self._write_states(self.claims.give_up(others))
-        while changes := self.claims.look(await self._with_brokers_read(own), self._clock.monotonic()):
+        self.election.forget(others)
+        await self._write_and_apply_states(self.election.resign(others))
+        while changes := self.election.elect(await self._with_brokers_read(own), self._clock.monotonic()):
             try:
-                await self._write_states(changes)
+                await self._write_and_apply_states(changes)
             except BarnabasError:
-                self.claims.look_again((change.where for change in changes), self._clock.monotonic())
+                self.election.retry_soon((change.where for change in changes), self._clock.monotonic())
                 raise
-            # A state of another broker need not name a leader: the last leader may have written an ISR before it
-            # died. And this broker may have been the last to report after all replicas lost their memory.
+            # A state of another broker may name no leader: the last leader may have changed the ISR before it died.
+            # Or this broker's report of its log end was the last one that was missing.
             known = [each for each in changes if self.image.has_version_of(each)]
             own = [each.where for each in known if self.image.has_other_than(each) or each.state.leader == NO_LEADER]
             if unknown := [each.where for each in changes if not self.image.has_version_of(each)]:
                 # The topic is being deleted: its states are gone, and the note of the deletion follows.
-                self.claims.look_again(unknown, self._clock.monotonic())
+                self.election.retry_soon(unknown, self._clock.monotonic())
 
     def _that_may_lead(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         return [each for each in partitions if each not in self._incomplete and self._own.may_lead(each)]
@@ -534,7 +537,7 @@ class Topics:
         return info is not None and info.state.leader not in {NO_LEADER, *self.image.brokers}
 
     async def _with_brokers_read(self, own: list[TopicPartition]) -> list[TopicPartition]:
-        """Read the live brokers again, if the image does not have the leader of one of these partitions.
+        """Read the live brokers again, if the image does not have the leader of a partition.
 
         States may be newer than the list of live brokers: the leader may have registered since.
 
@@ -544,41 +547,43 @@ class Topics:
             return own
         known = self.image.brokers
         try:
-            brokers = await self._in_tree_thread(topic_metadata_store.read_brokers, self._tree, None, known)
+            brokers = await self._in_metadata_thread(topic_metadata_store.read_brokers, self._tree, None, known)
         except BarnabasError:
-            self.claims.look_again(own, self._clock.monotonic())
+            self.election.retry_soon(own, self._clock.monotonic())
             raise
         change = self.metadata.put_brokers(brokers).brokers
-        self.replicas.leaders_came(change.came)
+        self.replicas.restart_followers_of(change.came)
         return list(dict.fromkeys([*own, *self._that_may_lead(self._concerned(change))]))
 
-    async def _write_states(self, wanted: Sequence[StateChange]) -> None:
-        """Write states as `propose` does, and give the replicas here their roles."""
+    async def _write_and_apply_states(self, wanted: Sequence[StateChange]) -> None:
+        """Write states, and give the replicas here their roles."""
         if wanted:
-            await self._follow(await self.propose(wanted))
+            await self._apply_roles(await self.write_states(wanted))
 
-    async def propose(self, wanted: Sequence[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Write states by compare-and-set; put the states of the tree into the image, whoever wrote them.
+    async def write_states(self, wanted: Sequence[StateChange]) -> Mapping[str, Sequence[int]]:
+        """Write states by compare-and-set; put the resulting states of the tree into the image.
 
-        A state that adds a broker to the ISR is written only if the topic is unchanged too: the broker might hold no
-        replica any longer.
+        A state that adds a broker to the ISR is written only if the topic is unchanged too: the broker may have lost
+        its replica.
 
-        :returns: the partitions that have changed, by topic. `follow` has to give the replicas here their roles.
+        :returns: the partitions that have changed, by topic, for `apply_roles`.
         """
         versions = {
             each.where.topic: self.image.topics[each.where.topic].version
             for each in wanted
             if self._adds(each) or self._names_other_brokers(each) or each.where in self.metadata.disbelieved
         }
-        written = await self._in_tree_thread(topic_metadata_store.write_partition_states, self._tree, wanted, versions)
+        written = await self._in_metadata_thread(
+            topic_metadata_store.write_partition_states, self._tree, wanted, versions
+        )
         if any(each.state.leader == self._config.broker_id for each in written):
             self._events.publish(LifeCountersDue())
         changed = set(written)
         # In the order of `wanted`, so that each run of a simulation gives the roles in the same order.
         others = [each for each in wanted if each not in changed]
         if others:
-            written += await self._in_tree_thread(topic_metadata_store.read_partition_states, self._tree, others)
-        return self._take_over_states(written)
+            written += await self._in_metadata_thread(topic_metadata_store.read_partition_states, self._tree, others)
+        return self._apply_states(written)
 
     def _adds(self, change: StateChange) -> bool:
         info = self.image.partition(change.where)
@@ -594,15 +599,15 @@ class Topics:
 
         :raises CoordinationError: the tree cannot be reached.
         """
-        epochs: dict[int, int] = await self._in_tree_thread(
+        epochs: dict[int, int] = await self._in_metadata_thread(
             topic_metadata_store.read_broker_epochs, self._tree, list(broker_ids)
         )
         return epochs
 
     async def reread(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
         """Read states again; return the partitions that have changed, by topic."""
-        return self._take_over_states(
-            await self._in_tree_thread(topic_metadata_store.read_partition_states, self._tree, list(states))
+        return self._apply_states(
+            await self._in_metadata_thread(topic_metadata_store.read_partition_states, self._tree, list(states))
         )
 
     async def reread_topics(self, names: Iterable[str]) -> None:
@@ -620,24 +625,24 @@ class Topics:
         """
         changed: dict[str, Sequence[int]] = {}
         for name in names:
-            info = await self._in_tree_thread(topic_metadata_store.read_topic, self._tree, name)
+            info = await self._in_metadata_thread(topic_metadata_store.read_topic, self._tree, name)
             if info is not None:  # the note of a deletion comes with the changes of the tree
-                changed[name] = await self._take_over_topic(name, info)
-        await self._follow_and_claim_soon(changed)
+                changed[name] = await self._apply_topic(name, info)
+        await self._apply_roles_and_elect_soon(changed)
 
-    async def follow(self, changed: Mapping[str, Sequence[int]]) -> None:
+    async def apply_roles(self, changed: Mapping[str, Sequence[int]]) -> None:
         """Give the replicas here the roles of the image."""
         async with self.changing:
-            await self._follow_and_claim_soon(changed)
+            await self._apply_roles_and_elect_soon(changed)
 
-    async def _follow_and_claim_soon(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Give replicas their roles, and let the claims look at their partitions soon.
+    async def _apply_roles_and_elect_soon(self, changed: Mapping[str, Sequence[int]]) -> None:
+        """Give replicas their roles, and check soon whether their partitions need an election.
 
-        The watch of the tree finds these states unchanged later, so it would not start the claims.
+        The watch of the tree finds these states unchanged later, so it would not start elections.
         """
-        await self._follow(changed)
+        await self._apply_roles(changed)
         places = (TopicPartition(name, number) for name, numbers in changed.items() for number in numbers)
-        self.claims.look_again(places, self._clock.monotonic())
+        self.election.retry_soon(places, self._clock.monotonic())
 
     def preferred_replica(self, where: TopicPartition) -> int:
         """Return the preferred replica of a partition, or -1 if there is no such partition."""
@@ -657,7 +662,7 @@ class Topics:
     async def _drop(self, topic: Topic) -> None:
         """Drop a topic that has left the tree; rename its folders if the tree notes its deletion."""
         if await self.deletions.is_noted(topic.id):
-            refused = await self.set_aside(topic)
+            refused = await self.delete_replicas(topic)
             if refused:
                 log.warning("%s", refused, extra=about(topic.name))
             log.info("topic %s was deleted", topic.name, extra=about(topic.name))
@@ -671,26 +676,26 @@ class Topics:
         for replica in self._let_go(topic):
             await self.replicas.resign(replica, "the topic has left the tree")
 
-    async def set_aside(self, topic: Topic) -> StorageError | None:
+    async def delete_replicas(self, topic: Topic) -> StorageError | None:
         """Remove a deleted topic from memory, and rename its folders. The caller holds `changing`.
 
-        :returns: why some folders are left; None if none is.
+        :returns: the error of the first folder that is left; None if none is.
         """
         return await self.replicas.delete(self._let_go(topic))
 
     def _let_go(self, topic: Topic) -> list[Replica]:
-        """Forget a topic; return the replicas of it, whose roles are to end."""
+        """Forget a topic; return its replicas, whose roles have to end."""
         del self._by_name[topic.name]
         del self._by_id[topic.id]
         self.metadata.remove_topic(topic.name)
-        taken = self.replicas.take_out_topic(topic.name)
+        taken = self.replicas.remove_topic_replicas(topic.name)
         self._events.publish(LeadershipChanged())
         return taken
 
     async def end_deletions(self) -> None:
-        """Complete deletions of topics and of replicas that have moved, where they had to wait or failed before."""
+        """Complete deletions of topics and of moved replicas that had to wait or failed before."""
         async with self.changing:
-            await self.removals.go_on(self._is_held, self._work)
+            await self.removals.resume(self._is_held, self._work)
         if self._may_have_missed:
             async with self.changing:
                 await self.deletions.find_missed(self._by_id.keys())

@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 
 from barnabas.addresses import host_port
 from barnabas.broker.fair_queue import FairQueue, Share
+from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.broker.settings.static import split_listener
-from barnabas.broker.tree_thread import InTreeThread
 from barnabas.clock import Clock
 from barnabas.coordination import paths
-from barnabas.coordination.embedded_database import Store
+from barnabas.coordination.embedded_database import EmbeddedDatabase
 from barnabas.coordination.node_table import KeptSession
 from barnabas.coordination.zookeeper.server import answers
 from barnabas.coordination.zookeeper.server.requests import ConnectRequest, read_connect
@@ -132,10 +132,10 @@ class ZooKeeperListener:
         """Sessions that have ended for us, and not yet in the tree, with what was said of why not."""
         self._given_up = 0
         """How many sessions have gone for new ones since the last sweep."""
-        self._store: Store
+        self._store: EmbeddedDatabase
         self._serving: Serving
         self._sessions: Sessions
-        self._in_tree_thread: InTreeThread
+        self._in_metadata_thread: InMetadataThread
 
     def listen(self) -> None:
         """Begin to listen; connections wait until `serve` is called.
@@ -144,10 +144,10 @@ class ZooKeeperListener:
         """
         self.port = self._listener.listen(self.host, self.port)
 
-    def serve(self, store: Store, in_tree_thread: InTreeThread) -> None:
+    def serve(self, store: EmbeddedDatabase, in_metadata_thread: InMetadataThread) -> None:
         """Serve this tree; those who had a session when it was closed have their timeout to come back."""
         self._store = store
-        self._in_tree_thread = in_tree_thread
+        self._in_metadata_thread = in_metadata_thread
         self._serving = Serving(store, PROTECTED, self._clock.monotonic)
         self._sessions = Sessions(
             store.kept_sessions(),
@@ -180,7 +180,7 @@ class ZooKeeperListener:
 
     async def _end(self, session_id: int) -> None:
         try:
-            await self._in_tree_thread(self._serving.end_session, session_id)
+            await self._in_metadata_thread(self._serving.end_session, session_id)
         except CoordinationError as error:
             if str(error) != self._over.get(session_id):
                 log.warning("session 0x%x cannot be ended in the tree; tried again: %s", session_id, error)
@@ -234,7 +234,7 @@ class ZooKeeperListener:
         progress: Progress = await self._queue.take(
             connection.share,
             LIKELY_S_PER_BYTE * sum(map(len, batch)),
-            lambda: self._in_tree_thread(self._serving.carry_out, connection, batch),
+            lambda: self._in_metadata_thread(self._serving.carry_out, connection, batch),
         )
         connection.flush()
         if connection.owns_nodes:
@@ -293,7 +293,7 @@ class ZooKeeperListener:
 
     async def _begin(self, session: KeptSession, request: ConnectRequest, requests: _Requests) -> Answer:
         try:
-            await self._in_tree_thread(self._serving.keep_session, session)
+            await self._in_metadata_thread(self._serving.keep_session, session)
         except CoordinationError:
             self._sessions.end(session.id)
             raise
@@ -310,4 +310,4 @@ class ZooKeeperListener:
         connection.is_gone = True
         if self._of_session.get(connection.session_id) is connection:
             del self._of_session[connection.session_id]
-        self._in_tree_thread(self._serving.forget, connection)
+        self._in_metadata_thread(self._serving.forget, connection)

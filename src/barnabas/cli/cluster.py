@@ -188,7 +188,7 @@ def restored(zookeeper: str) -> int:
     """
     import logging
 
-    from barnabas.broker.metadata_restore import distrust
+    from barnabas.broker.metadata_restore import prepare_restored_store
     from barnabas.clock import SYSTEM_CLOCK
     from barnabas.coordination import topic_metadata_store
     from barnabas.coordination.zookeeper.config import ZooKeeperConfig
@@ -199,7 +199,7 @@ def restored(zookeeper: str) -> int:
         deadline_s = SYSTEM_CLOCK.monotonic() + OLD_SESSIONS_S
         while topic_metadata_store.read_brokers(tree) and SYSTEM_CLOCK.monotonic() < deadline_s:
             SYSTEM_CLOCK.sleep(LOOK_S)
-        count = distrust(tree)
+        count = prepare_restored_store(tree)
     click.echo(f"{count} partitions: who has the most will lead, once all replicas are there; now start the brokers")
     return 0
 

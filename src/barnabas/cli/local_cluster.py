@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from barnabas.broker.settings.static import BrokerConfig, given_settings
+from barnabas.broker.settings.loading import given_settings
+from barnabas.broker.settings.static import BrokerConfig
 from barnabas.cli.cluster_file import ClusterFile
 from barnabas.cli.ends_with_parent import ending_with_this_process
 from barnabas.cli.restart_request import LOCK_NAME, take_request, withdraw_request

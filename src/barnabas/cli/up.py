@@ -60,7 +60,7 @@ def up(
     file, from the environment (BARNABAS_NUM_PARTITIONS for num.partitions) and from these flags; the later of them win.
     """
     from barnabas.broker.main import run
-    from barnabas.broker.settings.static import load_config
+    from barnabas.broker.settings.loading import load_config
 
     flags = {
         "broker_id": broker_id,

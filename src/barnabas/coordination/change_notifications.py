@@ -1,13 +1,12 @@
-"""What a broker tells the others that it changed: the nodes below `/brokers/changes`, and the JSON in them.
+"""Notifications of brokers about their changes: the nodes below `/brokers/changes`, and the JSON in them.
 
-A node is created in the same `multi` as the change itself, so that none is missed; it is sequential, so that the order
-is that of the changes. Of partition states it tells all there is to know, so that 2,000 of them are learned with a few
-reads. A broker watches this one folder, however many partitions there are (ZooKeeper's watches fire once, and have to
-be set for each node).
+A node is created in the same `multi` as the change, so that none is missed. It is sequential, so the order is that of
+the changes. A notification of partition states has the states, so 2,000 of them are learned with a few reads. A broker
+watches this one node, however many partitions exist (ZooKeeper's watches fire once, and are set for each node).
 
-Brokers create these nodes with numbers that follow one another. A broker that finds a gap, or a number far ahead,
-missed changes, or a stranger created a node; it reads the whole state again. Names that brokers do not create are
-ignored. ZooKeeper's numbers are signed and have 32 bits: the one after 2147483647 is -2147483648.
+Brokers create these nodes with consecutive numbers. A gap, or a number far ahead, means that a broker missed
+notifications or that another program created a node; the broker reads the whole state again. Names that brokers do not
+create are ignored. ZooKeeper's numbers are signed and have 32 bits: the one after 2147483647 is -2147483648.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from barnabas.coordination.values import PartitionState, checked_state, decode_t
 from barnabas.model import TopicPartition
 
 KEPT_MS = 300_000
-"""So long a change stays, by the tree's own clock: several times as long as any session that does not hear of it."""
+"""The age of purged notifications by the store's clock: several times the longest session timeout."""
 
 _DELETED_AT_ONCE = 500
 
@@ -57,8 +56,8 @@ class StateChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What was changed.
+class ChangeNotification:
+    """The changes of one notification.
 
     :param topics: were created, deleted, grown or configured.
     :param brokers: have something else to tell of themselves.
@@ -71,12 +70,12 @@ class Change:
     settings: tuple[str, ...] = ()
 
 
-def tell(change: Change) -> Create:
-    """Return the operation that tells the others, for the `multi` that makes the change."""
+def notification_node(change: ChangeNotification) -> Create:
+    """Return the operation that creates a notification, for the `multi` of the change."""
     return Create(paths.CHANGE, encode_change(change), sequential=True)
 
 
-def encode_change(change: Change) -> bytes:
+def encode_change(change: ChangeNotification) -> bytes:
     """Return what `/brokers/changes/c-0000000042` holds."""
     fields: dict[str, Any] = {"version": 1}
     if change.topics:
@@ -90,14 +89,14 @@ def encode_change(change: Change) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def decode_change(path: str, data: bytes) -> Change:
+def decode_change(path: str, data: bytes) -> ChangeNotification:
     """Read what a change's node holds.
 
     :raises DamagedNodeError: it cannot be understood.
     """
     fields = Fields(path, data)
     try:
-        return Change(
+        return ChangeNotification(
             topics=topic_names(fields.value("topics", [])),
             states=tuple(_decode_states(fields.mapping("states", {}))),
             brokers=broker_ids(fields.value("brokers", [])),

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from barnabas.coordination import paths
-from barnabas.coordination.change_notifications import Change, tell
-from barnabas.coordination.damaged_nodes import names_of, report
+from barnabas.coordination.change_notifications import ChangeNotification, notification_node
+from barnabas.coordination.damaged_nodes import report_damaged, usable_names
 from barnabas.coordination.fields import SHOWN_CHARACTERS_MAX, DamagedNodeError
 from barnabas.coordination.metadata_store import (
     BadVersionError,
@@ -61,7 +61,7 @@ def change_topic_config(
             raise NoNodeError(path, "another topic has this name")
         return [Check(path, stat.version)]
 
-    return _change(tree, paths.topic_config(name), changed, Change(topics=(name,)), known, check)
+    return _change(tree, paths.topic_config(name), changed, ChangeNotification(topics=(name,)), known, check)
 
 
 def read_broker_config(tree: MetadataStore, name: str) -> dict[str, str] | None:
@@ -80,7 +80,7 @@ def change_broker_config(
     :param known: as for topics.
     """
     path = paths.broker_config(name)
-    return _change(tree, path, changed, Change(settings=(path,)), known)
+    return _change(tree, path, changed, ChangeNotification(settings=(path,)), known)
 
 
 def read_group_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
@@ -89,7 +89,7 @@ def read_group_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
         parts = tree.children(paths.GROUP_CONFIGS)
     except NoNodeError:
         return {}
-    names = names_of(tree, paths.GROUP_CONFIGS, parts)
+    names = usable_names(tree, paths.GROUP_CONFIGS, parts)
     found = {name: _read_config(tree, paths.group_config(name)) for name in names}
     return {name: config for name, config in found.items() if config is not None}
 
@@ -102,7 +102,7 @@ def change_group_config(
     :param known: as for topics.
     """
     path = paths.group_config(group_id)
-    return _change(tree, path, changed, Change(settings=(path,)), known, keeps_empty=False)
+    return _change(tree, path, changed, ChangeNotification(settings=(path,)), known, keeps_empty=False)
 
 
 def _read_config(tree: MetadataStore, path: str) -> dict[str, str] | None:
@@ -117,7 +117,7 @@ def settings_in(tree: MetadataStore, path: str, data: bytes) -> dict[str, str] |
     try:
         return decode_config(path, data)
     except DamagedNodeError as error:
-        report(tree, [error], "ignoring the settings in")
+        report_damaged(tree, [error], "ignoring the settings in")
         return None
 
 
@@ -126,14 +126,14 @@ def report_settings(tree: MetadataStore, path: str, problems: Sequence[str]) -> 
     if problems:
         told = "; ".join(each[: 3 * SHOWN_CHARACTERS_MAX] for each in problems[:SETTINGS_NAMED_MAX])
         more = f"; and {len(problems) - SETTINGS_NAMED_MAX} more" if len(problems) > SETTINGS_NAMED_MAX else ""
-        report(tree, [DamagedNodeError(path, told + more)], "ignoring some settings in")
+        report_damaged(tree, [DamagedNodeError(path, told + more)], "ignoring some settings in")
 
 
 def _change(
     tree: MetadataStore,
     path: str,
     changed: Changed,
-    told: Change,
+    told: ChangeNotification,
     known: Settings | None,
     check: Callable[[], list[Operation]] = list,
     *,
@@ -160,7 +160,7 @@ def _change(
         else:
             return config
         try:
-            tree.multi([*operations, tell(told)])
+            tree.multi([*operations, notification_node(told)])
         except (BadVersionError, NodeExistsError, NoNodeError):
             if attempt == ATTEMPTS:
                 raise

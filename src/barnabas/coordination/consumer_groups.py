@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from barnabas.coordination import offsets as committed
 from barnabas.coordination import paths
-from barnabas.coordination.damaged_nodes import names_of
+from barnabas.coordination.damaged_nodes import usable_names
 from barnabas.coordination.fields import DamagedNodeError
 from barnabas.coordination.metadata_store import (
     Create,
@@ -54,7 +54,7 @@ def consumers_of(tree: MetadataStore, group: str) -> list[ConsumerOfGroup] | Non
     topics: dict[str, tuple[str, ...]] = {}
     folder = paths.group_members(group)
     for node_path, node in tree.subtree(folder).items():
-        for name in names_of(tree, folder, [node_path.removeprefix(f"{folder}/")]):
+        for name in usable_names(tree, folder, [node_path.removeprefix(f"{folder}/")]):
             topics[name] = _topics(node_path, node)
     owned: dict[str, list[TopicPartition]] = {}
     for node_path, node in tree.subtree(paths.group_owners(group)).items():

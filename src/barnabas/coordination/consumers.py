@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from barnabas.coordination import paths
-from barnabas.coordination.damaged_nodes import names_of, report
+from barnabas.coordination.damaged_nodes import report_damaged, usable_names
 from barnabas.coordination.fields import DamagedNodeError
 from barnabas.coordination.metadata_store import (
     Create,
@@ -95,7 +95,7 @@ class ConsumerRegistry:
                 wanted = decode_consumer(path, node.data)
             except NodeError:
                 wanted = frozenset()
-            for name in names_of(self._tree, folder, [path.removeprefix(f"{folder}/")]):
+            for name in usable_names(self._tree, folder, [path.removeprefix(f"{folder}/")]):
                 subscriptions[name] = wanted
         counts = {topic: self._partition_count(topic) for topic in topics}
         return Members(subscriptions, {topic: count for topic, count in counts.items() if count})
@@ -106,7 +106,7 @@ class ConsumerRegistry:
             try:
                 return len(decode_topic(path, self._tree.get(path, self._watch).data).replicas)
             except DamagedNodeError as error:
-                report(self._tree, [error], "consuming nothing of the topic in")
+                report_damaged(self._tree, [error], "consuming nothing of the topic in")
                 return 0
             except NoNodeError:
                 if self._tree.exists(path, self._watch) is None:
@@ -134,7 +134,7 @@ class ConsumerRegistry:
     def _without_strangers(self, nodes: list[str]) -> list[str]:
         """Delete those of the nodes that belong to no session, since nobody else does; return all."""
         strange = [path for path, node in self._tree.get_all(nodes).items() if not node.stat.owner]
-        report(
+        report_damaged(
             self._tree, [DamagedNodeError(path, "it belongs to no session") for path in strange], "deleting the owner"
         )
         for path in strange:

@@ -1,7 +1,4 @@
-"""Reports the nodes that brokers skip: each once for a broker, however often it is read.
-
-A broker reads the same nodes at each change of the cluster. A node that a stranger damaged would fill the log.
-"""
+"""Reports damaged nodes, which brokers skip: each node once for a broker, however often the broker reads it."""
 
 from __future__ import annotations
 
@@ -14,16 +11,16 @@ from barnabas.coordination.fields import DamagedNodeError
 from barnabas.coordination.metadata_store import MetadataStore, NodeError
 
 NAMED_MAX = 10
-"""So many nodes are named in one line of the log."""
+"""The nodes named by the lines of one report."""
 REMEMBERED_MAX = 20_000
 
 log = logging.getLogger(__name__)
 
 _reported: WeakKeyDictionary[MetadataStore, dict[str, str]] = WeakKeyDictionary()
-"""By tree, and so by broker: the problem of each node that was reported, by its path."""
+"""The reported problems by path, for each store and so for each broker."""
 
 
-def report(tree: MetadataStore, errors: Iterable[NodeError], consequence: str = "skipping") -> None:
+def report_damaged(tree: MetadataStore, errors: Iterable[NodeError], consequence: str = "skipping") -> None:
     """Log the problems that were not logged before.
 
     :param consequence: what the broker does with these nodes.
@@ -41,13 +38,13 @@ def report(tree: MetadataStore, errors: Iterable[NodeError], consequence: str = 
         log.warning("%s %d more nodes for similar reasons", consequence, len(new) - NAMED_MAX)
 
 
-def names_of(tree: MetadataStore, folder: str, parts: Iterable[str]) -> list[str]:
-    """Return the names that the children of a node stand for; report and leave out those that a stranger created."""
+def usable_names(tree: MetadataStore, folder: str, parts: Iterable[str]) -> list[str]:
+    """Return the decoded names of the children of a node; report and leave out names that no broker creates."""
     names, strange = [], []
     for part in parts:
         try:
             names.append(paths.decode_name(part))
         except DamagedNodeError as error:
             strange.append(DamagedNodeError(f"{folder}/{part}", error.detail))
-    report(tree, strange)
+    report_damaged(tree, strange)
     return names

@@ -60,7 +60,7 @@ OnChange = Callable[[Sequence[WatchEvent]], None]
 _T = TypeVar("_T")
 
 
-class Change:
+class Transaction:
     """One transaction: applies operations, and collects the events for watches. `moment` is when it happens."""
 
     def __init__(self, nodes: NodeTable, session_id: int, moment: Moment) -> None:
@@ -130,7 +130,7 @@ class Change:
         return stat
 
 
-class Store:
+class EmbeddedDatabase:
     """The open file, its lock, its sessions and their watches. All methods may be called from any thread."""
 
     def __init__(self, path: Path, clock: Clock, *, keeps_sessions: bool = False) -> None:
@@ -166,12 +166,12 @@ class Store:
                 yield self._nodes
 
     @contextmanager
-    def change(self, session_id: int) -> Iterator[Change]:
+    def change(self, session_id: int) -> Iterator[Transaction]:
         """Run the body as one transaction; tell the watches after it is committed."""
         with self.lock:
             self._check_open(session_id)
             with self._translated_errors(), self._transaction() as moment:
-                change = Change(self._nodes, session_id, moment)
+                change = Transaction(self._nodes, session_id, moment)
                 yield change
             self.on_change(change.events)
             for event in change.events:

@@ -1,6 +1,6 @@
 """The tree of a single broker: one SQLite file in its data folder, used by one process at a time.
 
-What the file promises is written in `embedded_store`.
+What the file promises is written in `embedded_database`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.coordination.embedded_database import Store
+from barnabas.coordination.embedded_database import EmbeddedDatabase
 from barnabas.coordination.metadata_store import (
     ANY_VERSION,
     Create,
@@ -29,7 +29,7 @@ from barnabas.coordination.metadata_store import (
 class EmbeddedMetadataStore:
     """A session with the tree in the file `path`, which is created if it does not exist.
 
-    :param keeps_sessions: whether sessions of other processes live on (see `embedded_store`); else they end now.
+    :param keeps_sessions: whether sessions of other processes live on (see `embedded_database`); else they end now.
 
     Closing the tree that opened the file closes it, and every other session with it.
 
@@ -37,9 +37,9 @@ class EmbeddedMetadataStore:
     """
 
     def __init__(self, path: Path | str, clock: Clock = SYSTEM_CLOCK, *, keeps_sessions: bool = False) -> None:
-        self._attach(Store(Path(path), clock, keeps_sessions=keeps_sessions), owns_store=True)
+        self._attach(EmbeddedDatabase(Path(path), clock, keeps_sessions=keeps_sessions), owns_store=True)
 
-    def _attach(self, store: Store, *, owns_store: bool) -> None:
+    def _attach(self, store: EmbeddedDatabase, *, owns_store: bool) -> None:
         self._store = store
         self._owns_store = owns_store
         self._session_id = store.new_session()
@@ -51,7 +51,7 @@ class EmbeddedMetadataStore:
         return session
 
     @property
-    def store(self) -> Store:
+    def store(self) -> EmbeddedDatabase:
         """What a server needs that speaks with other processes."""
         return self._store
 

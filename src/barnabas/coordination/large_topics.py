@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from barnabas.coordination import paths
-from barnabas.coordination.change_notifications import Change, tell
+from barnabas.coordination.change_notifications import ChangeNotification, notification_node
 from barnabas.coordination.metadata_store import (
     BadVersionError,
     Check,
@@ -89,7 +89,9 @@ def create_in_steps(
     try:
         version = _begin(tree, name, TopicAssignment(assignment.topic_id, ()), config)
         _add_partitions(tree, name, 0, states, version)
-        tree.multi([Set(path, encode_topic(assignment), version), tell(Change(topics=(name,)))])
+        tree.multi(
+            [Set(path, encode_topic(assignment), version), notification_node(ChangeNotification(topics=(name,)))]
+        )
     except (BadVersionError, NoNodeError) as error:
         raise NodeExistsError(path, "somebody else makes or deletes it") from error
     return version + 1
@@ -110,7 +112,7 @@ def grow_in_steps(
     version = tree.set(path, encode_topic(before), version).version
     _remove_partitions(tree, name, count, version)
     _add_partitions(tree, name, count, states, version)
-    tree.multi([Set(path, encode_topic(wanted), version), tell(Change(topics=(name,)))])
+    tree.multi([Set(path, encode_topic(wanted), version), notification_node(ChangeNotification(topics=(name,)))])
 
 
 def delete_in_steps(tree: MetadataStore, name: str, also: Sequence[Operation] = ()) -> bool:
@@ -134,7 +136,7 @@ def delete_in_steps(tree: MetadataStore, name: str, also: Sequence[Operation] = 
         if tree.exists(paths.topic_config(name)) is not None:
             operations.append(Delete(paths.topic_config(name)))
         try:
-            tree.multi([*also, *operations, tell(Change(topics=(name,)))])
+            tree.multi([*also, *operations, notification_node(ChangeNotification(topics=(name,)))])
             break
         except (BadVersionError, NoNodeError):
             continue  # somebody has just changed or deleted it

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from barnabas.coordination import paths
-from barnabas.coordination.damaged_nodes import report
+from barnabas.coordination.damaged_nodes import report_damaged
 from barnabas.coordination.fields import DamagedNodeError
 from barnabas.coordination.metadata_store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
 from barnabas.coordination.values import decode_life, encode_life
@@ -31,7 +31,7 @@ def read_life_counters(tree: MetadataStore, directory_ids: Collection[str]) -> d
         try:
             lives[directory_id] = decode_life(path, found[path].data)
         except DamagedNodeError as error:
-            report(tree, [error], "taking as missing the life counter in")
+            report_damaged(tree, [error], "taking as missing the life counter in")
     return lives
 
 

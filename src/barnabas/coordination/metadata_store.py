@@ -204,8 +204,8 @@ class MetadataStore(Protocol):
     def on_session_end(self, call: Callable[[], None]) -> None:
         """Have something called once, from the tree's own thread, when the session is lost.
 
-        Its ephemeral nodes and watches are gone then, every call raises `MetadataStoreUnavailableError`, and whoever goes on
-        opens another tree. A connection that is lost is no lost session. `close` calls nothing.
+        Its ephemeral nodes and watches are gone then, every call raises `MetadataStoreUnavailableError`, and the owner
+        opens another session. A connection that is lost is no lost session. `close` calls nothing.
         """
         ...
 
@@ -288,8 +288,8 @@ class MetadataStore(Protocol):
     def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
         """Do all of it, in order, or nothing.
 
-        Where this raises `MetadataStoreUnavailableError`, as `create`, `set` and `delete` may, it may have been done or not.
-        What this session reads later tells: it is never done after that.
+        If this raises `MetadataStoreUnavailableError`, as `create`, `set` and `delete` may, the operations were done or
+        not. A later read of this session shows which: they are never done after that read.
 
         :raises NodeError: the error of the first operation that cannot be done.
         :raises TooLargeError: the tree takes less at once; see `subtrees.in_parts`.

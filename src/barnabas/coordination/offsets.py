@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas.coordination import paths
-from barnabas.coordination.damaged_nodes import names_of, report
+from barnabas.coordination.damaged_nodes import report_damaged, usable_names
 from barnabas.coordination.fields import DamagedNodeError
 from barnabas.coordination.metadata_store import MetadataStore, NodeData, NodeError, NoNodeError
 from barnabas.coordination.subtrees import delete_recursive, put_all
@@ -77,7 +77,7 @@ def read_committed_offsets(tree: MetadataStore, group_id: str) -> dict[TopicPart
             found[paths.partition_of_offset(path)] = committed
         except DamagedNodeError as error:
             bad.append(error)
-    report(tree, bad, "skipping the committed offset in")
+    report_damaged(tree, bad, "skipping the committed offset in")
     return found
 
 
@@ -90,7 +90,7 @@ def readable_offsets(tree: MetadataStore, nodes: Mapping[str, NodeData]) -> dict
             found[path] = decode_offset(path, node.data)
         except DamagedNodeError as error:
             bad.append(error)
-    report(tree, bad, "skipping the committed offset in")
+    report_damaged(tree, bad, "skipping the committed offset in")
     return found
 
 
@@ -98,7 +98,7 @@ def groups_with_offsets(tree: MetadataStore) -> list[str]:
     """Return the ids of all groups that have a node, sorted; they may have committed nothing yet."""
     if tree.exists(paths.CONSUMERS) is None:
         return []
-    return sorted(names_of(tree, paths.CONSUMERS, tree.children(paths.CONSUMERS)))
+    return sorted(usable_names(tree, paths.CONSUMERS, tree.children(paths.CONSUMERS)))
 
 
 def delete_group(tree: MetadataStore, group_id: str) -> bool:

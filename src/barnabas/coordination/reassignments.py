@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.coordination import paths
-from barnabas.coordination.change_notifications import Change, StateChange, tell
-from barnabas.coordination.damaged_nodes import report
+from barnabas.coordination.change_notifications import ChangeNotification, StateChange, notification_node
+from barnabas.coordination.damaged_nodes import report_damaged
 from barnabas.coordination.fields import (
     INT32_MAX,
     BadValueError,
@@ -108,7 +108,7 @@ def begin_reassignments(
         operations: list[Operation] = [Set(path, encode_topic(found.changed(changed)), version)]
         operations += _taking_back(tree, found, changed)
         try:
-            tree.multi([*operations, tell(Change(topics=(name,)))])
+            tree.multi([*operations, notification_node(ChangeNotification(topics=(name,)))])
         except (BadVersionError, NoNodeError):
             continue  # a leader has ended another one, the topic has grown, or a broker has just deleted its replica
         tree.flush()
@@ -168,7 +168,7 @@ def _not_ended(tree: MetadataStore, topic_id: bytes, ends: list[End]) -> list[En
     ]
     operations.append(Set(paths.topic(name), encode_topic(changed), version))
     try:
-        tree.multi([*operations, tell(Change(topics=(name,), states=states))])
+        tree.multi([*operations, notification_node(ChangeNotification(topics=(name,), states=states))])
     except (BadVersionError, NodeExistsError, NoNodeError):
         # Another leader may have ended its own: then only the topic has another version.
         return [each for each in ends if _version(tree, paths.partition_state(each.where)) == each.version]
@@ -206,7 +206,7 @@ def read_removals(tree: MetadataStore, broker_id: int) -> list[Removal]:
             found.append(_removal(path, node.data))
         except DamagedNodeError as error:
             bad.append(error)
-    report(tree, bad, "skipping the note of a removed replica")
+    report_damaged(tree, bad, "skipping the note of a removed replica")
     return found
 
 

@@ -1,15 +1,15 @@
-"""Notes of topics that are deleted: which brokers have yet to do their part, and so whose files may be removed.
+"""Notes of topic deletions: the brokers that still have to do their part, which allows the deletion of their files.
 
-A note stands before the topic goes, and stays until the last broker has done its part. A broker that starts may find
-one of a topic that is there still: of a deletion that was never begun, or that is about to be. It removes that for all,
-since those that live on would never look at it, and only while the topic is there. A topic goes only while its note is
-as whoever deletes it has written it. So nobody is left out of a deletion that takes place. Only what a maker takes back
-that is alone, and has nothing of it, goes without a note (`registry.take_topic_back`).
+A note exists before the topic goes, and stays until the last broker has done its part. A starting broker may find a
+note of a topic that exists: the deletion has not begun. It removes such a note for all brokers, in a step that requires
+the topic, because running brokers never look at it. A topic goes only while its note is as the deleting broker has
+written it. So every broker takes part in a deletion that takes place. Only a creation that its broker takes back,
+without replicas elsewhere, needs no note (`topic_metadata_store.take_topic_back`).
 
-A topic may be made again under its name, and its nodes then have the versions that those of the deleted one had. So a
-compare-and-set of a broker that has not heard of it could change the wrong topic. What writes a topic's nodes by what
-it knew of them says in the same step that this topic is not deleted (`guards`): no note of it is there, or it is as it
-was before the topic goes, since that changes the note. A broker's own part in a deletion ends after its last write.
+A topic may be created again under its name, and its nodes then have the versions of the deleted topic's nodes. So a
+compare-and-set by a broker that has not heard of the deletion could change the wrong topic. A write to the nodes of a
+topic therefore requires in the same step that this topic is not deleted (`guards`): there is no note, or the note is as
+it was before the deletion, which changes the note. A broker ends its part of a deletion after its last write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from barnabas.coordination import paths
-from barnabas.coordination.damaged_nodes import report
+from barnabas.coordination.damaged_nodes import report_damaged
 from barnabas.coordination.fields import DamagedNodeError
 from barnabas.coordination.metadata_store import (
     BadVersionError,
@@ -190,5 +190,5 @@ def read_deletions(tree: MetadataStore) -> dict[bytes, Deletion]:
             found[bytes.fromhex(name)] = decode_deletion(path, node.data)
         except DamagedNodeError as error:
             bad.append(error)
-    report(tree, bad, "skipping the note of a deletion")
+    report_damaged(tree, bad, "skipping the note of a deletion")
     return found

@@ -1,8 +1,8 @@
-"""The cluster's registry: brokers, topics, partition states, the cluster's id, producer ids.
+"""The metadata of the cluster in the metadata tree: brokers, topics, partition states, cluster id, producer ids.
 
-Typed functions over any `MetadataStore`; the nodes and their JSON are Kafka's (docs/coordination.md lists them). Values that
-several brokers change are read together with the version of their node, and written back with it: a
-`BadVersionError` then means that another broker was faster, and that the caller has to read again.
+Typed functions over any `MetadataStore`; the nodes and their JSON are Kafka's (docs/coordination.md lists them). A
+value that several brokers change is read with the version of its node and written with that version. A
+`BadVersionError` then means that another broker was faster, and the caller has to read again.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from barnabas.addresses import host_port
 from barnabas.coordination import paths
-from barnabas.coordination.change_notifications import Change, StateChange, tell
+from barnabas.coordination.change_notifications import ChangeNotification, StateChange, notification_node
 from barnabas.coordination.configs import settings_in
-from barnabas.coordination.damaged_nodes import names_of, report
+from barnabas.coordination.damaged_nodes import report_damaged, usable_names
 from barnabas.coordination.fields import DamagedNodeError, is_topic_name
 from barnabas.coordination.large_topics import (
     PARTITIONS_AT_ONCE,
@@ -146,7 +146,7 @@ def prepare(tree: MetadataStore, new_cluster_id: str, known_cluster_id: str | No
         try:
             return decode_cluster_id(paths.CLUSTER_ID, data)
         except DamagedNodeError as error:
-            report(tree, [error], "writing the cluster's id again to")
+            report_damaged(tree, [error], "writing the cluster's id again to")
         new = known_cluster_id or new_cluster_id
         try:
             tree.set(paths.CLUSTER_ID, encode_cluster_id(new), stat.version)
@@ -173,7 +173,7 @@ def register_broker(tree: MetadataStore, broker: BrokerRegistration) -> int:
     """
     ensure_paths(tree, [paths.BROKER_IDS, paths.CHANGES])
     path, data = paths.broker(broker.id), encode_broker(broker)
-    change = tell(Change(brokers=(broker.id,)))
+    change = notification_node(ChangeNotification(brokers=(broker.id,)))
     create = Create(path, data, ephemeral=True)
     try:
         found, stat = tree.get(path)
@@ -250,7 +250,7 @@ def read_brokers(
                 brokers[before.registration.id] = before
             continue
         brokers[registration.id] = LiveBroker.of(registration, stat.created_at)
-    report(tree, damaged)
+    report_damaged(tree, damaged)
     return dict(sorted(brokers.items()))
 
 
@@ -301,7 +301,7 @@ def _is_created_at_once(
         operations.append(Create(paths.topic_config(name), encode_config(config)))
     operations += partition_nodes(name, 0, states)
     try:
-        _multi_with_parents(tree, [*operations, tell(Change(topics=(name,)))])
+        _multi_with_parents(tree, [*operations, notification_node(ChangeNotification(topics=(name,)))])
     except NodeExistsError:
         if not is_unfinished(tree, name):
             raise
@@ -354,7 +354,13 @@ def _is_grown_at_once(
         return False
     operations = partition_nodes(name, len(wanted.replicas) - len(states), states)
     try:
-        tree.multi([Set(paths.topic(name), encode_topic(wanted), version), *operations, tell(Change(topics=(name,)))])
+        tree.multi(
+            [
+                Set(paths.topic(name), encode_topic(wanted), version),
+                *operations,
+                notification_node(ChangeNotification(topics=(name,))),
+            ]
+        )
     except NodeExistsError:
         return False
     return True
@@ -373,7 +379,7 @@ def delete_topic(tree: MetadataStore, name: str, *checks: Operation) -> bool:
         is_deleted = delete_in_steps(tree, name, checks)
     else:
         nodes = [paths.topic_config(name), paths.topic(name)]
-        is_deleted = delete_all(tree, nodes, [tell(Change(topics=(name,)))], checks)
+        is_deleted = delete_all(tree, nodes, [notification_node(ChangeNotification(topics=(name,)))], checks)
     tree.flush()
     return is_deleted
 
@@ -435,9 +441,9 @@ def each_topic(tree: MetadataStore, watch: Watch | None = None) -> Iterator[tupl
 
 def _topic_names(tree: MetadataStore, parts: Iterable[str]) -> list[str]:
     """Return the names of topics, without names that no topic can have."""
-    names = names_of(tree, paths.TOPICS, parts)
+    names = usable_names(tree, paths.TOPICS, parts)
     strange = [name for name in names if not is_topic_name(name)]
-    report(tree, [DamagedNodeError(paths.topic(name), "no topic can have its name") for name in strange])
+    report_damaged(tree, [DamagedNodeError(paths.topic(name), "no topic can have its name") for name in strange])
     return [name for name in names if is_topic_name(name)]
 
 
@@ -511,8 +517,9 @@ def read_partition_states(tree: MetadataStore, wanted: Iterable[StateChange]) ->
 def write_partition_states(
     tree: MetadataStore, changes: Sequence[StateChange], topic_versions: Mapping[str, int] = _NO_VERSIONS
 ) -> list[StateChange]:
-    """Change the states of partitions whose nodes still have the version before the one named, many in one step: of the
-    topics with these ids, and of none that has the name of a deleted one.
+    """Change the states of partitions whose nodes still have the version before the one named, many in one step.
+
+    The topics must have these ids: a deleted topic with the same name is not changed.
 
     :param topic_versions: of topics whose nodes must have the version named, too: who takes a replica in has to know
         that it is one still.
@@ -538,7 +545,7 @@ def _write_states(
             for each in changes
         ]
         try:
-            tree.multi([*operations, tell(Change(states=tuple(changes)))])
+            tree.multi([*operations, notification_node(ChangeNotification(states=tuple(changes)))])
         except (BadVersionError, NodeExistsError, NoNodeError):
             if tree.exists(paths.DELETED_TOPIC_IDS) is None:
                 ensure_paths(tree, [paths.DELETED_TOPIC_IDS])
@@ -664,7 +671,7 @@ def _producer_id_counter(tree: MetadataStore) -> tuple[ProducerIdCounter, int | 
     try:
         return decode_producer_id_counter(path, data), stat.version
     except DamagedNodeError as error:
-        report(tree, [error], "writing a new producer id block to")
+        report_damaged(tree, [error], "writing a new producer id block to")
         return ProducerIdCounter(), stat.version
 
 
@@ -737,5 +744,5 @@ def _state_of(tree: MetadataStore, path: str, data: bytes) -> PartitionState:
     try:
         return decode_partition_state(path, data)
     except DamagedNodeError as error:
-        report(tree, [error], "ignoring the state in")
+        report_damaged(tree, [error], "ignoring the state in")
         return UNREADABLE

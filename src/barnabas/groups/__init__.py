@@ -19,6 +19,7 @@ from barnabas.groups.coordinator import GroupCoordinator, OffsetWrite
 from barnabas.groups.group import Group, GroupWrite
 from barnabas.groups.hashing import partition_of
 from barnabas.groups.offsets import GroupOffsets
+from barnabas.groups.records import Committed, StoredGroup, StoredMember
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from barnabas.groups.results import (
     GroupDescription,
@@ -31,7 +32,6 @@ from barnabas.groups.results import (
     MemberDescription,
     SyncResult,
 )
-from barnabas.groups.stored import Committed, StoredGroup, StoredMember
 
 __all__ = [
     "ASSIGNORS",

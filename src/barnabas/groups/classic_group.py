@@ -29,8 +29,9 @@ from typing import Any
 
 from barnabas.errors import ErrorCode
 from barnabas.groups.group import NEVER, GroupWrite
-from barnabas.groups.member import Member
+from barnabas.groups.members import GroupMembers, Member
 from barnabas.groups.memory import GroupMemory
+from barnabas.groups.records import StoredGroup
 from barnabas.groups.requests import MEMBER_BYTES, UNKNOWN_MEMBER, JoinRequest, LeavingMember, SyncRequest
 from barnabas.groups.results import (
     GroupDescription,
@@ -41,8 +42,6 @@ from barnabas.groups.results import (
     LeftMember,
     SyncResult,
 )
-from barnabas.groups.roster import Roster
-from barnabas.groups.stored import StoredGroup
 from barnabas.groups.subscriptions import has_same_topics
 from barnabas.state_machine import Reply
 
@@ -87,8 +86,8 @@ class ClassicGroup:
         "_writes",
         "generation",
         "group_id",
+        "members",
         "protocol_name",
-        "roster",
         "state",
     )
 
@@ -105,7 +104,7 @@ class ClassicGroup:
         self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_name: str | None = None
-        self.roster = Roster()
+        self.members = GroupMembers()
         self._config = config
         self._new_member_id = new_member_id
         self._memory = memory or GroupMemory()
@@ -138,13 +137,13 @@ class ClassicGroup:
         """Make a group from its record. The sessions of its members begin again."""
         group = cls(group_id, config, new_member_id, memory)
         group.generation, group.protocol_name = stored.generation, stored.protocol_name
-        group.roster.protocol_type = stored.protocol_type
+        group.members.protocol_type = stored.protocol_type
         for each in stored.members:
             member = Member.restore(each, stored.protocol_name or "")
-            group.roster.add(member, stored.protocol_type)
+            group.members.add(member, stored.protocol_type)
             group._extend_session(now, member)
         if stored.members:
-            group.roster.leader_id = stored.leader_id
+            group.members.leader_id = stored.leader_id
             group.state = GroupState.STABLE
         return group
 
@@ -164,9 +163,9 @@ class ClassicGroup:
         return self._drain()
 
     def _store(self) -> GroupWrite:
-        members = tuple(member.stored(self.protocol_name) for member in self.roster)
-        leader_id = self.roster.leader_id
-        stored = StoredGroup(self.roster.protocol_type, self.generation, self.protocol_name, leader_id, members)
+        members = tuple(member.stored(self.protocol_name) for member in self.members)
+        leader_id = self.members.leader_id
+        stored = StoredGroup(self.members.protocol_type, self.generation, self.protocol_name, leader_id, members)
         write = GroupWrite(self, stored)
         self._writes.append(write)
         return write
@@ -187,7 +186,7 @@ class ClassicGroup:
         elif request.member_id in self._pending:
             self._admit(now, waiter, request.member_id, request)
         else:
-            self._rejoin(now, waiter, self.roster[request.member_id], request)
+            self._rejoin(now, waiter, self.members[request.member_id], request)
         return self._drain()
 
     def sync(self, now: float, waiter: Any, request: SyncRequest) -> list[Reply]:
@@ -196,7 +195,7 @@ class ClassicGroup:
         if error:
             self._reply(waiter, SyncResult(error))
             return self._drain()
-        member = self.roster[request.member_id]
+        member = self.members[request.member_id]
         self._note_synced(member)
         if self.state is GroupState.STABLE:
             self._reply(waiter, self._assignment_of(member))
@@ -204,19 +203,19 @@ class ClassicGroup:
             return self._drain()
         self._answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_waiter = waiter
-        if member.member_id == self.roster.leader_id and self._assigning is None:
+        if member.member_id == self.members.leader_id and self._assigning is None:
             self._assign(now, request)
         return self._drain()
 
     def _assign(self, now: float, request: SyncRequest) -> None:
         """Store the leader's assignment; if it is too large, the members rebalance again."""
         more_bytes = sum(
-            len(request.assignments.get(each.member_id, b"")) - len(each.assignment) for each in self.roster
+            len(request.assignments.get(each.member_id, b"")) - len(each.assignment) for each in self.members
         )
         if self._memory.refusal(self.group_id, self.size_bytes, more_bytes):
             self._complete_sync(now, ErrorCode.UNKNOWN_SERVER_ERROR)  # the code for too large a record
             return
-        self.roster.assign(request.assignments)
+        self.members.assign(request.assignments)
         self._assigning = self._store()
 
     def heartbeat(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
@@ -224,7 +223,7 @@ class ClassicGroup:
         error = self._member_error(member_id, group_instance_id, generation)
         if error:
             return error
-        self._extend_session(now, self.roster[member_id])
+        self._extend_session(now, self.members[member_id])
         if self.state is GroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
@@ -233,7 +232,7 @@ class ClassicGroup:
         """Remove members, each with an error of its own, then rebalance the others once."""
         if self.state is GroupState.DEAD:
             return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE), []
-        size_before = len(self.roster)
+        size_before = len(self.members)
         left = tuple(LeftMember(each.member_id, each.group_instance_id, self._leave_one(each)) for each in members)
         self._after_removal(now, size_before)
         return LeaveResult(ErrorCode.NONE, left), self._drain()
@@ -250,7 +249,7 @@ class ClassicGroup:
             return error
         if self.state is GroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        self._extend_session(now, self.roster[member_id])
+        self._extend_session(now, self.members[member_id])
         return ErrorCode.NONE
 
     # -- time ----------------------------------------------------------------------------------------------
@@ -269,7 +268,7 @@ class ClassicGroup:
             self._expire_pending_syncs(now)
         self._earliest = min(
             min(self._pending.values(), default=NEVER),
-            min((member.session_deadline for member in self.roster), default=NEVER),
+            min((member.session_deadline for member in self.members), default=NEVER),
             self._join_deadline,
             self._sync_deadline,
         )
@@ -280,7 +279,7 @@ class ClassicGroup:
     @property
     def size_bytes(self) -> int:
         """What the group holds for its members, and for the ids that it gave out."""
-        return self.roster.size_bytes + self._pending_bytes
+        return self.members.size_bytes + self._pending_bytes
 
     @property
     def is_forgettable(self) -> bool:
@@ -297,7 +296,7 @@ class ClassicGroup:
         return not (state is GroupState.EMPTY or state is GroupState.STABLE) or bool(self._unstored)
 
     def kill(self, error: ErrorCode) -> list[Reply]:
-        for member in self.roster:
+        for member in self.members:
             self._answer_join(member, JoinResult(error, member.member_id))
             self._answer_sync(member, SyncResult(error))
         for waiter, joined in self._unstored.values():
@@ -312,9 +311,9 @@ class ClassicGroup:
 
     def describe(self) -> GroupDescription:
         name = self.protocol_name if self.state is GroupState.STABLE else None
-        members = tuple(member.description(name) for member in self.roster)
+        members = tuple(member.description(name) for member in self.members)
         return GroupDescription(
-            self.group_id, self.kind, self.state, self.generation, self.roster.protocol_type, name or "", members
+            self.group_id, self.kind, self.state, self.generation, self.members.protocol_type, name or "", members
         )
 
     def subscriptions(self) -> list[list[bytes]]:
@@ -324,8 +323,8 @@ class ClassicGroup:
         the group rebalances, a member may have joined with other protocols, and all of its metadata counts.
         """
         if self.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
-            return [[member.metadata(self.protocol_name)] for member in self.roster]
-        return [[metadata for _, metadata in member.protocols] for member in self.roster]
+            return [[member.metadata(self.protocol_name)] for member in self.members]
+        return [[metadata for _, metadata in member.protocols] for member in self.members]
 
     # -- joining -------------------------------------------------------------------------------------------
 
@@ -336,8 +335,8 @@ class ClassicGroup:
         """Return why the metadata of the member does not fit the memory of groups, or NONE."""
         member_id = request.member_id
         if member_id == UNKNOWN_MEMBER and request.group_instance_id is not None:
-            member_id = self.roster.static_member_id(request.group_instance_id) or member_id
-        member = self.roster.get(member_id)
+            member_id = self.members.static_member_id(request.group_instance_id) or member_id
+        member = self.members.get(member_id)
         more_bytes = request.size_bytes - (0 if member is None else member.request_bytes)
         return self._memory.refusal(self.group_id, self.size_bytes, more_bytes)
 
@@ -347,30 +346,30 @@ class ClassicGroup:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._has_room_for(member_id):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
-        if not self.roster.supports(request.protocol_type, [name for name, _ in request.protocols]):
+        if not self.members.supports(request.protocol_type, [name for name, _ in request.protocols]):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if member_id == UNKNOWN_MEMBER:
             return ErrorCode.NONE
         if member_id in self._pending:
             # Only dynamic members receive an id before they join, so an instance id does not belong here.
             return ErrorCode.NONE if request.group_instance_id is None else ErrorCode.UNKNOWN_MEMBER_ID
-        return self.roster.check(member_id, request.group_instance_id)
+        return self.members.check(member_id, request.group_instance_id)
 
     def _has_room_for(self, member_id: str) -> bool:
         if self.state is GroupState.EMPTY:
             return True
         if self.state is GroupState.PREPARING_REBALANCE:
             # The members that have rejoined count, not those of the last generation: the last to rejoin are refused.
-            member = self.roster.get(member_id)
+            member = self.members.get(member_id)
             is_waiting = member is not None and member.is_awaiting_join
-            return is_waiting or self.roster.count_awaiting_join() < self._config.members_max
-        return member_id in self.roster or len(self.roster) < self._config.members_max
+            return is_waiting or self.members.count_awaiting_join() < self._config.members_max
+        return member_id in self.members or len(self.members) < self._config.members_max
 
     def _join_new(self, now: float, waiter: Any, request: JoinRequest) -> None:
         instance_id = request.group_instance_id
         member_id = self._new_member_id(request.client_id if instance_id is None else instance_id)
         if instance_id is not None:
-            replaced = self.roster.static_member_id(instance_id)
+            replaced = self.members.static_member_id(instance_id)
             if replaced is None:
                 self._admit(now, waiter, member_id, request)
             else:
@@ -389,13 +388,13 @@ class ClassicGroup:
         # The member sends no heartbeats while its join waits, and the group does not notice a lost connection. Without
         # this limit, a client that retries would leave many dead members.
         member.session_deadline = self._deadline(now, self._config.new_member_join_timeout_ms)
-        self.roster.add(member, request.protocol_type)
+        self.members.add(member, request.protocol_type)
         self._member_added_in_initial_wait = self._is_initial_round
         self._rebalance(now)
 
     def _rejoin(self, now: float, waiter: Any, member: Member, request: JoinRequest) -> None:
         is_unchanged = member.protocols == request.protocols
-        is_leader = member.member_id == self.roster.leader_id
+        is_leader = member.member_id == self.members.leader_id
         repeats_join = self.state is GroupState.COMPLETING_REBALANCE and is_unchanged
         # A leader that joins a stable group wants a new assignment: its topics may have more partitions.
         follows_on = self.state is GroupState.STABLE and is_unchanged and not is_leader
@@ -403,26 +402,26 @@ class ClassicGroup:
             self._reply(waiter, self._joined(member))
             self._extend_session(now, member)
             return
-        self.roster.update(member, request)
+        self.members.update(member, request)
         self._answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.join_waiter = waiter
         self._rebalance(now)
 
     def _replace_static(self, now: float, waiter: Any, old_id: str, new_id: str, request: JoinRequest) -> None:
         """Fence the old id of a static member that was started again; the new id takes its place."""
-        old_leader = self.roster.leader_id
-        old = self.roster[old_id]
+        old_leader = self.members.leader_id
+        old = self.members[old_id]
         self._answer_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
         self._answer_sync(old, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
         self._answer_unstored(old_id, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
-        member = self.roster.rename_static(old_id, new_id)
+        member = self.members.rename_static(old_id, new_id)
         subscription = member.metadata(self.protocol_name)
         if old_id in self._pending_sync:
             self._pending_sync.remove(old_id)
             self._pending_sync.add(new_id)
-        self.roster.update(member, request)
+        self.members.update(member, request)
         self._extend_session(now, member)
-        keeps_protocol = self.state is GroupState.STABLE and self.roster.select_protocol() == self.protocol_name
+        keeps_protocol = self.state is GroupState.STABLE and self.members.select_protocol() == self.protocol_name
         # A leader assigns partitions by subscriptions, so another subscription needs another assignment. Kafka keeps
         # the old assignment (KAFKA-12759).
         if keeps_protocol and has_same_topics(subscription, member.metadata(self.protocol_name)):
@@ -435,28 +434,28 @@ class ClassicGroup:
     def _rejoined_static(self, member: Member, old_leader: str | None, can_skip: bool) -> JoinResult:
         """Return the reply without a rebalance. A leader that cannot skip the assignment receives its old id as
         leader."""
-        is_leader = member.member_id == self.roster.leader_id
+        is_leader = member.member_id == self.members.leader_id
         if can_skip:
             return self._joined(member, skip_assignment=is_leader)
         return JoinResult(
             ErrorCode.NONE,
             member.member_id,
             self.generation,
-            self.roster.protocol_type,
+            self.members.protocol_type,
             self.protocol_name,
             old_leader or "",
         )
 
     def _joined(self, member: Member, skip_assignment: bool = False) -> JoinResult:
-        is_leader = member.member_id == self.roster.leader_id
+        is_leader = member.member_id == self.members.leader_id
         return JoinResult(
             ErrorCode.NONE,
             member.member_id,
             self.generation,
-            self.roster.protocol_type,
+            self.members.protocol_type,
             self.protocol_name,
-            self.roster.leader_id or "",
-            tuple(each.joined(self.protocol_name) for each in self.roster) if is_leader else (),
+            self.members.leader_id or "",
+            tuple(each.joined(self.protocol_name) for each in self.members) if is_leader else (),
             skip_assignment,
         )
 
@@ -468,7 +467,7 @@ class ClassicGroup:
             self._maybe_complete_join(now)
             return
         if self.state is GroupState.COMPLETING_REBALANCE:
-            self.roster.assign({})
+            self.members.assign({})
             self._answer_all_syncs(now, ErrorCode.REBALANCE_IN_PROGRESS)
         self._pending_sync.clear()
         self._sync_deadline = NEVER
@@ -480,14 +479,14 @@ class ClassicGroup:
         elif self._have_all_joined():
             self._complete_join(now)
         else:
-            self._join_deadline = self._deadline(now, self.roster.rebalance_timeout_ms)
+            self._join_deadline = self._deadline(now, self.members.rebalance_timeout_ms)
 
     def _begin_initial_wait(self, now: float) -> None:
         """Wait for more members, so that a group that starts does not rebalance for each member."""
         delay_ms = self._config.initial_rebalance_delay_ms
         self._is_initial_round = True
         self._member_added_in_initial_wait = False
-        self._initial_wait_left_ms = max(self.roster.rebalance_timeout_ms - delay_ms, 0)
+        self._initial_wait_left_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
         self._join_deadline = self._deadline(now, delay_ms)
 
     def _end_join_wait(self, now: float) -> None:
@@ -500,7 +499,7 @@ class ClassicGroup:
             self._complete_join(now)
 
     def _have_all_joined(self) -> bool:
-        return not self._pending and all(member.is_awaiting_join for member in self.roster)
+        return not self._pending and all(member.is_awaiting_join for member in self.members)
 
     def _maybe_complete_join(self, now: float) -> None:
         is_preparing = self.state is GroupState.PREPARING_REBALANCE
@@ -511,24 +510,24 @@ class ClassicGroup:
         """Begin the next generation with the members that joined, and with static members that may come back."""
         self._is_initial_round = False
         self._join_deadline = NEVER
-        for member in list(self.roster):
+        for member in list(self.members):
             if not member.is_awaiting_join and not member.is_static:
                 self._forget(member.member_id)
-        if len(self.roster) and not self.roster.elect_joined_leader():
+        if len(self.members) and not self.members.elect_joined_leader():
             # All members are static and none has joined: wait until one joins, or until their sessions end.
-            self._join_deadline = self._deadline(now, max(self.roster.rebalance_timeout_ms, _SYNC_TIMEOUT_MS_MIN))
+            self._join_deadline = self._deadline(now, max(self.members.rebalance_timeout_ms, _SYNC_TIMEOUT_MS_MIN))
             return
         self.generation += 1
-        if not len(self.roster):
+        if not len(self.members):
             self.protocol_name = None
             self.state = GroupState.EMPTY
             self._store()
             return
-        self.protocol_name = self.roster.select_protocol()
+        self.protocol_name = self.members.select_protocol()
         self.state = GroupState.COMPLETING_REBALANCE
-        self._pending_sync = {member.member_id for member in self.roster}
-        self._sync_deadline = self._deadline(now, max(self.roster.rebalance_timeout_ms, _SYNC_TIMEOUT_MS_MIN))
-        for member in self.roster:
+        self._pending_sync = {member.member_id for member in self.members}
+        self._sync_deadline = self._deadline(now, max(self.members.rebalance_timeout_ms, _SYNC_TIMEOUT_MS_MIN))
+        for member in self.members:
             self._answer_join(member, self._joined(member))
             self._extend_session(now, member)
             member.is_new = False
@@ -538,9 +537,9 @@ class ClassicGroup:
     def _leave_one(self, leaving: LeavingMember) -> ErrorCode:
         member_id, instance_id = leaving.member_id, leaving.group_instance_id
         if member_id == UNKNOWN_MEMBER and instance_id is not None:
-            member_id = self.roster.static_member_id(instance_id) or UNKNOWN_MEMBER
+            member_id = self.members.static_member_id(instance_id) or UNKNOWN_MEMBER
         if member_id not in self._pending:
-            error = self.roster.check(member_id, instance_id)
+            error = self.members.check(member_id, instance_id)
             if error:
                 return error
         self._forget(member_id)
@@ -550,8 +549,8 @@ class ClassicGroup:
         """Remove a member, or a member id that has yet to join, and answer its waiting request."""
         self._end_pending(member_id)
         self._pending_sync.discard(member_id)
-        if member_id in self.roster:
-            member = self.roster.remove(member_id)
+        if member_id in self.members:
+            member = self.members.remove(member_id)
             self._answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
             self._answer_sync(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
             self._answer_unstored(member_id, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
@@ -569,16 +568,16 @@ class ClassicGroup:
 
     def _after_removal(self, now: float, size_before: int) -> None:
         """Rebalance if there are fewer members than before; else a rebalance may have waited for a removed id."""
-        if len(self.roster) < size_before:
+        if len(self.members) < size_before:
             self._rebalance(now)
         else:
             self._maybe_complete_join(now)
 
     def _expire_members(self, now: float) -> None:
         """Remove members whose sessions have expired."""
-        size_before = len(self.roster)
+        size_before = len(self.members)
         expired = [member_id for member_id, deadline in self._pending.items() if deadline <= now]
-        for member in self.roster:
+        for member in self.members:
             if member.session_deadline <= now and member.shows_life:
                 self._extend_session(now, member)
             elif member.session_deadline <= now:
@@ -600,7 +599,7 @@ class ClassicGroup:
         error = self._member_error(request.member_id, request.group_instance_id, request.generation)
         if error:
             return error
-        if request.protocol_type not in (None, self.roster.protocol_type):
+        if request.protocol_type not in (None, self.members.protocol_type):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if request.protocol_name not in (None, self.protocol_name):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -622,10 +621,10 @@ class ClassicGroup:
             self.state = GroupState.STABLE
 
     def _assignment_of(self, member: Member) -> SyncResult:
-        return SyncResult(ErrorCode.NONE, self.roster.protocol_type, self.protocol_name, member.assignment)
+        return SyncResult(ErrorCode.NONE, self.members.protocol_type, self.protocol_name, member.assignment)
 
     def _answer_all_syncs(self, now: float, error: ErrorCode) -> None:
-        for member in self.roster:
+        for member in self.members:
             if member.sync_waiter is not None:
                 self._answer_sync(member, SyncResult(error) if error else self._assignment_of(member))
                 self._extend_session(now, member)
@@ -635,7 +634,7 @@ class ClassicGroup:
     def _member_error(self, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = self.roster.check(member_id, group_instance_id)
+        error = self.members.check(member_id, group_instance_id)
         if error:
             return error
         return ErrorCode.NONE if generation == self.generation else ErrorCode.ILLEGAL_GENERATION

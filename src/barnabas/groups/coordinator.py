@@ -18,7 +18,7 @@ from barnabas.groups.classic_group import ClassicGroup, GroupConfig
 from barnabas.groups.group import NEVER, Group, GroupWrite
 from barnabas.groups.memory import GroupMemory
 from barnabas.groups.offsets import GroupOffsets
-from barnabas.groups.records import Change, OffsetRecord
+from barnabas.groups.records import Change, Committed, OffsetRecord, StoredGroup
 from barnabas.groups.requests import UNKNOWN_MEMBER, JoinRequest, LeavingMember, SyncRequest
 from barnabas.groups.results import (
     GroupDescription,
@@ -27,7 +27,6 @@ from barnabas.groups.results import (
     LeftMember,
     SyncResult,
 )
-from barnabas.groups.stored import Committed, StoredGroup
 from barnabas.groups.topic_metadata import TopicMetadata, TopicSnapshot
 from barnabas.model import NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from barnabas.state_machine import Append, Effects, Reply

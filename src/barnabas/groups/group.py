@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from barnabas.errors import ErrorCode
-from barnabas.groups.records import Change, GroupRecord
+from barnabas.groups.records import Change, GroupRecord, StoredGroup
 from barnabas.groups.results import GroupDescription, GroupKind
-from barnabas.groups.stored import StoredGroup
 from barnabas.state_machine import Append, Reply
 
 NEVER = float("inf")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator, Mapping
 
-from barnabas.groups.stored import Committed
+from barnabas.groups.records import Committed
 from barnabas.groups.topic_metadata import TopicMetadata
 from barnabas.model import NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.declare import ZERO_UUID

@@ -1,18 +1,18 @@
-"""The records of `__consumer_offsets`, to values and back: encodes the versions of Kafka 4, decodes all versions.
+"""The records of `__consumer_offsets`: the values that last of a group, encoded and decoded.
 
-A tombstone removes an offset or a group.
+A broker that becomes the coordinator of a group makes the group from these values, with the same members, generation
+and assignment. Encodes the versions of Kafka 4, decodes all versions. A tombstone removes an offset or a group.
 """
 
 from __future__ import annotations
 
 import functools
 import struct
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from barnabas.errors import MalformedMessageError
-from barnabas.groups.stored import Committed, StoredGroup, StoredMember
-from barnabas.model import TopicPartition
+from barnabas.model import NO_LEADER_EPOCH, NO_TIMESTAMP, TopicPartition
 from barnabas.protocol.codec import Buffer, decode, encode_bytes
 from barnabas.protocol.declare import ZERO_UUID, message_of
 from barnabas.protocol.messages.group_records import (
@@ -22,6 +22,47 @@ from barnabas.protocol.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+
+
+class Committed(NamedTuple):
+    """A committed offset as it is kept: a tuple, because there may be millions."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = NO_LEADER_EPOCH
+    committed_ms: int = NO_TIMESTAMP
+    topic_id: bytes = ZERO_UUID
+    """Of the topic that it was committed for; zero where that was not written down (Kafka before 4.1)."""
+    expires_ms: int = NO_TIMESTAMP
+    """When it is to be forgotten, where its committer said so (OffsetCommit 2 to 4, with brokers before Kafka 2.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMember:
+    """A member of a generation; `subscription` is what it said under the protocol that was chosen."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """A group whose generation is complete, or that has no members."""
+
+    protocol_type: str
+    generation: int
+    protocol_name: str | None = None
+    leader_id: str | None = None
+    members: tuple[StoredMember, ...] = ()
+    since_ms: int = NO_TIMESTAMP
+    """Since when it is in this state, by the clock on the wall."""
+
 
 OFFSET_KEY_VERSION = 1
 OFFSET_VALUE_VERSION = 4

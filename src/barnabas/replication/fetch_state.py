@@ -142,7 +142,7 @@ class FetchState(Generic[R]):
         """Whether it still is."""
         return self._followed.get(followed.key) is followed
 
-    def moved(self, followed: Followed[R], fetch_offset: int, last_epoch: int) -> None:
+    def continue_at(self, followed: Followed[R], fetch_offset: int, last_epoch: int) -> None:
         """Go on with a partition, at this offset."""
         followed.fetch_offset, followed.last_epoch = fetch_offset, last_epoch
         followed.asked_in = 0
@@ -153,12 +153,12 @@ class FetchState(Generic[R]):
             self._to_forget.discard(followed.key)
 
     def pause(self, followed: Followed[R]) -> None:
-        """Do not ask for a partition until `moved`."""
+        """Do not ask for a partition until `continue_at`."""
         followed.is_paused, followed.asked_in = True, 0
         if self.is_followed(followed):
             self._take_out(followed.key)
 
-    def troubled(self, followed: Followed[R], now_s: float) -> None:
+    def pause_after_error(self, followed: Followed[R], now_s: float) -> None:
         """Do not ask for a partition for a while: something is wrong with it, here or there."""
         self.pause(followed)
         followed.pause_s = min(max(2 * followed.pause_s, FIRST_PAUSE_S), self.limits.pause_s_max)
@@ -166,18 +166,18 @@ class FetchState(Generic[R]):
         if self.is_followed(followed):
             self._paused[followed.key] = None
 
-    def grown(self, followed: Followed[R], log_end_offset: int) -> None:
+    def note_log_end(self, followed: Followed[R], log_end_offset: int) -> None:
         """Note that a partition has new records; only beyond all that it ever had they are progress."""
         if log_end_offset > followed.furthest_offset:
             followed.furthest_offset, followed.cuts = log_end_offset, 0
 
-    def cut(self, followed: Followed[R]) -> bool:
+    def note_truncation(self, followed: Followed[R]) -> bool:
         """Note that the leader had the log of a partition cut; return whether that happened too often in a row."""
         followed.cuts += 1
         return followed.cuts > CUTS_FREE
 
     def resume_due(self, now_s: float) -> list[Followed[R]]:
-        """Return those whose pause has ended: the caller looks where their logs end, and calls `moved`."""
+        """Return those whose pause has ended: the caller looks where their logs end, and calls `continue_at`."""
         return [
             followed
             for key in self._paused
@@ -289,7 +289,7 @@ class FetchState(Generic[R]):
                     news.append((followed, data))
         return news
 
-    def begin_anew(self) -> None:
+    def reset_session(self) -> None:
         """Say everything again: the connection has ended, or the session."""
         self._numbers.clear()
         self._brought_bytes = 0

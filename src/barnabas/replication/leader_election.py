@@ -1,10 +1,11 @@
-"""Who may lead a partition next: each broker decides for itself, from the same facts, and the tree takes one.
+"""Leader election: every broker decides from the same facts whether it may lead, and the metadata tree accepts one.
 
-A partition's state in the tree is written by its leader. When that is gone, whoever `claim` allows writes it; a
-compare-and-set on the state's version settles who was first, so brokers whose picture of the cluster is not the newest
-cost time and not records. Clean claims come from the ISR alone, which has all that was acknowledged at acks=all.
+The leader of a partition writes the partition's state. If the leader is gone, the brokers with a `Candidacy` write the
+state. A compare-and-set on the version of the state decides which broker is first. So brokers with an old image of the
+cluster cost time, and no records. Clean elections take leaders from the ISR, which has all records that were
+acknowledged at acks=all.
 
-Where all that were in sync have lost memory, one may lead that has the most of all of them
+If all members of the ISR may lack records, the replica with the most records leads
 (`barnabas.replication.unclean_recovery`).
 """
 
@@ -15,10 +16,10 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from barnabas.coordination.values import PartitionState, Remnant
-from barnabas.replication.unclean_recovery import remnant_of, who_has_most
+from barnabas.replication.unclean_recovery import most_complete_replicas, remnant_of
 
 
-class Claim(NamedTuple):
+class Candidacy(NamedTuple):
     """That a broker may take a partition over.
 
     `rank` counts the brokers that may do so before it: rank 0 writes `state` at once, each other one waits rank times a
@@ -30,7 +31,7 @@ class Claim(NamedTuple):
     is_unclean: bool
 
 
-def claim(
+def candidacy(
     broker_id: int,
     replicas: tuple[int, ...],
     state: PartitionState,
@@ -39,7 +40,7 @@ def claim(
     is_new_incarnation: bool,
     is_unclean_allowed: bool,
     adding: Collection[int] = (),
-) -> Claim | None:
+) -> Candidacy | None:
     """Return the state that a broker may write to lead a partition, or None if it may not.
 
     Clean candidates are the live members of the ISR, in the order of the replicas. If the ISR is empty because all
@@ -56,8 +57,8 @@ def claim(
     :param adding: the replicas that are new in a move that is under way.
 
     >>> state = PartitionState(leader=1, leader_epoch=4, isr=(1, 2, 3))
-    >>> found = claim(3, (1, 2, 3), state, {2, 3}, is_new_incarnation=False, is_unclean_allowed=False)
-    >>> found == Claim(rank=1, state=PartitionState(leader=3, leader_epoch=5, isr=(2, 3)), is_unclean=False)
+    >>> found = candidacy(3, (1, 2, 3), state, {2, 3}, is_new_incarnation=False, is_unclean_allowed=False)
+    >>> found == Candidacy(rank=1, state=PartitionState(leader=3, leader_epoch=5, isr=(2, 3)), is_unclean=False)
     True
     """
     if state.leader in live & set(replicas) and not is_new_incarnation:
@@ -65,13 +66,13 @@ def claim(
     in_line = sorted(live & set(replicas), key=lambda each: (each != state.leader, replicas.index(each)))
     in_sync = replicas if len(replicas) == 1 else state.isr  # a sole replica is led, whatever a stranger wrote
     members = [each for each in in_line if each in in_sync]
-    candidates = members or [each for each in in_line if each in who_has_most(state)]
+    candidates = members or [each for each in in_line if each in most_complete_replicas(state)]
     if not candidates and is_unclean_allowed:
         candidates = sorted(in_line, key=lambda each: (_distance(remnant_of(each, state)), each in adding))
     if broker_id not in candidates:
         return None
     isr = tuple(each for each in replicas if each in members) if members else (broker_id,)
-    return Claim(candidates.index(broker_id), PartitionState(broker_id, state.leader_epoch + 1, isr), not members)
+    return Candidacy(candidates.index(broker_id), PartitionState(broker_id, state.leader_epoch + 1, isr), not members)
 
 
 def _distance(remnant: Remnant | None) -> tuple[int, int, int]:
@@ -90,7 +91,7 @@ def waited_for(state: PartitionState, live: AbstractSet[int]) -> tuple[int, ...]
     untold = [each for each in state.lost_memory if not each.is_told]
     if untold:
         return tuple(each.broker_id for each in untold if each.is_gone or each.broker_id not in live)
-    most = who_has_most(state)
+    most = most_complete_replicas(state)
     return () if live & set(most) else most
 
 
@@ -109,7 +110,7 @@ def why_offline(replicas: tuple[int, ...], state: PartitionState, live: Abstract
     return line
 
 
-def hand_over(
+def transfer_leadership(
     state: PartitionState,
     replicas: tuple[int, ...],
     live: AbstractSet[int],
@@ -132,7 +133,7 @@ def hand_over(
     return PartitionState(heirs[0], state.leader_epoch + 1, isr)
 
 
-def should_hand_to_preferred(state: PartitionState, replicas: tuple[int, ...], live: AbstractSet[int]) -> bool:
+def should_elect_preferred(state: PartitionState, replicas: tuple[int, ...], live: AbstractSet[int]) -> bool:
     """Tell whether leadership should go to the preferred replica, the first one: it is in sync, live, and not leader.
 
     :param live: registered, and not among those that lost memory.

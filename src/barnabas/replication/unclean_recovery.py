@@ -1,23 +1,23 @@
-"""What becomes of a partition whose replicas lose what their machines had in memory, one of them or all at once.
+"""Unclean recovery: the states of partitions whose replicas may lack acknowledged records (in the spirit of KIP-966).
 
-A broker that comes back without what its machine had in memory (another boot, and no clean-shutdown marker), or with
-a log that is damaged or gone, is in the ISR by name only: it may lack acknowledged records. It withdraws before it does
-anything else, and the state remembers that it was a member (`PartitionState.lost_memory`).
+A replica may lack acknowledged records if its machine booted again without a clean shutdown, if its log is damaged or
+gone, or if its log directory is an older copy. Such a replica leaves the ISR before it does anything else, and the
+state keeps it as a former member (`PartitionState.lost_memory`).
 
-- While a member is left, that has all: it leads, and with its first word the others are forgotten.
-- When the last one withdraws, as after a power failure of the whole room, each record that was acknowledged is on the
-  disks of some, and nobody knows of which. So all that withdrew tell, in the state, of which epoch their last record is
-  and where their log ends. Who has the most, by epoch first, has all that any of them has (`who_has_most`), and leads.
-  Whoever is away is waited for, unless the topic allows an unclean election.
-- A broker whose disk is an older copy of itself (`barnabas.storage.life_counter`) has lost memory as well, and more of
-  it: where it is the last member, all replicas tell, since those that left the ISR later than that may have more.
-- Where the tree has lost its memory, and not the replicas (it was brought back from a backup), nobody knows who was in
-  sync last. A log with a later epoch than the tree's gives that away (`doubt`), and then all replicas have to tell. A
-  log directory that has a higher life counter than the tree shows the same (`doubt_old_tree`). The state is doubted
-  (`PartitionState.is_doubted`) until somebody leads: a leader that it deposes keeps its records.
+- If a member of the ISR is left, it leads. Its next state forgets the former members.
+- If the last member leaves the ISR (for example after a power failure of all machines), no single disk is known to be
+  complete. All former members report the leader epoch of their last record and their log end offset in the state. The
+  replica with the highest epoch and then the highest offset has all records that any of them has
+  (`most_complete_replicas`), and leads. Missing reports are waited for, unless the topic allows unclean elections.
+- If the last member is in an older copy of its log directory (`barnabas.storage.life_counter`), all replicas report:
+  replicas that left the ISR after that copy was made may have more records.
+- If the metadata tree is older than the replicas (restored from a backup), the tree's ISR is obsolete. A log with a
+  later leader epoch than the tree shows this (`doubt`), and so does a log directory with a higher life counter
+  (`doubt_old_tree`). All replicas report then. The state is doubted (`PartitionState.is_doubted`) until a leader is
+  elected: a leader that it deposes keeps its records.
 
-What was told stays true until somebody leads: without a leader logs do not change. A broker that loses memory once
-more withdraws once more, which takes back what it told. In the spirit of KIP-966's unclean recovery.
+A report stays valid until a leader is elected, since logs do not change without a leader. A broker that loses records
+again leaves again, which removes its report.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def withdraw(
     before, finds another version (KIP-903).
 
     The only member does not stay with an older copy of its disk either: replicas that left the ISR after that copy was
-    made have more. Then all replicas tell, as after `doubt`.
+    made have more. Then all replicas report_log_end, as after `doubt`.
 
     :param is_gone: its log of the partition is gone, and may be put back.
     :param in_old_copy_of: the partition's replicas, where the broker's log is in an older copy of its log directory.
@@ -113,7 +113,7 @@ def recover(replicas: tuple[int, ...], state: PartitionState) -> PartitionState 
     return _doubted(replicas, max(state.leader_epoch + 1, 0))
 
 
-def tell(broker_id: int, state: PartitionState, epoch: int, end_offset: int) -> PartitionState | None:
+def report_log_end(broker_id: int, state: PartitionState, epoch: int, end_offset: int) -> PartitionState | None:
     """Return the state in which a broker tells what it has left; None where nobody asks, or it has told that.
 
     It does not count that it has nothing left where its log was gone: not until that was put back.
@@ -128,7 +128,7 @@ def tell(broker_id: int, state: PartitionState, epoch: int, end_offset: int) -> 
     return None if told == known else replace(state, lost_memory=_with(state.lost_memory, told))
 
 
-def who_has_most(state: PartitionState) -> tuple[int, ...]:
+def most_complete_replicas(state: PartitionState) -> tuple[int, ...]:
     """Return those that have all that is left of a partition, once nobody is in sync and all that withdrew have told.
 
     More than one where they have the same: two logs that end alike are alike.

@@ -54,7 +54,7 @@ class Caller:
 
     async def in_tree(self, change: Callable[..., Any], *arguments: Any) -> Any:
         """Do something to the metadata tree, as another broker or a tool does."""
-        return await self.broker._in_tree_thread(change, self.broker._tree, *arguments)
+        return await self.broker._in_metadata_thread(change, self.broker._tree, *arguments)
 
     def append(self, *values: bytes, **producer: int) -> None:
         builder = BatchBuilder()

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from barnabas.broker.handlers.produce import produce
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.pipeline.reply import Reply
+from barnabas.broker.pipeline.call import Reply
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.append_queue import AppendLine
+from barnabas.broker.replica_storage import AppendQueue
 
 TIMEOUT_S = 60
 
 
-def run(scenario: Callable[[AppendLine], Coroutine[Any, Any, None]]) -> None:
+def run(scenario: Callable[[AppendQueue], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
         async with asyncio.timeout(TIMEOUT_S):
-            await scenario(AppendLine())
+            await scenario(AppendQueue())
 
     asyncio.run(bounded())
 
 
 def test_steps_run_one_after_the_other_in_their_order() -> None:
-    async def scenario(line: AppendLine) -> None:
+    async def scenario(line: AppendQueue) -> None:
         events: list[str] = []
 
         async def step(name: str) -> str:
@@ -40,7 +40,7 @@ def test_steps_run_one_after_the_other_in_their_order() -> None:
 
 
 def test_failed_step_fails_its_own_future_and_the_next_step_runs() -> None:
-    async def scenario(line: AppendLine) -> None:
+    async def scenario(line: AppendQueue) -> None:
         async def fail() -> None:
             raise OSError("no space")
 
@@ -56,7 +56,7 @@ def test_failed_step_fails_its_own_future_and_the_next_step_runs() -> None:
 
 
 def test_step_runs_although_its_caller_has_cancelled_the_wait() -> None:
-    async def scenario(line: AppendLine) -> None:
+    async def scenario(line: AppendQueue) -> None:
         has_run = []
 
         async def step() -> None:
@@ -71,7 +71,7 @@ def test_step_runs_although_its_caller_has_cancelled_the_wait() -> None:
 
 
 def test_idle_line_is_waited_for_until_the_steps_that_steps_add_have_run() -> None:
-    async def scenario(line: AppendLine) -> None:
+    async def scenario(line: AppendQueue) -> None:
         has_run = []
 
         async def last() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker import background as background_module
-from barnabas.broker.background_tasks import Background
+from barnabas.broker import background_tasks as background_module
+from barnabas.broker.background_tasks import BackgroundTasks
 from barnabas.broker.broker_events import Events
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.settings.static import BrokerConfig
@@ -72,8 +72,8 @@ def test_work_goes_on_after_a_bug_and_the_log_has_its_traceback(
         failing = Failing()
         topics: Any = SimpleNamespace(
             replicas=SimpleNamespace(delete_old_records=failing.later, leaders=failing),
-            claims=SimpleNamespace(next_deadline=0.0),
-            claim_due=failing.later,
+            election=SimpleNamespace(next_deadline=0.0),
+            elect_due=failing.later,
             image=SimpleNamespace(controller_id=CONFIG.broker_id, brokers={}),
             end_deletions=failing.later,
         )
@@ -83,7 +83,7 @@ def test_work_goes_on_after_a_bug_and_the_log_has_its_traceback(
         reserve: Any = SimpleNamespace(make=failing)
         groups: Any = None
         flush_due = asyncio.Event()
-        background = Background(
+        background = BackgroundTasks(
             lambda: CONFIG, topics, groups, offsets, watch, ManualClock(), DiskWork(), Events(), flush_due
         )
         loops = background.all(logs, reserve)

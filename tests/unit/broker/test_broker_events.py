@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from barnabas.broker.broker_events import ClaimsPostponed, Events, LeadershipChanged, TopicsDeleted
+from barnabas.broker.broker_events import ElectionPostponed, Events, LeadershipChanged, TopicsDeleted
 from barnabas.errors import ApiError, ErrorCode
 
 DELETED = TopicsDeleted({b"id"}, {"clicks"})
@@ -16,7 +16,7 @@ def test_events_reach_the_subscribers_of_their_class_in_order() -> None:
     events = Events()
     received: list[tuple[str, object]] = []
     events.subscribe(LeadershipChanged, lambda event: received.append(("first", event)))
-    events.subscribe(ClaimsPostponed, lambda event: received.append(("other", event)))
+    events.subscribe(ElectionPostponed, lambda event: received.append(("other", event)))
     events.subscribe(LeadershipChanged, lambda event: received.append(("second", event)))
     events.publish(LeadershipChanged())
     assert received == [("first", LeadershipChanged()), ("second", LeadershipChanged())]

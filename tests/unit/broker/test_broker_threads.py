@@ -28,13 +28,13 @@ def test_no_work_of_clients_keeps_the_broker_from_asking_whether_the_tree_answer
         async with asyncio.timeout(TIMEOUT_S):
             busy = [asyncio.ensure_future(work.in_any_order(gate.wait)) for _ in range(2 * SEARCH_THREADS)]
             busy += [asyncio.ensure_future(work.in_order(gate.wait)) for _ in range(2 * DISK_THREADS)]
-            busy.append(asyncio.ensure_future(threads.in_tree_thread(gate.wait)))
+            busy.append(asyncio.ensure_future(threads.in_metadata_thread(gate.wait)))
             await asyncio.sleep(0)
-            assert await threads.beside_tree(lambda: "answers") == "answers"
+            assert await threads.beside_metadata(lambda: "answers") == "answers"
             assert not any(each.done() for each in busy)
             gate.set()
             await asyncio.gather(*busy)
         threads.close_disk()
-        threads.close_tree()
+        threads.close_metadata()
 
     asyncio.run(scenario())

@@ -12,14 +12,11 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker import Broker
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handlers.join_group import PROTOCOLS_MAX
-from barnabas.broker.pipeline import encoding
-from barnabas.broker.pipeline.connection_state import CLIENTS
-from barnabas.broker.pipeline.decoding import AT_ONCE_BYTES_MAX
-from barnabas.broker.pipeline.scheduler import RequestPipeline
-from barnabas.broker.pipeline.served_api import BYTES_MAX, ENTRIES_MAX
-from barnabas.broker.produce_runs import PIECE_ENTRIES_MAX
+from barnabas.broker.handlers.produce import PIECE_ENTRIES_MAX
+from barnabas.broker.pipeline import call
+from barnabas.broker.pipeline.call import BYTES_MAX, CLIENTS, ENTRIES_MAX
+from barnabas.broker.pipeline.scheduler import AT_ONCE_BYTES_MAX, CooperativeScheduler, RequestPipeline
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.errors import ApiError, ErrorCode, MalformedMessageError
@@ -157,7 +154,7 @@ def test_a_request_that_is_too_large_besides_its_records_is_refused(run: Run, na
 
 
 def test_an_answer_that_is_too_large_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "ANSWER_BYTES_MAX", 1_000)
+    monkeypatch.setattr(call, "ANSWER_BYTES_MAX", 1_000)
 
     async def scenario(bench: Bench) -> None:
         await bench.broker.topic_admin.create("clicks", PARTITIONS, {})

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.fetch_sessions import CAUGHT_UP_MAX, CaughtUp, FetchKey
-from barnabas.broker.handlers.fetch import fetch
+from barnabas.broker.handlers.fetch import CAUGHT_UP_MAX, CaughtUp, FetchKey, fetch
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import IsolationLevel

@@ -15,8 +15,7 @@ from barnabas.broker.environment import Environment
 from barnabas.broker.log_cleaner import LogCleaner
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import HOLD_S, ManualClock
-from barnabas.groups.records import OffsetRecord
-from barnabas.groups.stored import Committed
+from barnabas.groups.records import Committed, OffsetRecord
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.storage.cleaner.cleaner import Cleaner
 from barnabas.storage.file_names import META_PROPERTIES
@@ -127,7 +126,7 @@ def test_the_cleaner_begins_no_job_by_a_clock_that_jumps(tmp_path: Path) -> None
             return cleaners[-1]
 
         log_cleaner = LogCleaner(
-            broker.topics.replicas, broker.topics.hosting._logs, broker.clock, lambda: broker.config, new_cleaner
+            broker.topics.replicas, broker.topics.replica_logs._logs, broker.clock, lambda: broker.config, new_cleaner
         )
         settings = {"cleanup.policy": "compact", "segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.1"}
         await broker.topic_admin.create("states", 1, settings)

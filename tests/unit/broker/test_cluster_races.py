@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.broker import controlled_shutdown
 from barnabas.broker.broker_events import Events, RoleBegan
-from barnabas.broker.controlled_shutdown import HandingOver
+from barnabas.broker.controlled_shutdown import ControlledShutdown
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.leader_election import PAUSE_S
 from barnabas.broker.replica import Replica
@@ -21,7 +21,7 @@ from barnabas.coordination.values import PartitionState
 from barnabas.errors import StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage import Log
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append, in_tree_thread
+from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append, in_metadata_thread
 
 
 def write_isr(node: Node, *isr: int) -> None:
@@ -34,7 +34,7 @@ def write_isr(node: Node, *isr: int) -> None:
 
 async def learn_who_lives(node: Node) -> None:
     """Let a broker hear who lives, and nothing else."""
-    await node._take_over(functools.partial(in_tree_thread, node.watch._read, {paths.BROKER_IDS}))
+    await node._apply_update(functools.partial(in_metadata_thread, node.watch._read, {paths.BROKER_IDS}))
 
 
 def test_claim_that_met_the_last_isr_of_a_dead_leader_is_made_again(run: Run) -> None:
@@ -84,7 +84,7 @@ def test_partition_that_nobody_leads_is_claimed_by_whoever_read_of_it_on_other_b
         await read(one)
         await one.follow()
         cluster.clock.advance(PAUSE_S)
-        await one.topics.claim_due()
+        await one.topics.elect_due()
         assert one.leads()
         assert one.info().state == PartitionState(1, 3, (1,))
 
@@ -116,7 +116,7 @@ def test_leader_that_came_after_it_was_read_who_lives_is_left_alone(
             await read(one)
             assert one.info().state == state
         cluster.clock.advance(PAUSE_S)
-        await one.topics.claim_due()
+        await one.topics.elect_due()
         await cluster.follow()
         assert one.info().state == state
         assert again.leads()
@@ -131,12 +131,12 @@ def test_partition_that_is_gone_is_looked_at_no_longer(run: Run) -> None:
         await cluster.follow()
         await cluster.lose(one)
         await three.follow()
-        assert three.topics.claims.next_deadline is not None
+        assert three.topics.election.next_deadline is not None
         await two.topic_admin.delete("clicks")
         await three.follow()
         cluster.clock.advance(10 * PAUSE_S)
-        await three.topics.claim_due()
-        assert three.topics.claims.next_deadline is None
+        await three.topics.elect_due()
+        assert three.topics.election.next_deadline is None
 
     run(scenario)
 
@@ -151,7 +151,7 @@ def test_replica_whose_log_is_offline_leaves_the_leadership_to_others(run: Run) 
         await cluster.follow()
         assert not two.leads()
         cluster.clock.advance(PAUSE_S)
-        await three.topics.claim_due()
+        await three.topics.elect_due()
         assert three.leads()
 
     run(scenario)
@@ -193,7 +193,7 @@ def test_follower_is_not_taken_in_by_what_it_had_in_an_earlier_life(run: Run) ->
         await cluster.lose(two)
         cluster.nodes.append(await Node(cluster, 2).start(lost_memory=True))
         topic_id, info = one.topics.image.topics["clicks"].topic_id, one.info()
-        await one.topics.follow(await one.topics.reread([StateChange(CLICKS, topic_id, info.state, info.version)]))
+        await one.topics.apply_roles(await one.topics.reread([StateChange(CLICKS, topic_id, info.state, info.version)]))
         assert one.info().state.isr == (1,)
         await updates.update([partition])
         assert topic_metadata_store.read_partition_state(cluster.tree, CLICKS)[0].isr == (1,)
@@ -213,16 +213,16 @@ def test_preferred_replica_waits_until_it_has_everything(run: Run, monkeypatch: 
         await one.topic_admin.create("clicks", 1, {}, assignment=[[1, 2]])
         await cluster.follow()
         topic_id = one.topics.image.topics["clicks"].topic_id
-        await one.topics.follow(
-            await one.topics.propose([StateChange(CLICKS, topic_id, PartitionState(2, 1, (1, 2)), 1)])
+        await one.topics.apply_roles(
+            await one.topics.write_states([StateChange(CLICKS, topic_id, PartitionState(2, 1, (1, 2)), 1)])
         )
         await cluster.follow()
         append(two)
         two.topics.replicas.leader(*CLICKS).on_follower_fetch(1, -1, 0, 0.0)
-        await HandingOver(two.topics, 2).prefer()
+        await ControlledShutdown(two.topics, 2).transfer_to_preferred()
         assert two.leads()
         two.topics.replicas.leader(*CLICKS).on_follower_fetch(1, -1, 1, 0.0)
-        await HandingOver(two.topics, 2).prefer()
+        await ControlledShutdown(two.topics, 2).transfer_to_preferred()
         assert not two.leads()
 
     run(scenario)
@@ -237,14 +237,15 @@ def test_handing_on_writes_no_state_that_is_not_the_present_one_any_more(
         await cluster.follow()
         topic_id = one.topics.image.topics["clicks"].topic_id
 
-        async def drop_the_third(_handing_over: HandingOver, _changes: object) -> None:
+        async def drop_the_third(_controlled_shutdown: ControlledShutdown, _changes: object) -> None:
             info = one.info()
             state = PartitionState(1, info.state.leader_epoch, (1, 2))
-            await one.topics.follow(await one.topics.propose([StateChange(CLICKS, topic_id, state, info.version + 1)]))
+            written = await one.topics.write_states([StateChange(CLICKS, topic_id, state, info.version + 1)])
+            await one.topics.apply_roles(written)
 
-        monkeypatch.setattr(HandingOver, "_wait_until_caught_up", drop_the_third)
+        monkeypatch.setattr(ControlledShutdown, "_wait_until_caught_up", drop_the_third)
         change = StateChange(CLICKS, topic_id, PartitionState(2, 1, (1, 2, 3)), one.info().version + 1)
-        await HandingOver(one.topics, 1).hand_to({one.topics.replicas.leader(*CLICKS): change})
+        await ControlledShutdown(one.topics, 1).transfer({one.topics.replicas.leader(*CLICKS): change})
         assert one.info().state.isr == (1, 2), "who was out of sync is in sync again"
         await cluster.follow()
         assert two.info().state == three.info().state == one.info().state
@@ -257,7 +258,7 @@ def test_topic_that_its_maker_takes_back_goes_everywhere(run: Run, monkeypatch: 
         one, two = await cluster.start(1, 2)
         begun: list[Replica] = []
         one.events.subscribe(RoleBegan, lambda event: begun.append(event.replica))
-        make = one.topics.hosting.make
+        make = one.topics.replica_logs.create
 
         async def make_but_the_last(where: TopicPartition, *arguments: Any, **named: Any) -> Log:
             if where.partition:
@@ -265,7 +266,7 @@ def test_topic_that_its_maker_takes_back_goes_everywhere(run: Run, monkeypatch: 
                 raise StorageError("the disk is full")
             return await make(where, *arguments, **named)
 
-        monkeypatch.setattr(one.topics.hosting, "make", make_but_the_last)
+        monkeypatch.setattr(one.topics.replica_logs, "create", make_but_the_last)
         with pytest.raises(StorageError):
             await one.topic_admin.create("clicks", 2, {}, assignment=[[1, 2], [2, 1]])
         assert two.folders() == ["clicks-0", "clicks-1"]
@@ -289,7 +290,7 @@ def test_what_a_maker_cannot_set_aside_of_a_topic_that_it_takes_back_is_noted(
 
     async def scenario(cluster: Cluster) -> None:
         (one,) = await cluster.start(1)
-        delete, noted = one.topics.hosting.delete, topic_deletions.note_deletion
+        delete, noted = one.topics.replica_logs.delete, topic_deletions.note_deletion
         seen: list[object] = []
 
         async def make(*_arguments: Any, **_named: Any) -> Log:
@@ -299,9 +300,9 @@ def test_what_a_maker_cannot_set_aside_of_a_topic_that_it_takes_back_is_noted(
             seen.append(arguments[-1])
             return noted(*arguments)
 
-        monkeypatch.setattr(one.topics.hosting, "make", make)
+        monkeypatch.setattr(one.topics.replica_logs, "create", make)
         monkeypatch.setattr(
-            one.topics.hosting, "delete", lambda own: StorageError("refused") if refuses else delete(own)
+            one.topics.replica_logs, "delete", lambda own: StorageError("refused") if refuses else delete(own)
         )
         monkeypatch.setattr(topic_deletions, "note_deletion", note)
         with pytest.raises(StorageError, match="the disk is full"):
@@ -315,7 +316,7 @@ def test_what_a_maker_cannot_set_aside_of_a_topic_that_it_takes_back_is_noted(
 def test_topic_that_another_made_under_the_name_is_not_taken_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(cluster: Cluster) -> None:
         one, two = await cluster.start(1, 2)
-        make = one.topics.hosting.make
+        make = one.topics.replica_logs.create
 
         async def make_but_the_last(where: TopicPartition, *arguments: Any, **named: Any) -> Log:
             if where.partition:
@@ -326,7 +327,7 @@ def test_topic_that_another_made_under_the_name_is_not_taken_back(run: Run, monk
                 raise StorageError("the disk is full")
             return await make(where, *arguments, **named)
 
-        monkeypatch.setattr(one.topics.hosting, "make", make_but_the_last)
+        monkeypatch.setattr(one.topics.replica_logs, "create", make_but_the_last)
         with pytest.raises(StorageError, match="the disk is full"):
             await one.topic_admin.create("clicks", 2, {}, assignment=[[1], [1]])
         made = two.topics.image.topics["clicks"].topic_id

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from barnabas.broker.cluster_watch import News
-from barnabas.broker.controlled_shutdown import HandingOver
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
+from barnabas.broker.cluster_watch import MetadataUpdate
+from barnabas.broker.controlled_shutdown import ControlledShutdown
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
 from barnabas.broker.leader_election import PAUSE_S
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.in_force import BrokerSettings
 from barnabas.clock import SYSTEM_CLOCK
@@ -29,7 +29,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementallyAlterableConfig,
 )
 from tests.fake_link import call_of
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append, in_tree_thread
+from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append, in_metadata_thread
 
 # --- creation ---
 
@@ -74,7 +74,7 @@ def test_creation_that_fails_leaves_a_folder_alone_that_it_did_not_need(
         topic_metadata_store.delete_topic(cluster.tree, "clicks")
         (cluster.folder / "1" / "clicks-0").rename(cluster.folder / "1" / "clicks-1")
         (one,) = await cluster.start(1)
-        monkeypatch.setattr(one.topics.hosting, "make", refuse)
+        monkeypatch.setattr(one.topics.replica_logs, "create", refuse)
         with pytest.raises(StorageError, match="the disk is full"):
             await one.topic_admin.create("clicks", 2, {}, assignment=[[1], [2]])
         assert one.folders() == ["clicks-1"]
@@ -145,7 +145,7 @@ def test_leader_whose_disk_refuses_hands_on_what_others_can_lead(run: Run) -> No
         await one.topic_admin.create("clicks", 2, {}, assignment=[[1, 2, 3], [1, 3, 2]])
         await cluster.follow()
         one.topics.replicas.leader(*CLICKS).log._health.go_offline("append", OSError("broken"))
-        await HandingOver(one.topics, one.id).give_up_offline()
+        await ControlledShutdown(one.topics, one.id).transfer_offline()
         await cluster.follow()
         assert two.leads()
         assert not one.leads()
@@ -162,11 +162,11 @@ def test_next_in_line_takes_over_a_pause_later_if_the_first_does_not(run: Run) -
         await cluster.follow()
         await cluster.lose(one)
         await three.follow()
-        assert three.topics.claims.next_deadline == pytest.approx(cluster.clock.monotonic() + PAUSE_S)
-        await three.topics.claim_due()
+        assert three.topics.election.next_deadline == pytest.approx(cluster.clock.monotonic() + PAUSE_S)
+        await three.topics.elect_due()
         assert not three.leads()
         cluster.clock.advance(PAUSE_S)
-        await three.topics.claim_due()
+        await three.topics.elect_due()
         assert three.leads()
         await two.follow()
         assert not two.leads()
@@ -185,7 +185,7 @@ def test_broker_that_was_slower_follows_the_one_that_was_faster(run: Run) -> Non
         await two.follow()
         cluster.clock.advance(PAUSE_S)
         # It has not heard of it, and its compare-and-set fails.
-        await three.topics.claim_due()
+        await three.topics.elect_due()
         assert two.leads()
         assert not three.leads()
         assert three.info().state.leader == 2
@@ -201,12 +201,12 @@ def test_broker_that_came_back_and_was_faster_leads_on_though_it_was_read_that_i
         await cluster.follow()
         await cluster.lose(one)
 
-        async def read_before_it_comes_back() -> News:
-            news: News = await in_tree_thread(two.watch._read, {paths.BROKER_IDS, paths.CHANGES})
+        async def read_before_it_comes_back() -> MetadataUpdate:
+            update: MetadataUpdate = await in_metadata_thread(two.watch._read, {paths.BROKER_IDS, paths.CHANGES})
             cluster.nodes.append(await Node(cluster, 1).start())
-            return news
+            return update
 
-        await two._take_over(read_before_it_comes_back)
+        await two._apply_update(read_before_it_comes_back)
         assert cluster.nodes[-1].leads()
         assert not two.leads()
         await cluster.follow()
@@ -227,19 +227,19 @@ def test_claim_is_looked_at_again_where_it_could_not_be_read_who_lives(
         await cluster.follow()
         await cluster.lose(one)
 
-        async def read_before_it_comes_back() -> News:
-            news: News = await in_tree_thread(two.watch._read, {paths.BROKER_IDS, paths.CHANGES})
+        async def read_before_it_comes_back() -> MetadataUpdate:
+            update: MetadataUpdate = await in_metadata_thread(two.watch._read, {paths.BROKER_IDS, paths.CHANGES})
             cluster.nodes.append(await Node(cluster, 1).start())
             monkeypatch.setattr(topic_metadata_store, "read_brokers", unreachable)
-            return news
+            return update
 
         with pytest.raises(TimedOutError):
-            await two._take_over(read_before_it_comes_back)
+            await two._apply_update(read_before_it_comes_back)
         monkeypatch.undo()
-        assert two.topics.claims.next_deadline is not None
+        assert two.topics.election.next_deadline is not None
         await cluster.lose(cluster.nodes[-1])
         cluster.clock.advance(PAUSE_S)
-        await two.topics.claim_due()
+        await two.topics.elect_due()
         assert two.leads()
 
     run(scenario)
@@ -309,14 +309,14 @@ def test_broker_that_tells_what_it_has_of_a_topic_that_is_just_deleted_comes_to_
         cluster.nodes += [one := await Node(cluster, 1).start(lost_memory=True)]
         cluster.nodes += [two := await Node(cluster, 2).start(lost_memory=True)]
 
-        async def read_before_it_is_deleted() -> News:
-            news: News = await in_tree_thread(one.watch._read, {paths.BROKER_IDS, paths.CHANGES})
+        async def read_before_it_is_deleted() -> MetadataUpdate:
+            update: MetadataUpdate = await in_metadata_thread(one.watch._read, {paths.BROKER_IDS, paths.CHANGES})
             topic_deletions.note_deletion(cluster.tree, topic.id, "clicks", [1, 2])
             topic_metadata_store.delete_topic(cluster.tree, "clicks")
-            return news
+            return update
 
         async with asyncio.timeout(60):
-            await one._take_over(read_before_it_is_deleted)
+            await one._apply_update(read_before_it_is_deleted)
         assert one.info().state.leader == NO_LEADER
         await cluster.follow()
         assert one.folders() == []
@@ -486,8 +486,8 @@ def test_topic_whose_nodes_are_damaged_stays_as_it_was_until_they_are_mended(run
         sound = cluster.tree.get(paths.topic("clicks")).data
         cluster.tree.set(paths.topic("clicks"), b"garbage")
         configs.change_topic_config(cluster.tree, "clicks", lambda _: {"max.message.bytes": "777"})
-        news = await two.follow()
-        assert isinstance(news.topics["clicks"], NodeError)
+        update = await two.follow()
+        assert isinstance(update.topics["clicks"], NodeError)
         assert two.folders() == ["clicks-0"]
         assert one.leads()
         cluster.tree.set(paths.topic("clicks"), sound)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from barnabas.broker import cluster_watch
-from barnabas.broker.cluster_watch import ClusterWatch, News
+from barnabas.broker.cluster_watch import ClusterWatch, MetadataUpdate
 from barnabas.coordination import change_notifications, paths, topic_metadata_store
-from barnabas.coordination.change_notifications import Change, tell
+from barnabas.coordination.change_notifications import ChangeNotification, notification_node
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.metadata_store import MetadataStoreUnavailableError, NodeError
 from barnabas.coordination.values import BrokerRegistration, LiveBroker
@@ -25,26 +25,26 @@ class Following:
     def __init__(self, tree: EmbeddedMetadataStore) -> None:
         self.tree = tree
         self.other = tree.new_session()
-        self.read: asyncio.Queue[News] = asyncio.Queue()
+        self.read: asyncio.Queue[MetadataUpdate] = asyncio.Queue()
         self.is_away = False
         self.refused = asyncio.Event()
         self.bug: Exception | None = None
-        self.watch = ClusterWatch(tree, self._in_tree_thread, self._take_over)  # type: ignore[arg-type]
+        self.watch = ClusterWatch(tree, self._in_metadata_thread, self._apply_update)  # type: ignore[arg-type]
 
-    async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         await asyncio.sleep(0)
         if self.is_away:
             self.refused.set()
             raise MetadataStoreUnavailableError("the tree is away")
         return function(*arguments)
 
-    async def _take_over(self, read: Any) -> News:
-        news: News = await read()
+    async def _apply_update(self, read: Any) -> MetadataUpdate:
+        update: MetadataUpdate = await read()
         if self.bug:
             bug, self.bug = self.bug, None
             raise bug
-        self.read.put_nowait(news)
-        return news
+        self.read.put_nowait(update)
+        return update
 
     def create(self, name: str) -> None:
         topic_metadata_store.create_topic(self.other, name, bytes(16), [[1]])
@@ -84,8 +84,8 @@ def test_each_change_is_read_and_the_watch_set_again(run: Run) -> None:
     async def scenario(following: Following) -> None:
         for name in ("clicks", "views", "others"):
             following.create(name)
-            news = await following.read.get()
-            assert (list(news.topics), news.is_everything, news.brokers) == ([name], False, None)
+            update = await following.read.get()
+            assert (list(update.topics), update.is_everything, update.brokers) == ([name], False, None)
         topic_metadata_store.delete_topic(following.other, "views")
         assert (await following.read.get()).topics == {"views": None}
 
@@ -127,9 +127,9 @@ def test_registration_that_a_stranger_damages_counts_as_it_was_and_the_others_go
             3: LiveBroker(BrokerRegistration(3, "there", 1), epoch),
         }
         two.close()
-        news = await following.read.get()
-        assert news.brokers is not None
-        assert list(news.brokers) == [3]
+        update = await following.read.get()
+        assert update.brokers is not None
+        assert list(update.brokers) == [3]
         three.close()
         await following.read.get()
 
@@ -149,9 +149,9 @@ def test_gap_between_changes_makes_it_read_everything(run: Run) -> None:
         first = change_notifications.numbers_of(following.other.children(paths.CHANGES))[1]
         following.other.delete(change_notifications.path_of(first))
         following.is_away = False
-        news = await following.read.get()
-        assert news.is_everything
-        assert set(news.topics) == {"clicks", "views", "others"}
+        update = await following.read.get()
+        assert update.is_everything
+        assert set(update.topics) == {"clicks", "views", "others"}
         following.create("more")
         assert await following.topics() == ["more"]
 
@@ -174,10 +174,10 @@ def test_topic_that_cannot_be_understood_is_told_beside_the_others(run: Run) -> 
         following.create("clicks")
         await following.read.get()
         following.tree.set(paths.topic("clicks"), b"garbage")
-        following.other.multi([tell(Change(topics=("clicks", "views")))])
-        news = await following.read.get()
-        assert isinstance(news.topics["clicks"], NodeError)
-        assert news.topics["views"] is None
+        following.other.multi([notification_node(ChangeNotification(topics=("clicks", "views")))])
+        update = await following.read.get()
+        assert isinstance(update.topics["clicks"], NodeError)
+        assert update.topics["views"] is None
 
     run(scenario)
 
@@ -203,9 +203,9 @@ def test_bug_in_taking_over_makes_it_read_everything(run: Run, caplog: pytest.Lo
     async def scenario(following: Following) -> None:
         following.bug = ValueError("bug")
         following.create("clicks")
-        news = await following.read.get()
-        assert news.is_everything
-        assert list(news.topics) == ["clicks"]
+        update = await following.read.get()
+        assert update.is_everything
+        assert list(update.topics) == ["clicks"]
 
     run(scenario)
     assert "ValueError: bug" in caplog.text
@@ -214,15 +214,15 @@ def test_bug_in_taking_over_makes_it_read_everything(run: Run, caplog: pytest.Lo
 def test_new_session_makes_it_read_everything_once_also_if_that_fails_at_first(run: Run) -> None:
     async def scenario(following: Following) -> None:
         following.is_away = True
-        following.watch.begin_anew()
+        following.watch.restart()
         await following.refused.wait()
         following.is_away = False
         following.bug = ValueError("bug")
-        news = await following.read.get()
-        assert (news.is_everything, news.is_new_session) == (True, True)
+        update = await following.read.get()
+        assert (update.is_everything, update.is_new_session) == (True, True)
         following.create("clicks")
-        news = await following.read.get()
-        assert (news.is_everything, news.is_new_session) == (False, False)
+        update = await following.read.get()
+        assert (update.is_everything, update.is_new_session) == (False, False)
 
     run(scenario)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker import cluster_watch
-from barnabas.broker.cluster_watch import ClusterWatch, News, Read
+from barnabas.broker.cluster_watch import ClusterWatch, MetadataUpdate, Read
 from barnabas.coordination import paths, topic_metadata_store
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
@@ -23,25 +23,25 @@ class Reader:
     def __init__(self, tree: EmbeddedMetadataStore) -> None:
         self.tree = tree
         self.failures = 0
-        self.taken_over: list[News] = []
+        self.taken_over: list[MetadataUpdate] = []
         self.is_news = asyncio.Event()
-        self.watch = ClusterWatch(tree, self._in_tree_thread, self._take_over)  # type: ignore[arg-type]
+        self.watch = ClusterWatch(tree, self._in_metadata_thread, self._apply_update)  # type: ignore[arg-type]
         self.watch.read_everything()
 
-    async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         await asyncio.sleep(0)
         return function(*arguments)
 
-    async def _take_over(self, read: Read) -> News:
-        news = await read()
+    async def _apply_update(self, read: Read) -> MetadataUpdate:
+        update = await read()
         if self.failures:
             self.failures -= 1
             raise MetadataStoreUnavailableError("the tree is out of reach")
-        self.taken_over.append(news)
+        self.taken_over.append(update)
         self.is_news.set()
-        return news
+        return update
 
-    async def until(self, is_found: Callable[[News], object]) -> News:
+    async def until(self, is_found: Callable[[MetadataUpdate], object]) -> MetadataUpdate:
         """Return news of a kind, once it was taken over."""
         while not any(map(is_found, self.taken_over)):
             self.is_news.clear()
@@ -50,7 +50,7 @@ class Reader:
 
     async def until_idle(self) -> None:
         """Return when what there is was read."""
-        await self.until(lambda news: news.brokers is not None)
+        await self.until(lambda update: update.brokers is not None)
         self.taken_over.clear()
 
 
@@ -82,7 +82,7 @@ def test_change_whose_take_over_failed_is_read_again(tree: EmbeddedMetadataStore
     async def scenario(reader: Reader) -> None:
         reader.failures = 1
         topic_metadata_store.create_topic(tree, "clicks", b"T" * 16, [[1]])
-        await reader.until(lambda news: "clicks" in news.topics)
+        await reader.until(lambda update: "clicks" in update.topics)
 
     run(tree, scenario)
 
@@ -93,8 +93,8 @@ def test_everything_is_read_after_the_coming_of_a_broker_was_not_taken_over(tree
     async def scenario(reader: Reader) -> None:
         reader.failures = 1
         tree.create(paths.broker(1), encode_broker(BrokerRegistration(1, "here", 9092)), ephemeral=True)
-        news = await reader.until(lambda news: 1 in (news.brokers or ()))
-        assert news.is_everything
+        update = await reader.until(lambda update: 1 in (update.brokers or ()))
+        assert update.is_everything
 
     run(tree, scenario)
 
@@ -109,32 +109,32 @@ def test_session_that_begins_while_changes_are_read_is_read_from_the_beginning(
             nonlocal is_begun
             if not is_begun:
                 is_begun = True
-                reader.watch.begin_anew()
+                reader.watch.restart()
             return read_topic(*arguments)
 
         monkeypatch.setattr(topic_metadata_store, "read_topic", read_and_begin_anew)
         topic_metadata_store.create_topic(tree, "clicks", b"T" * 16, [[1]])
-        news = await reader.until(lambda news: news.is_new_session)
-        assert news.is_everything
+        update = await reader.until(lambda update: update.is_new_session)
+        assert update.is_everything
 
     run(tree, scenario)
 
 
 def test_session_that_begins_while_the_one_before_is_taken_over_is_one_more(tree: EmbeddedMetadataStore) -> None:
     async def scenario(reader: Reader) -> None:
-        reader.watch.begin_anew()
-        await reader.until(lambda news: news.is_new_session)
-        take_over = reader.watch._take_over
+        reader.watch.restart()
+        await reader.until(lambda update: update.is_new_session)
+        apply_update = reader.watch._apply_update
 
-        async def take_over_and_begin_anew(read: Read) -> News:
-            news = await take_over(read)
-            reader.watch._take_over = take_over
-            reader.watch.begin_anew()
-            return news
+        async def take_over_and_begin_anew(read: Read) -> MetadataUpdate:
+            update = await apply_update(read)
+            reader.watch._apply_update = apply_update
+            reader.watch.restart()
+            return update
 
-        reader.watch._take_over = take_over_and_begin_anew
-        reader.watch.begin_anew()
+        reader.watch._apply_update = take_over_and_begin_anew
+        reader.watch.restart()
         reader.taken_over.clear()
-        await reader.until(lambda _: sum(news.is_new_session for news in reader.taken_over) == 2)
+        await reader.until(lambda _: sum(update.is_new_session for update in reader.taken_over) == 2)
 
     run(tree, scenario)

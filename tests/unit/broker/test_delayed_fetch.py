@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from barnabas.broker import delayed_fetch
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.delayed_fetch import DelayedFetch
-from barnabas.broker.pipeline.reply import Steps
-from barnabas.broker.replica_events import ReadListener
+from barnabas.broker.pipeline.call import Steps
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.replica_storage import ReadListener
 from tests.steps import at_once
 
 TIMEOUT_S = 60

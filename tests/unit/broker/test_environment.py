@@ -53,15 +53,15 @@ class Loop:
     def work(self) -> DiskWork:
         return DiskWork(self._run, self._run, self._run)
 
-    async def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await self._run(function, *arguments)
 
-    beside_tree = in_tree_thread
+    beside_metadata = in_metadata_thread
 
     def close_disk(self) -> None:
         self.closed.append("disk")
 
-    def close_tree(self) -> None:
+    def close_metadata(self) -> None:
         self.closed.append("tree")
 
 
@@ -109,7 +109,7 @@ class World:
         self.trees: list[tuple[Path, Clock]] = []
         self.ids = 0
 
-    def open_tree(self, _config: BrokerConfig, own_file: Path, clock: Clock) -> MetadataStore:
+    def open_metadata_store(self, _config: BrokerConfig, own_file: Path, clock: Clock) -> MetadataStore:
         self.trees.append((own_file, clock))
         return EmbeddedMetadataStore(own_file, clock)
 
@@ -123,7 +123,7 @@ class World:
             filesystem=self.disk,
             threads=lambda: self.loop,  # type: ignore[arg-type,return-value]
             listen=self.network.make,
-            open_tree=self.open_tree,
+            open_metadata_store=self.open_metadata_store,
             random_source=RandomSource(random_below=lambda _: 0, new_id=self.new_id),
             boot_id=lambda: "this boot",
             watches_loop=False,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import pytest
 
-from barnabas.broker.fetch_sessions import EVICTION_S, FetchKey, FetchPlan, FetchSessions
+from barnabas.broker.handlers.fetch import EVICTION_S, FetchKey, FetchPlan, FetchSessions
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.fetch import (
@@ -161,7 +162,7 @@ def test_topics_are_named_by_id_or_by_name_within_a_session() -> None:
 
 
 def test_sessions_that_follow_too_much_in_all_are_not_opened_and_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.broker.fetch_sessions.PARTITIONS_MAX", 3)
+    monkeypatch.setattr(sys.modules[FetchSessions.__module__], "PARTITIONS_MAX", 3)
     cache = sessions()
     session = at_once(at_once(cache.plan(request(0, 0, {0: 0, 1: 0}), 0.0)).respond([data(0), data(1)])).session_id
     assert at_once(at_once(cache.plan(request(0, 0, {0: 0, 1: 0}), 0.0)).respond([data(0), data(1)])).session_id == 0

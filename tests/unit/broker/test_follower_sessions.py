@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.follower_sessions import FollowerSession, FollowerSessions
 from barnabas.broker.handlers.replica_fetch import replica_fetch
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
@@ -97,7 +97,14 @@ class Bench:
         """Send a request; return the answer, or what it waits for."""
         call = call_of(replica_fetch, version, None, self.connection)
         scheduler = CooperativeScheduler(self.clock.monotonic)
-        parts = cast(Topics, self), cast(ReplicaManager, self), self.sessions, self.check_broker, scheduler, self.clock
+        parts = (
+            cast(Topics, self),
+            cast(ReplicaManager, self),
+            self.sessions,
+            self.check_broker,
+            scheduler,
+            self.clock,
+        )
         return cast(FetchResponse, begun(replica_fetch.handle(*parts, request, call)))
 
     def request(

@@ -13,12 +13,12 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker import replica_fetcher
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
 from barnabas.broker.inter_broker import inter_broker_requests
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.replica_fetcher_manager import FollowerManager
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.replica_fetcher_manager import ReplicaFetcherManager
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.rules import LONG_MAX
 from barnabas.broker.settings.static import BrokerConfig
@@ -98,7 +98,7 @@ class FollowersEnd:
         self.quota = ReplicationQuota(LONG_MAX, self.clock.monotonic)
         self.in_sync: set[int] = set()
         throttle = FollowerThrottle(self.quota, FOLLOWER, lambda where: where.partition in self.in_sync)
-        self.manager = FollowerManager(
+        self.manager = ReplicaFetcherManager(
             config, SYSTEM_CLOCK, dial, lambda _leader: (FOLLOWER, 9), self.store_log_starts, throttle
         )
         self.may_store = asyncio.Event()
@@ -286,7 +286,7 @@ def test_what_is_deleted_while_a_follower_is_busy_is_told_when_it_asks_again(tmp
         (session,) = leading.sessions._sessions.values()
         await until(lambda: following.log(0).high_watermark == 5 and len(session) == 2)
         may_go_on = asyncio.Event()
-        in_line = follower.storage.run_in_line(may_go_on.wait)  # as a roll or a flush is
+        in_line = follower.storage.run_in_queue(may_go_on.wait)  # as a roll or a flush is
         assert await led.delete_records_before(2) == 2
         await until(lambda: len(session) == 1)  # it is left out meanwhile
         assert await led.delete_records_before(3) == 3

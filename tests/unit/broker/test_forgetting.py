@@ -11,9 +11,8 @@ import pytest
 
 from barnabas.broker.offset_store import FORGOTTEN_AT_ONCE
 from barnabas.errors import BarnabasError, ErrorCode, StorageError
-from barnabas.groups.records import OffsetRecord
+from barnabas.groups.records import Committed, OffsetRecord
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
-from barnabas.groups.stored import Committed
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.storage.log import Log
@@ -31,7 +30,7 @@ A_JOIN = JoinRequest(
 
 @pytest.fixture(autouse=True)
 def _others_have_their_turn_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.broker.cooperative_scheduler.SLICE_S", 0.0)
+    monkeypatch.setattr("barnabas.broker.pipeline.scheduler.SLICE_S", 0.0)
 
 
 def run(folder: Path, scenario: Any, **settings: Any) -> None:

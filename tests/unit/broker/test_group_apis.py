@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.broker.coordinators.runtime import EVENTS_PER_TICK
 from barnabas.errors import ErrorCode
-from barnabas.groups.stored import StoredGroup, StoredMember
+from barnabas.groups.records import StoredGroup, StoredMember
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from barnabas.broker.broker_events import TopicsDeleted
-from barnabas.broker.group_topics import GroupTopics
+from barnabas.broker.group_service import GroupTopics
 from tests.unit.broker.calling import Caller, run_with_broker
 
 

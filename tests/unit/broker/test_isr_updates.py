@@ -72,7 +72,7 @@ class Leading:
     def led(self) -> list[Any]:
         return [self.partition]
 
-    async def propose(self, wanted: list[StateChange]) -> dict[str, Any]:
+    async def write_states(self, wanted: list[StateChange]) -> dict[str, Any]:
         (change,) = wanted
         self.proposed.append(change)
         if self.is_written and change.version == self.in_tree[1] + 1:
@@ -89,7 +89,7 @@ class Leading:
             raise MetadataStoreUnavailableError("the connection is lost")
         return dict(self.metadata.put_states([StateChange(CLICKS, TOPIC_ID, *self.in_tree)]).partitions)
 
-    async def follow(self, changed: Any) -> None:
+    async def apply_roles(self, changed: Any) -> None:
         self.followed.append(changed)
 
     # -- steps --
@@ -266,7 +266,7 @@ def test_change_that_could_not_be_written_is_tried_again(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(leading, "reread", refuse)
         task = asyncio.create_task(leading.updates.run())
-        leading.updates.want(leading.partition)
+        leading.updates.update_soon(leading.partition)
         async with asyncio.timeout(60):
             await refused.wait()
             leading.is_written = leading.is_answered = True

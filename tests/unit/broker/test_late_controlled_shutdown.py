@@ -22,7 +22,7 @@ class Endless:
 def test_a_hand_over_that_takes_too_long_has_a_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HandingOver", Endless)
+    monkeypatch.setattr(module, "ControlledShutdown", Endless)
 
     async def scenario(caller: Caller) -> None:
         metadata = caller.broker.topics.metadata

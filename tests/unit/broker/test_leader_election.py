@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from barnabas.broker.broker_events import Events
-from barnabas.broker.leader_election import PAUSE_S, Claims
+from barnabas.broker.leader_election import PAUSE_S, LeaderElection
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.coordination.change_notifications import StateChange
 from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
@@ -30,7 +30,7 @@ class Seen:
         self.is_unclean_allowed = False
         self.known_epoch = NO_LEADER_EPOCH
         self.end = EpochStart(6, 40)
-        self.claims = Claims(
+        self.election = LeaderElection(
             broker_id,
             self.metadata,
             lambda _name: self.is_unclean_allowed,
@@ -41,11 +41,11 @@ class Seen:
     def live(self, *brokers: int) -> None:
         self.metadata.put_brokers({each: LiveBroker(BrokerRegistration(each, "here", 1), each) for each in brokers})
 
-    def begin_life(self, broker_id: int) -> None:
-        self.metadata.begin_life(broker_id, self.metadata.image.topics.values())
+    def begin_incarnation(self, broker_id: int) -> None:
+        self.metadata.begin_incarnation(broker_id, self.metadata.image.topics.values())
 
     def look(self, now_s: float = 0.0) -> list[PartitionState]:
-        changes = self.claims.look([CLICKS], now_s)
+        changes = self.election.elect([CLICKS], now_s)
         assert all((each.where, each.topic_id, each.version) == (CLICKS, TOPIC_ID, 5) for each in changes)
         return [each.state for each in changes]
 
@@ -63,16 +63,16 @@ def test_first_in_line_takes_over_at_once() -> None:
 
 def test_next_in_line_waits_from_the_first_look_on() -> None:
     seen = Seen(3, IN_SYNC, 2, 3)
-    assert seen.claims.next_deadline is None
+    assert seen.election.next_deadline is None
     assert seen.look(10.0) == []
-    assert seen.claims.next_deadline == 10.0 + PAUSE_S
+    assert seen.election.next_deadline == 10.0 + PAUSE_S
     # Looking again, for whatever reason, neither shortens the pause nor begins it anew.
     assert seen.look(10.0 + PAUSE_S / 2) == []
-    assert seen.claims.next_deadline == 10.0 + PAUSE_S
-    assert seen.claims.due(10.0 + PAUSE_S / 2) == []
-    assert seen.claims.due(10.0 + PAUSE_S) == [CLICKS]
+    assert seen.election.next_deadline == 10.0 + PAUSE_S
+    assert seen.election.due(10.0 + PAUSE_S / 2) == []
+    assert seen.election.due(10.0 + PAUSE_S) == [CLICKS]
     assert seen.look(10.0 + PAUSE_S) == [PartitionState(3, 8, (2, 3))]
-    assert seen.claims.next_deadline is None
+    assert seen.election.next_deadline is None
 
 
 def test_who_waits_no_longer_does_when_another_leads() -> None:
@@ -81,22 +81,22 @@ def test_who_waits_no_longer_does_when_another_leads() -> None:
     taken = StateChange(CLICKS, TOPIC_ID, PartitionState(2, 8, (2, 3)), 5)
     seen.metadata.put_states([taken])
     assert seen.look(PAUSE_S) == []
-    assert seen.claims.next_deadline is None
+    assert seen.election.next_deadline is None
 
 
 def test_own_leadership_of_an_earlier_life_is_claimed_anew() -> None:
     seen = Seen(1, IN_SYNC, 1, 2, 3)
     assert seen.look() == []
-    seen.begin_life(1)
+    seen.begin_incarnation(1)
     for _ in range(2):
         assert seen.look() == [PartitionState(1, 8, (1, 2, 3))], "until it is written"
     seen.metadata.put_states([StateChange(CLICKS, TOPIC_ID, PartitionState(1, 8, (1, 2, 3)), 5)])
-    assert seen.claims.look([CLICKS], 0.0) == []
+    assert seen.election.elect([CLICKS], 0.0) == []
 
 
 def test_new_life_takes_nothing_from_others() -> None:
     seen = Seen(2, IN_SYNC, 1, 2, 3)
-    seen.begin_life(2)
+    seen.begin_incarnation(2)
     assert seen.look() == []
 
 
@@ -129,7 +129,7 @@ def test_partition_that_is_offline_again_is_told_again(caplog: pytest.LogCapture
 
 
 def test_partition_that_is_not_known_is_left_alone() -> None:
-    assert Seen(1, IN_SYNC, 1).claims.look([TopicPartition("views", 0)], 0.0) == []
+    assert Seen(1, IN_SYNC, 1).election.elect([TopicPartition("views", 0)], 0.0) == []
 
 
 @pytest.mark.parametrize(
@@ -148,16 +148,16 @@ def test_broker_that_lost_memory_withdraws_where_others_are_in_sync(
 ) -> None:
     seen = Seen(1, before, 1, 2)
     wanted = [] if after is None else [StateChange(CLICKS, TOPIC_ID, after, 5)]
-    assert seen.claims.withdraw([CLICKS, TopicPartition("views", 0)], lambda _where: False) == wanted
+    assert seen.election.withdraw([CLICKS, TopicPartition("views", 0)], lambda _where: False) == wanted
 
 
 def test_sole_replica_is_led_though_its_log_is_gone() -> None:
     seen = Seen(1, IN_SYNC, 1)
     sole = TopicPartition("sole", 0)
     seen.metadata.put_topic(TopicInfo("sole", TOPIC_ID, (PartitionInfo((1,), PartitionState(1, 7, (1,)), 4),)))
-    seen.begin_life(1)
-    assert seen.claims.withdraw([sole], lambda _where: True) == []
-    assert [each.state for each in seen.claims.look([sole], 0.0)] == [PartitionState(1, 8, (1,))]
+    seen.begin_incarnation(1)
+    assert seen.election.withdraw([sole], lambda _where: True) == []
+    assert [each.state for each in seen.election.elect([sole], 0.0)] == [PartitionState(1, 8, (1,))]
 
 
 ALL_LOST = PartitionState(NO_LEADER, 7, (), (Remnant(1), Remnant(2, 6, 50)))
@@ -168,7 +168,7 @@ def test_broker_that_lost_memory_tells_what_it_has_before_it_claims(caplog: pyte
     told = PartitionState(NO_LEADER, 7, (), (Remnant(1, 6, 40), Remnant(2, 6, 50)))
     assert seen.look() == [told]
     seen.metadata.put_states([StateChange(CLICKS, TOPIC_ID, told, 5)])
-    assert seen.claims.look([CLICKS], 0.0) == [], "the other one has more"
+    assert seen.election.elect([CLICKS], 0.0) == [], "the other one has more"
     other = Seen(2, told, 1, 2)
     other.end = EpochStart(6, 50)
     assert other.look() == [PartitionState(2, 8, (2,))]
@@ -198,35 +198,35 @@ def test_leader_of_an_earlier_life_that_cannot_use_its_log_leaves_it_to_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     seen = Seen(1, IN_SYNC, 1, 2, 3)
-    assert seen.claims.give_up([CLICKS]) == [], "it leads in this life"
-    seen.begin_life(1)
+    assert seen.election.resign([CLICKS]) == [], "it leads in this life"
+    seen.begin_incarnation(1)
     given_up = PartitionState(NO_LEADER, 8, (2, 3), (Remnant(1),))
-    assert [each.state for each in seen.claims.give_up([CLICKS])] == [given_up]
-    assert Seen(2, IN_SYNC, 1, 2, 3).claims.give_up([CLICKS]) == []
+    assert [each.state for each in seen.election.resign([CLICKS])] == [given_up]
+    assert Seen(2, IN_SYNC, 1, 2, 3).election.resign([CLICKS]) == []
     assert Seen(2, given_up, 1, 2, 3).look() == [PartitionState(2, 9, (2, 3))]
     assert "cannot use their logs now" in caplog.text
     caplog.clear()
     alone = Seen(1, PartitionState(1, 7, (1,)), 1, 2, 3)
-    alone.begin_life(1)
-    assert alone.claims.give_up([CLICKS]) == []
+    alone.begin_incarnation(1)
+    assert alone.election.resign([CLICKS]) == []
     assert caplog.text == ""
 
 
 def test_broker_whose_log_is_gone_withdraws_though_it_alone_was_in_sync(caplog: pytest.LogCaptureFixture) -> None:
     seen = Seen(1, PartitionState(1, 7, (1,)), 1, 2)
-    seen.begin_life(1)
+    seen.begin_incarnation(1)
     withdrawn = StateChange(CLICKS, TOPIC_ID, PartitionState(NO_LEADER, 8, (), (Remnant.gone(1),)), 5)
-    assert seen.claims.withdraw([CLICKS], lambda _where: True) == [withdrawn]
+    assert seen.election.withdraw([CLICKS], lambda _where: True) == [withdrawn]
     assert "its log is gone" in caplog.text
     seen.metadata.put_states([withdrawn])
     seen.end = EpochStart(NO_LEADER_EPOCH, 0)
-    assert seen.claims.look([CLICKS], 0.0) == []
+    assert seen.election.elect([CLICKS], 0.0) == []
     other = Seen(2, withdrawn.state, 1, 2)
     assert other.look() == []
     other.is_unclean_allowed = True
-    assert other.claims.look([CLICKS], 0.0) == []
-    assert other.claims.next_deadline == PAUSE_S
-    assert [change.state for change in other.claims.look([CLICKS], PAUSE_S)] == [PartitionState(2, 9, (2,))]
+    assert other.election.elect([CLICKS], 0.0) == []
+    assert other.election.next_deadline == PAUSE_S
+    assert [change.state for change in other.election.elect([CLICKS], PAUSE_S)] == [PartitionState(2, 9, (2,))]
 
 
 def test_log_that_was_put_back_is_led_again() -> None:
@@ -234,7 +234,7 @@ def test_log_that_was_put_back_is_led_again() -> None:
     told = PartitionState(NO_LEADER, 8, (), (Remnant(1, 6, 40),))
     assert seen.look() == [told]
     seen.metadata.put_states([StateChange(CLICKS, TOPIC_ID, told, 5)])
-    assert [each.state for each in seen.claims.look([CLICKS], 0.0)] == [PartitionState(1, 9, (1,))]
+    assert [each.state for each in seen.election.elect([CLICKS], 0.0)] == [PartitionState(1, 9, (1,))]
 
 
 def test_partitions_without_a_leader_are_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -242,7 +242,7 @@ def test_partitions_without_a_leader_are_told_in_one_line(caplog: pytest.LogCapt
     partitions = tuple(PartitionInfo((1, 2), PartitionState(1, 7, (1,)), 0) for _ in range(9))
     seen.metadata.put_topic(TopicInfo("many", TOPIC_ID, partitions))
     with caplog.at_level(logging.ERROR):
-        seen.claims.look([TopicPartition("many", number) for number in range(9)], 0.0)
+        seen.election.elect([TopicPartition("many", number) for number in range(9)], 0.0)
     assert len(caplog.records) == 1
     assert "and 6 partitions more" in caplog.text
 
@@ -261,5 +261,5 @@ def test_leader_begins_a_new_epoch_where_another_broker_leads_in_its_epoch(
 ) -> None:
     seen = Seen(1, IN_SYNC, 1, 2, 3)
     seen.metadata.put_states([StateChange(CLICKS, TOPIC_ID, found, 5)])
-    (change,) = seen.claims.look([CLICKS], 0.0)
+    (change,) = seen.election.elect([CLICKS], 0.0)
     assert (change.state, change.version) == (written, 6)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.acknowledgements import Waiter
 from barnabas.broker.leader_replica import LeaderReplica
+from barnabas.broker.replica_storage import Waiter
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock

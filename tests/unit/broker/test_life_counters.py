@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker import lives as lives_module
-from barnabas.broker.life_counters import Lives
+from barnabas.broker import life_counters as lives_module
+from barnabas.broker.life_counters import LifeCounters
 from barnabas.clock import ManualClock
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.life_counters import read_life_counters
@@ -33,11 +33,11 @@ class World:
         self.may_lack_records = self.is_noted = self.is_ahead_of_tree = False
         self.confirmed: set[str] = set()
         self.raised = asyncio.Event()
-        self.lives = Lives(
+        self.lives = LifeCounters(
             1,
             self,  # type: ignore[arg-type]
             self.tree,
-            self.in_tree_thread,  # type: ignore[arg-type]
+            self.in_metadata_thread,  # type: ignore[arg-type]
             at_once,
             ManualClock(),
             lambda: self.is_member,
@@ -58,7 +58,7 @@ class World:
     def stop_life_counter(self, _: str) -> None:
         self.is_overtaken = True
 
-    async def in_tree_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    async def in_metadata_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
         if self.is_silent:
             raise MetadataStoreUnavailableError("no answer")
         return call(*arguments)

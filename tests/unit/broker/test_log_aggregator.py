@@ -7,19 +7,19 @@ import logging
 
 import pytest
 
-from barnabas.broker.log_aggregator import ToldTogether
+from barnabas.broker.log_aggregator import LogAggregator
 from barnabas.model import TopicPartition
 
 
 def test_partitions_that_have_the_same_to_say_share_a_line(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        together = ToldTogether(logging.getLogger(__name__))
+        together = LogAggregator(logging.getLogger(__name__))
         for number in range(50):
-            together.tell(logging.INFO, "in sync are to be [1]", TopicPartition("clicks", number))
-        together.tell(logging.ERROR, "not followed", TopicPartition("views", 7))
+            together.note(logging.INFO, "in sync are to be [1]", TopicPartition("clicks", number))
+        together.note(logging.ERROR, "not followed", TopicPartition("views", 7))
         assert caplog.messages == []
         await asyncio.sleep(0)
-        together.tell(logging.INFO, "in sync are to be [1]", TopicPartition("clicks", 50))
+        together.note(logging.INFO, "in sync are to be [1]", TopicPartition("clicks", 50))
         await asyncio.sleep(0)
 
     caplog.set_level(logging.INFO)
@@ -33,9 +33,9 @@ def test_partitions_that_have_the_same_to_say_share_a_line(caplog: pytest.LogCap
 
 def test_what_is_said_of_one_alone_stands_behind_its_name(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(*offsets: int) -> None:
-        together = ToldTogether(logging.getLogger(__name__))
+        together = LogAggregator(logging.getLogger(__name__))
         for number, offset in enumerate(offsets):
-            together.tell(logging.INFO, "truncated", TopicPartition("clicks", number), f" to offset {offset}")
+            together.note(logging.INFO, "truncated", TopicPartition("clicks", number), f" to offset {offset}")
         await asyncio.sleep(0)
 
     caplog.set_level(logging.INFO)

@@ -64,7 +64,7 @@ class Compacting:
         self.cleaner = ToldCleaner()
         self.log_cleaner = LogCleaner(
             self.broker.topics.replicas,
-            self.broker.topics.hosting._logs,
+            self.broker.topics.replica_logs._logs,
             self.clock,
             lambda: self.broker.config,
             lambda: self.cleaner,
@@ -320,7 +320,7 @@ def test_a_crash_in_a_swap_after_records_were_deleted_meanwhile_loses_nothing(ru
             if states.log.log_start_offset == 0:
                 states.log.delete_records_before(start)
             elif answer.base_offsets[0] >= start and not crashed.exists():
-                logs = compacting.broker.topics.hosting._logs
+                logs = compacting.broker.topics.replica_logs._logs
                 logs.remove_deleted_records()
                 shutil.copytree(compacting.broker.config.data, crashed)
                 folder = crashed / "states-0"

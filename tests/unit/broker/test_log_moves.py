@@ -117,7 +117,7 @@ def test_log_that_is_cut_before_it_is_exchanged_is_copied_anew_while_appends_go_
         home.on_copied = cut
         before = home.follower.log
         moving = asyncio.create_task(home.moves.run())
-        assert home.moves.ask(CLICKS, str(home.paths[1].absolute())) == 0
+        assert home.moves.request(CLICKS, str(home.paths[1].absolute())) == 0
         await until(lambda: home.follower.log is not before and not home.folders.moves)
         moving.cancel()
 
@@ -143,7 +143,7 @@ def test_move_waits_for_its_quota_and_goes_on_at_another_rate(tmp_path: Path, mo
             await home.append(b"x" * 100, offset, 1)
         before = home.follower.log
         moving = asyncio.create_task(home.moves.run())
-        home.moves.ask(CLICKS, str(home.paths[1].absolute()))
+        home.moves.request(CLICKS, str(home.paths[1].absolute()))
         await until(lambda: quota.overdraft_count)
         size = int(quota.wait_s)
         clock.advance(size - 1)
@@ -174,9 +174,9 @@ def test_move_that_waits_for_its_quota_ends_when_something_else_is_wanted(
         for offset in range(COUNT):
             await home.append(b"x" * 100, offset, 1)
         moving = asyncio.create_task(home.moves.run())
-        home.moves.ask(CLICKS, str(home.paths[1].absolute()))
+        home.moves.request(CLICKS, str(home.paths[1].absolute()))
         await until(lambda: quota.overdraft_count)
-        assert home.moves.ask(CLICKS, str(home.paths[target].absolute())) == 0
+        assert home.moves.request(CLICKS, str(home.paths[target].absolute())) == 0
         await until(lambda: CLICKS not in home.folders.moves or home.folders.moves[CLICKS].target == home.paths[2])
         wanted = {CLICKS: home.paths[2]} if target else {}
         await until(lambda: home.folders.pending_moves.read() == wanted)
@@ -200,13 +200,13 @@ def test_folder_is_chosen_for_partitions_that_exist_and_those_of_others_are_forg
     home = Home(tmp_path)
     there = str(home.paths[1].absolute())
     unknown = [TopicPartition("x" * 250, 0), TopicPartition("a/b", 0), TopicPartition("views", -1)]
-    assert {home.moves.ask(each, there) for each in unknown} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert {home.moves.request(each, there) for each in unknown} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     views = [TopicPartition("views", number) for number in range(4)]
     home.topics.existing = set(views)
-    assert [home.moves.ask(each, there) for each in views] == [ErrorCode.REPLICA_NOT_AVAILABLE] * 4
+    assert [home.moves.request(each, there) for each in views] == [ErrorCode.REPLICA_NOT_AVAILABLE] * 4
     assert home.folders.create(views[1]).folder.parent == home.paths[1]
     home.topics.existing = {views[2]}
-    assert home.moves.ask(views[2], there) is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert home.moves.request(views[2], there) is ErrorCode.REPLICA_NOT_AVAILABLE
     assert set(home.folders.chosen) == {views[2]}
     home.close()
 
@@ -216,7 +216,7 @@ def test_moves_that_a_stop_has_ended_go_on_after_the_next_start(tmp_path: Path) 
         for offset in range(COUNT):
             await home.append(b"x", offset, 1)
         moving = asyncio.create_task(home.moves.run())
-        home.moves.ask(CLICKS, str(home.paths[1].absolute()))
+        home.moves.request(CLICKS, str(home.paths[1].absolute()))
         home.on_copied = asyncio.Event().wait
         await until(lambda: home.paths[1].joinpath("log-moves").exists() and home.held)
         moving.cancel()
@@ -270,7 +270,7 @@ def test_note_of_moves_that_cannot_be_understood_is_no_reason_not_to_start(
 def test_no_choice_is_remembered_where_there_is_one_folder(tmp_path: Path) -> None:
     home = Home(tmp_path, "a")
     home.topics.existing = {TopicPartition("views", 0)}
-    asked = home.moves.ask(TopicPartition("views", 0), str(home.paths[0].absolute()))
+    asked = home.moves.request(TopicPartition("views", 0), str(home.paths[0].absolute()))
     assert asked is ErrorCode.REPLICA_NOT_AVAILABLE
     assert not home.folders.chosen
     home.close()

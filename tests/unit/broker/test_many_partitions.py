@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.cooperative_scheduler import ENTRIES_AT_ONCE, CooperativeScheduler
+from barnabas.broker.pipeline.call import ENTRIES_PER_STEP
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages import alter_partition_reassignments as alter
 from barnabas.protocol.messages import list_partition_reassignments as listing
 from barnabas.protocol.messages.elect_leaders import PREFERRED_ELECTION, ElectLeadersRequest, TopicPartitions
 from tests.unit.broker.calling import Caller, run_with_broker
 
-COUNT = 100 * ENTRIES_AT_ONCE
+COUNT = 100 * ENTRIES_PER_STEP
 
 ELECT = ElectLeadersRequest(
     election_type=PREFERRED_ELECTION, topic_partitions=[TopicPartitions(topic="away", partitions=list(range(COUNT)))]
@@ -47,7 +48,7 @@ def test_others_have_turns_while_one_asks_for_very_many_partitions(
 
         monkeypatch.setattr(CooperativeScheduler, "pause", pause)
         response = await caller.call(request_)
-        assert pauses >= passes * COUNT // ENTRIES_AT_ONCE
+        assert pauses >= passes * COUNT // ENTRIES_PER_STEP
         if request_ is ELECT:
             (elected,) = response.replica_election_results
             assert [each.partition_id for each in elected.partition_result] == list(range(COUNT))

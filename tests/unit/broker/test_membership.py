@@ -75,7 +75,7 @@ class World:
         """Of each whether nobody answered."""
         self.led = [Led(self)]
         self.replicas: Any = SimpleNamespace(leaders=lambda: self.led)
-        self.watch: Any = SimpleNamespace(begin_anew=lambda: self.events.put_nowait("begin anew"))
+        self.watch: Any = SimpleNamespace(restart=lambda: self.events.put_nowait("begin anew"))
         self.tree = RenewableMetadataStore(self._open)
         self.random_epochs = [2**62 + 5, 2**40, 7, 2**61]
 
@@ -237,10 +237,10 @@ def test_lost_session_fences_what_began_during_a_silence_too(run: Run) -> None:
 def test_a_registration_that_somebody_deleted_is_made_again(run: Run) -> None:
     async def scenario(world: World, membership: Membership) -> None:
         epoch = membership.epoch
-        await membership.look_for_itself({})  # was read before it registered
+        await membership.check_registration({})  # was read before it registered
         assert world.events.empty()
         world.server.delete(paths.broker(1))
-        await membership.look_for_itself(topic_metadata_store.read_brokers(world.server))
+        await membership.check_registration(topic_metadata_store.read_brokers(world.server))
         assert [await world.events.get() for _ in range(2)] == ["fence", "begin anew"]
         assert topic_metadata_store.read_brokers(world.server)[1].epoch == membership.epoch != epoch
 
@@ -254,7 +254,7 @@ def test_a_registration_that_somebody_changed_is_written_again(run: Run, changed
         path = paths.broker(1)
         sound = world.server.get(path).data
         world.server.set(path, sound.replace(b'"port":', b'"port":1') if changed is None else changed)
-        await membership.look_for_itself(before)
+        await membership.check_registration(before)
         assert topic_metadata_store.read_brokers(world.server)[1].epoch == membership.epoch
         assert json.loads(world.server.get(path).data)["port"] == json.loads(sound)["port"]
         assert world.events.empty()
@@ -265,7 +265,7 @@ def test_a_registration_that_somebody_changed_is_written_again(run: Run, changed
 def test_registering_again_tells_in_the_same_epoch(run: Run) -> None:
     async def scenario(world: World, membership: Membership) -> None:
         epoch = membership.epoch
-        await membership.tell()
+        await membership.announce()
         assert topic_metadata_store.read_brokers(world.server)[1].epoch == epoch
 
     run(scenario)

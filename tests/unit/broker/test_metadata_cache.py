@@ -90,12 +90,12 @@ def test_state_that_no_broker_can_have_written_is_not_believed_and_its_version_i
 def test_topic_created_again_is_led_whatever_was_led_of_the_deleted_one_in_an_earlier_life() -> None:
     """Simulated seed 20531 had a topic that no broker led."""
     cache = cache_of(topic(info(4, 9)))
-    cache.begin_life(1, cache.image.topics.values())
-    assert not cache.leads_in_this_life(1, CLICKS, info(4, 9).state)
-    assert cache.leads_in_this_life(1, CLICKS, info(5, 10).state)
+    cache.begin_incarnation(1, cache.image.topics.values())
+    assert not cache.leads_in_this_incarnation(1, CLICKS, info(4, 9).state)
+    assert cache.leads_in_this_incarnation(1, CLICKS, info(5, 10).state)
     cache.remove_topic("clicks")
     cache.put_topic(topic(info(), topic_id=SECOND))
-    assert cache.leads_in_this_life(1, CLICKS, info().state)
+    assert cache.leads_in_this_incarnation(1, CLICKS, info().state)
 
 
 def test_each_change_is_published_once_as_the_difference_of_two_images() -> None:

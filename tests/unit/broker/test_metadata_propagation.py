@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from barnabas.broker import metadata_propagation
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handlers.create_partitions import create_partitions
 from barnabas.broker.handlers.create_topics import create_topics
 from barnabas.broker.handlers.metadata import known_topics, metadata
 from barnabas.broker.identity import Identity
-from barnabas.broker.metadata_propagation import Propagation
+from barnabas.broker.metadata_propagation import MetadataPropagation
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.errors import DisconnectedError
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.fake_link import call_of
-from tests.unit.broker.topics_cluster import Cluster, Node, Run, in_tree_thread
+from tests.unit.broker.topics_cluster import Cluster, Node, Run, in_metadata_thread
 
 CALL = call_of(metadata, 13, "broker-1")
 ASKS = 3
@@ -76,8 +76,8 @@ class Maker:
     def __init__(self, cluster: Cluster, node: Node) -> None:
         self.others = Others(cluster)
         self.topics, self.topic_admin = node.topics, node.topic_admin
-        self.propagation = Propagation(node.topics, node.id, self.others.connect)
-        self.settings = DynamicSettings(node.config, node.tree, in_tree_thread, _nothing)  # type: ignore[arg-type]
+        self.propagation = MetadataPropagation(node.topics, node.id, self.others.connect)
+        self.settings = DynamicSettings(node.config, node.tree, in_metadata_thread, _nothing)  # type: ignore[arg-type]
 
     async def create(self, *names: str, timeout_ms: int = 60_000, validate_only: bool = False) -> list[int]:
         request = CreateTopicsRequest(

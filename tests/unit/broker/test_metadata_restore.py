@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from tests.unit.broker.test_lost_memory import begin, come_back
 
-from barnabas.broker.metadata_restore import PRODUCER_IDS_PASSED_OVER, distrust
+from barnabas.broker.metadata_restore import PRODUCER_IDS_PASSED_OVER, prepare_restored_store
 from barnabas.coordination import paths, reassignments, topic_metadata_store
 from barnabas.coordination.values import ReplicaSet
 from barnabas.errors import CoordinationError
 from barnabas.records import BatchBuilder
+from tests.unit.broker.test_unclean_recovery import begin, come_back
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
 
 
@@ -26,7 +26,7 @@ def test_replica_with_the_most_leads_in_an_epoch_that_no_log_knows(run: Run, ord
         last_epoch = node.info().state.leader_epoch
         node.die()
         cluster.tree.set(path, backup, cluster.tree.get(path)[1].version)
-        assert distrust(cluster.tree) == 1
+        assert prepare_restored_store(cluster.tree) == 1
         for broker_id in order:
             assert not any(node.leads() for node in cluster.nodes)
             await come_back(cluster, broker_id, lost_memory=False)
@@ -41,7 +41,7 @@ def test_replica_with_the_most_leads_in_an_epoch_that_no_log_knows(run: Run, ord
 def test_sole_replica_leads_with_what_it_has(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         await begin(cluster, 3)
-        assert distrust(cluster.tree) == 0
+        assert prepare_restored_store(cluster.tree) == 0
         node = await come_back(cluster, 1, lost_memory=False)
         assert node.leads()
 
@@ -51,7 +51,7 @@ def test_sole_replica_leads_with_what_it_has(run: Run) -> None:
 def test_producer_ids_go_on_behind_all_that_were_given_out(run: Run) -> None:
     async def scenario(cluster: Cluster) -> None:
         before = topic_metadata_store.take_producer_ids(cluster.tree, 1)
-        distrust(cluster.tree)
+        prepare_restored_store(cluster.tree)
         assert topic_metadata_store.take_producer_ids(cluster.tree, 1).start >= before.stop + PRODUCER_IDS_PASSED_OVER
 
     run(scenario)
@@ -62,7 +62,7 @@ def test_nothing_is_changed_while_a_broker_is_registered(run: Run) -> None:
         (node,) = await cluster.start(1)
         await node.topic_admin.create("clicks", 1, {}, assignment=[[1]])
         with pytest.raises(CoordinationError, match=r"brokers \[1\] are registered; stop them first"):
-            distrust(cluster.tree)
+            prepare_restored_store(cluster.tree)
         assert node.info().state.leader == 1
 
     run(scenario)
@@ -90,7 +90,7 @@ def test_note_that_a_replica_is_to_go_deletes_nothing_that_came_back_since(
         note = paths.removed_replica(topic_id, 0, 1)
         cluster.tree.create(note, b'{"version":1,"name":"clicks"}')
         if is_told:
-            distrust(cluster.tree)
+            prepare_restored_store(cluster.tree)
             assert cluster.tree.exists(note) is None
         await cluster.start(4)
         (one,) = await cluster.start(1)
@@ -115,14 +115,14 @@ def test_log_that_had_moved_since_the_backup_is_named_and_leads_once_it_is_a_rep
         assert found is not None
         by_backup = {0: ReplicaSet((1, 2))}
         reassignments.begin_reassignments(cluster.tree, "clicks", found.topic_id, lambda _: by_backup)
-        distrust(cluster.tree)
+        prepare_restored_store(cluster.tree)
         (three,) = await cluster.start(3)
         assert "clicks-0 is on brokers [1, 2] by the tree, in epoch 1; a log of it is left here" in caplog.text
         assert await three.topic_admin.reassign("clicks", {0: [3, 1, 2]}) == {}
         await cluster.follow()
         assert not three.leads()
         await cluster.lose(three)
-        distrust(cluster.tree)
+        prepare_restored_store(cluster.tree)
         for broker_id in (1, 2, 3):
             node = await come_back(cluster, broker_id, lost_memory=False)
         assert node.leads()

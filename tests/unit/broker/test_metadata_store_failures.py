@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handlers.describe_groups import describe_groups
 from barnabas.broker.handlers.list_groups import list_groups
 from barnabas.broker.handlers.metadata import metadata
 from barnabas.broker.handlers.offset_fetch import offset_fetch
 from barnabas.broker.identity import Identity
 from barnabas.broker.metadata_image import MetadataImage
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.errors import ApiError, CoordinationError, ErrorCode
 from barnabas.protocol.codec import encode_bytes

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker_events import Events, RoleBegan
-from barnabas.broker.cluster_watch import ClusterWatch, News
-from barnabas.broker.controlled_shutdown import HandingOver
+from barnabas.broker.cluster_watch import ClusterWatch, MetadataUpdate
+from barnabas.broker.controlled_shutdown import ControlledShutdown
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.clock import SYSTEM_CLOCK, ManualClock
 from barnabas.coordination import paths, topic_metadata_store
-from barnabas.coordination.change_notifications import Change, StateChange
+from barnabas.coordination.change_notifications import ChangeNotification, StateChange
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.metadata_store import Watch
 from barnabas.coordination.values import BrokerRegistration, LiveBroker, PartitionState
@@ -36,11 +36,11 @@ def registration(broker_id: int, *, is_leaving: bool = False) -> BrokerRegistrat
     return BrokerRegistration(broker_id, "127.0.0.1", 9092, is_leaving=is_leaving)
 
 
-async def hear(node: Node, news: News) -> None:
-    async def read() -> News:
-        return news
+async def hear(node: Node, update: MetadataUpdate) -> None:
+    async def read() -> MetadataUpdate:
+        return update
 
-    await node.topics.take_over(read)
+    await node.topics.apply_update(read)
 
 
 async def create(cluster: Cluster, *replicas: int) -> None:
@@ -56,13 +56,13 @@ def test_leader_that_is_known_before_it_is_known_to_live_is_followed_when_it_is(
         begun: list[int] = []
         follower.events.subscribe(RoleBegan, lambda event: begun.append(event.replica.leader))
         own = follower.topics.image.brokers[2]
-        await hear(follower, News(brokers={2: own}))
+        await hear(follower, MetadataUpdate(brokers={2: own}))
         claim = StateChange(CLICKS, topic_id, PartitionState(1, 5, (1, 2)), 7)
-        await hear(follower, News(changes=[Change(states=(claim,))]))
+        await hear(follower, MetadataUpdate(changes=[ChangeNotification(states=(claim,))]))
         begun.clear()
-        await hear(follower, News(brokers={1: LiveBroker(registration(1), 40), 2: own}))
+        await hear(follower, MetadataUpdate(brokers={1: LiveBroker(registration(1), 40), 2: own}))
         assert begun == [1]
-        await hear(follower, News(brokers={1: LiveBroker(registration(1, is_leaving=True), 40), 2: own}))
+        await hear(follower, MetadataUpdate(brokers={1: LiveBroker(registration(1, is_leaving=True), 40), 2: own}))
         assert begun == [1]
 
     run(scenario)
@@ -127,22 +127,22 @@ def test_brokers_are_known_at_least_as_of_the_changes_that_were_read(tmp_path: P
         topic_metadata_store.register_broker(tree, registration(1))
         found = asyncio.get_running_loop().create_future()
 
-        async def take_over(read: Callable[[], Any]) -> News:
-            news: News = await read()
-            found.set_result(news)
-            return news
+        async def apply_update(read: Callable[[], Any]) -> MetadataUpdate:
+            update: MetadataUpdate = await read()
+            found.set_result(update)
+            return update
 
-        async def in_tree_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+        async def in_metadata_thread(function: Callable[..., Any], *arguments: Any) -> Any:
             return function(*arguments)
 
-        watch = ClusterWatch(tree, in_tree_thread, take_over)  # type: ignore[arg-type]
+        watch = ClusterWatch(tree, in_metadata_thread, apply_update)  # type: ignore[arg-type]
         watch.read_everything()
         tree.happens = lambda: topic_metadata_store.register_broker(tree, registration(1, is_leaving=True))
         following = asyncio.create_task(watch.run())
-        news = await asyncio.wait_for(found, 60)
+        update = await asyncio.wait_for(found, 60)
         following.cancel()
-        assert news.brokers is not None
-        assert news.brokers[1].registration.is_leaving
+        assert update.brokers is not None
+        assert update.brokers[1].registration.is_leaving
         tree.close()
 
     asyncio.run(scenario())
@@ -166,7 +166,7 @@ def test_what_waits_while_a_partition_is_handed_on_is_not_appended_by_the_old_le
             return held
 
         monkeypatch.setattr(LeaderReplica, "hold_appends", hold_and_append)
-        leaving = asyncio.create_task(HandingOver(leader.topics, 1).leave())
+        leaving = asyncio.create_task(ControlledShutdown(leader.topics, 1).transfer_all())
         async with asyncio.timeout(60):
             while not waiting:  # noqa: ASYNC110 - what is waited for tells nobody
                 await asyncio.sleep(0)
@@ -193,7 +193,7 @@ def test_all_partitions_are_looked_at_even_if_some_never_stop_asking(run: Run) -
 
         async def ask() -> None:
             while True:
-                updates.want(partition)
+                updates.update_soon(partition)
                 await asyncio.sleep(0)
 
         asking = asyncio.create_task(ask())

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handlers.offset_commit import STORED_TOGETHER, offset_commit
-from barnabas.broker.pipeline.reply import ENTRIES_PER_STEP
+from barnabas.broker.pipeline.call import ENTRIES_PER_STEP
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.errors import ErrorCode
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest

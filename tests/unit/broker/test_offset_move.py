@@ -128,7 +128,7 @@ def refuse(*_arguments: object) -> None:
 def test_what_was_broken_off_is_completed_by_the_next_start(
     folder: Path, monkeypatch: pytest.MonkeyPatch, step: str, calls_before: int
 ) -> None:
-    place, name = (offset_move.registry, "note_offsets_moved") if step == "note" else (offset_move, step)
+    place, name = (offset_move.topic_metadata_store, "note_offsets_moved") if step == "note" else (offset_move, step)
     original, broken = getattr(place, name), asyncio.Event()
     calls = iter(range(calls_before))
 

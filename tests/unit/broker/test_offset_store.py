@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
-from barnabas.groups.records import OffsetRecord
+from barnabas.groups.records import Committed, OffsetRecord
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
-from barnabas.groups.stored import Committed
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.storage.log import Log
 from tests.unit.broker.calling import Caller, run_with_broker

@@ -15,7 +15,7 @@ from barnabas.coordination import paths
 from barnabas.coordination.values import PartitionState, encode_partition_state
 from barnabas.errors import CoordinationError
 from tests.planted import ignore_the_age_of_a_disk
-from tests.unit.broker.test_lost_memory import append_to_replica, come_back
+from tests.unit.broker.test_unclean_recovery import append_to_replica, come_back
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
 
 BROKERS = (1, 2, 3)

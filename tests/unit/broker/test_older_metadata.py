@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.metadata_image import next_state
-from barnabas.broker.metadata_restore import distrust
+from barnabas.broker.metadata_restore import prepare_restored_store
 from barnabas.broker.random_source import RandomSource
 from barnabas.coordination import paths
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
@@ -104,7 +104,7 @@ class History:
         state = leader.info().state
         wanted = PartitionState(leader.id, state.leader_epoch, tuple(sorted(isr)))
         topic = leader.topics.image.topics["clicks"]
-        await leader.topics.follow(await leader.topics.propose([next_state(CLICKS, topic, wanted)]))
+        await leader.topics.apply_roles(await leader.topics.write_states([next_state(CLICKS, topic, wanted)]))
         await self.cluster.follow()
         await self.increment_life_counters()
 
@@ -250,10 +250,10 @@ def test_records_that_were_kept_lead_once_an_operator_decides_so(run: Run) -> No
         await history.begin(1)
         await history.stop_all()
         shutil.move(cluster.folder / "2" / "clicks-0", cluster.folder / "kept")
-        distrust(cluster.tree)
+        prepare_restored_store(cluster.tree)
         await history.begin(1)
         assert history.leader is None
-        await history.node(1).topics.claim_uncleanly([CLICKS])
+        await history.node(1).topics.elect_uncleanly([CLICKS])
         await history.begin(2)
         history.acknowledged = kept
         history.check()

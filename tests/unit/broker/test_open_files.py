@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.background_tasks import Background, setter_for_threads
+from barnabas.broker.background_tasks import BackgroundTasks, setter_for_threads
 from barnabas.broker.broker_events import Events
 from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.main import _raise_open_files_limit
@@ -68,7 +68,7 @@ def test_partitions_that_would_spend_the_files_are_refused() -> None:
 @pytest.mark.parametrize(("files_max", "level"), [(1_024, "WARNING"), (1_000_000, "INFO")])
 def test_how_the_files_are_shared_out_is_told(files_max: int, level: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
-        budget(files_max, logs=3).tell()
+        budget(files_max, logs=3).log_limits()
     (record,) = caplog.records
     assert record.levelname == level
     assert f"{files_max} files may be open" in record.message
@@ -93,7 +93,7 @@ def test_sealed_segments_are_flushed_when_they_pile_up() -> None:
         loop = asyncio.get_running_loop()
         logs: Any = SimpleNamespace(flush_sealed=lambda: loop.call_soon_threadsafe(flushed.set))
         no: Any = None
-        background = Background(BrokerConfig, no, no, no, no, ManualClock(), DiskWork(), Events(), due)
+        background = BackgroundTasks(BrokerConfig, no, no, no, no, ManualClock(), DiskWork(), Events(), due)
         task = asyncio.create_task(background._flush_sealed(logs))
         await asyncio.sleep(0)
         await asyncio.to_thread(setter_for_threads(due))  # as a roll does

@@ -12,7 +12,7 @@ import pytest
 from barnabas.broker import handlers, inter_broker
 from barnabas.broker.handlers import SERVED
 from barnabas.broker.parts import Parts
-from barnabas.broker.pipeline.served_api import ServedApi, serves
+from barnabas.broker.pipeline.call import ServedApi, serves
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 
 

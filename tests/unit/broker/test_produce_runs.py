@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker import Broker
+from barnabas.broker.handlers.produce import ACKNOWLEDGED_MAX, REQUESTS_MAX
 from barnabas.broker.handlers.produce import produce as produce_api
 from barnabas.broker.pipeline.scheduler import ConnectionRequests
-from barnabas.broker.produce_runs import ACKNOWLEDGED_MAX, REQUESTS_MAX
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.errors import ApiError, ErrorCode, MalformedMessageError
 from barnabas.model import NO_OFFSET

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from barnabas.broker import produce_runs
-from barnabas.broker.produce_runs import Piece, join, must_be_in_pieces, pieces
+from barnabas.broker.handlers.produce import Piece, join, must_be_in_pieces, pieces
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -34,8 +35,9 @@ def names(piece: Piece) -> list[tuple[str, int]]:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce_runs, "PIECE_BYTES_MAX", 100)
-    monkeypatch.setattr(produce_runs, "PIECE_ENTRIES_MAX", 5)
+    module = sys.modules[must_be_in_pieces.__module__]  # the package has the handler under the module's name
+    monkeypatch.setattr(module, "PIECE_BYTES_MAX", 100)
+    monkeypatch.setattr(module, "PIECE_ENTRIES_MAX", 5)
 
 
 def test_a_piece_ends_where_it_has_enough_bytes() -> None:

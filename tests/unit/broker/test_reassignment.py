@@ -10,7 +10,7 @@ import pytest
 from barnabas.broker.broker_events import Events
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.isr_updates import IsrUpdates
-from barnabas.broker.partition_reassignment import Reassigning
+from barnabas.broker.partition_reassignment import PartitionReassignment
 from barnabas.coordination import paths, reassignments, topic_metadata_store
 from barnabas.coordination.metadata_store import MetadataStoreUnavailableError, NodeError, Operation, TooLargeError
 from barnabas.coordination.reassignments import End
@@ -28,7 +28,7 @@ class Leader:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.reassigning = Reassigning(node.topics, node.topic_admin, node.id)
+        self.reassignment = PartitionReassignment(node.topics, node.topic_admin, node.id)
         self.isr_updates = IsrUpdates(node.topics, node.cluster.clock, 10.0, Events())
 
     async def hear_from(self, *followers: int, where: TopicPartition = CLICKS) -> None:
@@ -51,7 +51,7 @@ async def go_on(cluster: Cluster) -> None:
     """Let all leaders do what they can, and all brokers follow."""
     for _ in range(4):
         for node in cluster.nodes:
-            await Reassigning(node.topics, node.topic_admin, node.id).go_on()
+            await PartitionReassignment(node.topics, node.topic_admin, node.id).advance()
         await cluster.follow()
 
 
@@ -345,11 +345,11 @@ def test_leader_whose_answer_is_lost_reads_what_there_is(run: Run, monkeypatch: 
         with monkeypatch.context() as patched:
             patched.setattr(reassignments, "end_reassignments", lost)
             with pytest.raises(MetadataStoreUnavailableError):
-                await leader.reassigning.go_on()
+                await leader.reassignment.advance()
         followers = one.topics.replicas.leader(*CLICKS).followers
         assert followers is not None
         assert followers.is_changing
-        await leader.reassigning.go_on()
+        await leader.reassignment.advance()
         assert not followers_of(one).is_changing
         assert one.info().replica_set == ReplicaSet((1, 3))
         await cluster.follow()
@@ -373,7 +373,7 @@ def test_topic_that_cannot_be_read_keeps_no_other_from_its_end(run: Run) -> None
         sound, _ = cluster.tree.get(path)
         cluster.tree.set(path, b"{")
         with pytest.raises(NodeError, match=path):
-            await leader.reassigning.go_on()
+            await leader.reassignment.advance()
         assert one.info().replica_set == ReplicaSet((1, 3))
         assert not followers_of(one).is_changing
         assert followers_of(one, damaged).is_changing
@@ -382,10 +382,10 @@ def test_topic_that_cannot_be_read_keeps_no_other_from_its_end(run: Run) -> None
         await cluster.follow()
         await leader.hear_from(2, 3)
         with pytest.raises(NodeError, match=path):
-            await leader.reassigning.go_on()
+            await leader.reassignment.advance()
         assert one.info().replica_set == ReplicaSet((1, 2))
         cluster.tree.set(path, sound)
-        await leader.reassigning.go_on()
+        await leader.reassignment.advance()
         assert one.info(damaged).replica_set == ReplicaSet((1, 3))
         assert not followers_of(one, damaged).is_changing
 

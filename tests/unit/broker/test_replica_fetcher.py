@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas.broker.follower_replica import FollowerReplica
-from barnabas.broker.replica_fetcher import FetchLoop
+from barnabas.broker.replica_fetcher import ReplicaFetcher
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.errors import BarnabasError, CorruptBatchError, DisconnectedError, ErrorCode
@@ -176,7 +176,7 @@ class Bench:
 
     def run(self, test: Callable[[], Any]) -> None:
         async def main() -> None:
-            fetches = FetchLoop(
+            fetches = ReplicaFetcher(
                 "broker 9", self.leader.dial, LIMITS, lambda: (1, 1), self.store, self.loop.time, timeout_s=30.0
             )
             fetches.follow(cast(FollowerReplica, self.follower))

@@ -14,7 +14,7 @@ from barnabas.broker.disk_work import DiskWork
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_cache import MetadataCache
-from barnabas.broker.replica_logs import Hosting
+from barnabas.broker.replica_logs import ReplicaLogs
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
@@ -46,10 +46,10 @@ class Stage:
         self.clock, self.events = ManualClock(), Events()
         self.metadata = MetadataCache(self.events)
         self.logs = LogManager(folder, LogConfig(), self.clock, OsFileSystem())
-        self.hosting = Hosting(self.logs, at_once)
+        self.replica_logs = ReplicaLogs(self.logs, at_once)
         work = DiskWork(at_once, at_once, at_once)
         self.replicas = ReplicaManager(
-            OWN, self.partitions_of, self.metadata, self.hosting, work, self.clock, self.events
+            OWN, self.partitions_of, self.metadata, self.replica_logs, work, self.clock, self.events
         )
         self.published: list[object] = []
         for kind in (RoleBegan, RoleEnded, LifeCountersDue):
@@ -143,7 +143,7 @@ def test_new_partitions_are_opened_beside_those_that_are_there(tmp_path: Path) -
     async def scenario(stage: Stage) -> None:
         before = stage.replicas.of_topic("clicks")
         known = [partition(OWN, OWN, OTHER), partition(OTHER, OTHER, OWN), partition(OTHER, OTHER)]
-        await stage.replicas.open_new(stage.see(*known, partition(OWN, OWN)), CONFIG, stage.hosting.make)
+        await stage.replicas.open_new(stage.see(*known, partition(OWN, OWN)), CONFIG, stage.replica_logs.create)
         after = stage.replicas.of_topic("clicks")
         assert isinstance(after[3], LeaderReplica)
         assert {number: after[number] for number in before} == before
@@ -154,7 +154,7 @@ def test_new_partitions_are_opened_beside_those_that_are_there(tmp_path: Path) -
 def test_replica_that_is_taken_out_is_not_found_before_it_has_resigned(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         leader = stage.replicas.leader("clicks", LED)
-        assert stage.replicas.take_out("clicks", [LED]) == [leader]
+        assert stage.replicas.remove("clicks", [LED]) == [leader]
         assert stage.replicas.get(TopicPartition("clicks", LED)) is None
         assert not leader.has_ended
         await stage.replicas.resign(leader, "other brokers hold it now")
@@ -166,11 +166,11 @@ def test_replica_that_is_taken_out_is_not_found_before_it_has_resigned(tmp_path:
 
 def test_deleted_topic_leaves_no_replica_and_no_folder(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
-        taken = stage.replicas.take_out_topic("clicks")
+        taken = stage.replicas.remove_topic_replicas("clicks")
         assert await stage.replicas.delete(taken) is None
         assert stage.replicas.all() == []
         assert all(each.is_deleted for each in taken)
-        assert not any(stage.hosting.is_there(each.topic_partition) for each in taken)
+        assert not any(stage.replica_logs.is_there(each.topic_partition) for each in taken)
         assert stage.published[-2:] == [RoleEnded(each) for each in taken]
 
     run(tmp_path, scenario)

@@ -14,9 +14,9 @@ import pytest
 
 from barnabas.broker.broker_events import Events
 from barnabas.broker.disk_work import DiskWork
-from barnabas.broker.replica_logs import Hosting
-from barnabas.broker.replica_removal import Removals
-from barnabas.broker.topic_deletion import Deletions
+from barnabas.broker.replica_logs import ReplicaLogs
+from barnabas.broker.replica_removal import ReplicaRemoval
+from barnabas.broker.topic_deletion import TopicDeletion
 from barnabas.clock import ManualClock
 from barnabas.coordination import paths, reassignments, topic_deletions, topic_metadata_store
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
@@ -52,9 +52,9 @@ class Home:
         self.stop()
         open_folder = functools.partial(self._open, offline)
         self.logs = DataFolders([self.folder / "a", self.folder / "b"], OsFileSystem(), open_folder)
-        hosting = Hosting(self.logs, at_once)
-        self.removals = Removals(OWN, self.tree, at_once, hosting)
-        self.deletions = Deletions(OWN, self.tree, at_once, hosting, Events())
+        replica_logs = ReplicaLogs(self.logs, at_once)
+        self.removals = ReplicaRemoval(OWN, self.tree, at_once, replica_logs)
+        self.deletions = TopicDeletion(OWN, self.tree, at_once, replica_logs, Events())
 
     def _open(self, offline: str, path: Path) -> LogManager:
         if path.name == offline:
@@ -90,8 +90,8 @@ def test_replica_that_moved_away_is_deleted_when_its_data_folder_is_back(home: H
     home.tree.create(paths.removed_replica(TOPIC_ID.bytes, 0, OWN), b'{"name": "clicks"}', make_parents=True)
     home.start(offline="a")
     asyncio.run(home.removals.make_room({}, set()))
-    home.removals.look()
-    asyncio.run(home.removals.go_on(lambda _where, _topic_id: False, DiskWork(for_all=at_once)))
+    home.removals.check_soon()
+    asyncio.run(home.removals.resume(lambda _where, _topic_id: False, DiskWork(for_all=at_once)))
     assert len(reassignments.read_removals(home.tree, OWN)) == 1
     home.start()
     asyncio.run(home.removals.make_room({}, set()))

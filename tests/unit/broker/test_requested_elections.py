@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handlers.elect_leaders import elect_leaders, elect_leaders_here
-from barnabas.broker.requested_elections import Elections, Outcome
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.requested_elections import Outcome, RequestedElections
 from barnabas.errors import DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.elect_leaders import PREFERRED_ELECTION, UNCLEAN_ELECTION, ElectLeadersRequest
@@ -23,12 +23,12 @@ class Asked:
     def __init__(self, cluster: Cluster, node: Node) -> None:
         self.cluster = cluster
         self.scheduler = CooperativeScheduler(time.monotonic)
-        self.elections = Elections(node.topics, node.id, self.connect, self.scheduler)
+        self.elections = RequestedElections(node.topics, node.id, self.connect, self.scheduler)
 
     async def connect(self, broker_id: int) -> Any:
         for node in self.cluster.nodes:
             if node.id == broker_id:
-                return Connected(self, Elections(node.topics, node.id, self.connect, self.scheduler))
+                return Connected(self, RequestedElections(node.topics, node.id, self.connect, self.scheduler))
         raise DisconnectedError("nobody is there")
 
     async def elect(self, kind: int, *wanted: TopicPartition) -> dict[TopicPartition, Outcome]:
@@ -40,7 +40,7 @@ class Asked:
 class Connected:
     """A connection with a broker; what that one changes is known at once."""
 
-    def __init__(self, asked: Asked, elections: Elections) -> None:
+    def __init__(self, asked: Asked, elections: RequestedElections) -> None:
         self._cluster = asked.cluster
         self._scheduler = asked.scheduler
         self._elections = elections

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.cluster_watch import News
+from barnabas.broker.cluster_watch import MetadataUpdate
 from barnabas.broker.handlers.incremental_alter_configs import incremental_alter_configs
-from barnabas.broker.log_configs import log_configs
+from barnabas.broker.replica_logs import log_configs
 from barnabas.broker.settings.resources import ResourceType
 from barnabas.coordination import configs, paths, topic_deletions, topic_metadata_store
 from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
@@ -500,10 +500,10 @@ def test_deletion_of_a_topic_that_this_broker_never_heard_of_is_ended_here_too(b
     topic_deletions.note_deletion(bench.tree, topic.id, "clicks", [CONFIG.broker_id])  # is about to be deleted
 
     async def hear() -> None:
-        async def read() -> News:
-            return News(None, topics={"orders": None})
+        async def read() -> MetadataUpdate:
+            return MetadataUpdate(None, topics={"orders": None})
 
-        await bench.topics.take_over(read)
+        await bench.topics.apply_update(read)
         await bench.topics.end_deletions()
 
     asyncio.run(hear())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.broker_events import Events, TopicsDeleted
-from barnabas.broker.topic_deletion import Deletions
+from barnabas.broker.topic_deletion import TopicDeletion
 from barnabas.clock import ManualClock
 from barnabas.coordination import topic_deletions, topic_metadata_store
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
@@ -42,9 +42,9 @@ class World:
         """Begin as a broker does; `load` comes later."""
         events = Events()
         events.subscribe(TopicsDeleted, self._forget_offsets)
-        self.deletions = Deletions(OWN, self.tree, self._in_tree_thread, self, events)  # type: ignore[arg-type]
+        self.deletions = TopicDeletion(OWN, self.tree, self._in_metadata_thread, self, events)  # type: ignore[arg-type]
 
-    async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         self.is_away |= function is self.goes_away_at
         result = None if self.is_away else function(*arguments)
         self.is_away |= function is self.goes_away_after
@@ -236,7 +236,7 @@ def test_offsets_are_forgotten_by_name_only_where_no_topic_has_the_name(world: W
 def test_where_there_are_no_groups_a_deletion_ends_too(world: World) -> None:
     async def scenario() -> None:
         world.note(FIRST, "clicks", OWN)
-        deletions = Deletions(OWN, world.tree, world._in_tree_thread, world, Events())  # type: ignore[arg-type]
+        deletions = TopicDeletion(OWN, world.tree, world._in_metadata_thread, world, Events())  # type: ignore[arg-type]
         await deletions.end({FIRST: "clicks"}, ())
         assert world.noted() == {}
 

@@ -244,7 +244,7 @@ def test_leader_that_registers_anew_and_cannot_use_its_log_leaves_it_to_others(r
         append(one)
         one.topics.replicas.leader(*CLICKS).log._health.go_offline("append", OSError("broken"))
         # Its session ends at that moment, and the next one begins before anybody has noticed.
-        one.watch.begin_anew()
+        one.watch.restart()
         await cluster.follow()
         assert two.leads()
         assert two.info().state.isr == (2, 3)

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.broker.leader_election import PAUSE_S
 from barnabas.coordination import paths, topic_metadata_store
-from barnabas.coordination.change_notifications import Change, tell
+from barnabas.coordination.change_notifications import ChangeNotification, notification_node
 from barnabas.coordination.metadata_store import Set
 from barnabas.coordination.values import NO_LEADER
 from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
@@ -38,7 +38,9 @@ STATES: list[Any] = [
 def write(cluster: Cluster, state: Any, *, is_told: bool) -> None:
     path = paths.partition_state(CLICKS)
     data = state.encode() if isinstance(state, str) else json.dumps(state).encode()
-    cluster.tree.multi([Set(path, data), *([tell(Change(topics=("clicks",)))] if is_told else [])])
+    cluster.tree.multi(
+        [Set(path, data), *([notification_node(ChangeNotification(topics=("clicks",)))] if is_told else [])]
+    )
 
 
 async def settle(cluster: Cluster) -> None:
@@ -47,7 +49,7 @@ async def settle(cluster: Cluster) -> None:
         await cluster.follow()
         cluster.clock.advance(3 * PAUSE_S)
         for node in cluster.nodes:
-            await node.topics.claim_due()
+            await node.topics.elect_due()
 
 
 def leader_of(cluster: Cluster) -> Node:

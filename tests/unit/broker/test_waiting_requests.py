@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.acknowledgements import Acknowledgements, Waiter
 from barnabas.broker.handlers.produce import KEPT_BYTES_IN_RUN
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.pipeline.decoding import AT_ONCE_BYTES_MAX
-from barnabas.broker.pipeline.reply import WAITING_BYTES
+from barnabas.broker.pipeline.call import WAITING_BYTES
+from barnabas.broker.pipeline.scheduler import AT_ONCE_BYTES_MAX
+from barnabas.broker.replica_storage import Acknowledgements, Waiter
 from barnabas.errors import ErrorCode
 from barnabas.net.listener import Listener
 from barnabas.net.server_connection import Limits

@@ -94,13 +94,13 @@ class World:
         self.clock = clock
         self.fails = False
         self.listener = ZooKeeperListener("0", NoSockets, clock, max_client_cnxns)  # type: ignore[arg-type]
-        self.listener.serve(tree.store, self.in_tree_thread)
+        self.listener.serve(tree.store, self.in_metadata_thread)
 
     @property
     def new_handler(self) -> HandlerFactory:
         return self.listener._listener.new_handler
 
-    def in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+    def in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         future = asyncio.get_running_loop().create_future()
         if self.fails:
             future.set_exception(MetadataStoreUnavailableError("the disk is full"))
@@ -301,12 +301,12 @@ def test_broker_itself_comes_between_the_slices_of_a_client(
         client = await world.connected()
         slices: list[int] = []
 
-        def in_tree_thread(function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        def in_metadata_thread(function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
             slices.append(len(slices))
             world.tree.create(f"/of-the-broker-{len(slices)}")
-            return world.in_tree_thread(function, *arguments)
+            return world.in_metadata_thread(function, *arguments)
 
-        monkeypatch.setattr(world.listener, "_in_tree_thread", in_tree_thread)
+        monkeypatch.setattr(world.listener, "_in_metadata_thread", in_metadata_thread)
         looks = iter(range(1_000_000))  # each look at the time ends a slice
         monkeypatch.setattr(world.listener._serving, "_now_s", lambda: next(looks) * 2 * SLICE_S)
         assert await client.ask(*[create(f"/{number}") for number in range(10)]) == [0] * 10

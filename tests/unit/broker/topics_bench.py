@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.broker_events import Events, TopicsDeleted
-from barnabas.broker.cluster_watch import News
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
+from barnabas.broker.cluster_watch import MetadataUpdate
 from barnabas.broker.open_files import OpenFiles
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.random_source import RandomSource
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
@@ -96,7 +96,7 @@ class Bench:
 
     async def _load(self) -> None:
         """Begin as a broker does that has registered."""
-        run: Any = self._in_tree_thread
+        run: Any = self._in_metadata_thread
         self.events = Events()
         self.events.subscribe(TopicsDeleted, self._forget)
         self.topics = Topics(CONFIG, self.tree, self.logs, run, self.events)
@@ -111,7 +111,9 @@ class Bench:
             self._check_disk,
         )
         me = LiveBroker(BrokerRegistration(CONFIG.broker_id, "here", 1), 1)
-        await self.topics.load(News({CONFIG.broker_id: me}, topics=dict(topic_metadata_store.each_topic(self.tree))))
+        await self.topics.load(
+            MetadataUpdate({CONFIG.broker_id: me}, topics=dict(topic_metadata_store.each_topic(self.tree)))
+        )
 
     def _check_disk(self, count: int) -> None:
         if count > self.room:
@@ -132,7 +134,7 @@ class Bench:
         self.logs.abandon()
         self.tree.close()
 
-    async def _in_tree_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if self.thread:
             return await asyncio.get_running_loop().run_in_executor(self.thread, function, *arguments)
         await (self.gate.wait() if self.gate else asyncio.sleep(0))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.broker_events import Events
-from barnabas.broker.cluster_watch import ClusterWatch, News
+from barnabas.broker.cluster_watch import ClusterWatch, MetadataUpdate
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.open_files import OpenFiles
 from barnabas.broker.random_source import RandomSource
@@ -30,7 +30,7 @@ from barnabas.storage import LogManager, OsFileSystem
 CLICKS = TopicPartition("clicks", 0)
 
 
-async def in_tree_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+async def in_metadata_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     await asyncio.sleep(0)
     return function(*arguments)
 
@@ -77,7 +77,7 @@ class Node:
             self.cluster.random_source,
             OpenFiles(10_000, 100, self.logs.count),
         )
-        run: Any = in_tree_thread
+        run: Any = in_metadata_thread
         self.events = Events()
         self.topics = Topics(
             self.config, self.tree, self.logs, run, self.events, clock=clock, random_source=random_source
@@ -85,10 +85,10 @@ class Node:
         self.topic_admin = TopicAdmin(
             self.id, self.topics, self.tree, run, self.events, files, random_source, lambda _count: None
         )
-        self.watch = ClusterWatch(self.tree, in_tree_thread, self._take_over)  # type: ignore[arg-type]
-        news = self.watch.read_everything()
+        self.watch = ClusterWatch(self.tree, in_metadata_thread, self._apply_update)  # type: ignore[arg-type]
+        update = self.watch.read_everything()
         self.before_loading()
-        await self.topics.load(news, lost_memory=lost_memory)
+        await self.topics.load(update, lost_memory=lost_memory)
         self.logs.note_boot()
         self.increment_life_counter()
         await self.topics.end_deletions()
@@ -103,15 +103,15 @@ class Node:
             if not write_life_counters(self.tree, self.id, {self.logs.folder_id: mark}):
                 self.logs.confirm_life_counter()
 
-    async def follow(self) -> News:
+    async def follow(self) -> MetadataUpdate:
         """Take over what is new, as after an event."""
         due = {paths.BROKER_IDS, paths.CHANGES}
-        return await self._take_over(functools.partial(in_tree_thread, self.watch._read, due))
+        return await self._apply_update(functools.partial(in_metadata_thread, self.watch._read, due))
 
-    async def _take_over(self, read: Any) -> News:
-        news = await self.topics.take_over(read)
+    async def _apply_update(self, read: Any) -> MetadataUpdate:
+        update = await self.topics.apply_update(read)
         await self.topics.end_deletions()
-        return news
+        return update
 
     def die(self) -> None:
         """End as with kill -9, once the others have noticed."""

@@ -9,7 +9,13 @@ import pytest
 
 from barnabas.clock import ManualClock
 from barnabas.coordination import change_notifications, paths, topic_metadata_store
-from barnabas.coordination.change_notifications import Change, StateChange, decode_change, encode_change, tell
+from barnabas.coordination.change_notifications import (
+    ChangeNotification,
+    StateChange,
+    decode_change,
+    encode_change,
+    notification_node,
+)
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.fields import DamagedNodeError
 from barnabas.coordination.metadata_store import MetadataStore
@@ -27,24 +33,28 @@ LOST = PartitionState(-1, 8, (), (Remnant(2, 7, 50), Remnant(3)))
 DOUBTED = replace(LOST, is_doubted=True)
 
 
+def doubted(topic: str, number: int) -> StateChange:
+    return StateChange(TopicPartition(topic, number), TOPIC_ID, DOUBTED, 10)
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        Change(),
-        Change(states=(StateChange(TopicPartition("clicks", 1), TOPIC_ID, LOST, 10), state("clicks", 0))),
-        Change(states=tuple(StateChange(TopicPartition("clicks", n), TOPIC_ID, DOUBTED, 10) for n in (3, 1))),
-        Change(states=(StateChange(TopicPartition("clicks", 1), TOPIC_ID, DOUBTED, 10), state("clicks", 0))),
-        Change(topics=("clicks", "views")),
-        Change(states=(state("clicks", 0), state("clicks", 4), state("views", 1))),
-        Change(brokers=(1, 2), settings=("/config/brokers/1",)),
+        ChangeNotification(),
+        ChangeNotification(states=(StateChange(TopicPartition("clicks", 1), TOPIC_ID, LOST, 10), state("clicks", 0))),
+        ChangeNotification(states=tuple(doubted("clicks", number) for number in (3, 1))),
+        ChangeNotification(states=(doubted("clicks", 1), state("clicks", 0))),
+        ChangeNotification(topics=("clicks", "views")),
+        ChangeNotification(states=(state("clicks", 0), state("clicks", 4), state("views", 1))),
+        ChangeNotification(brokers=(1, 2), settings=("/config/brokers/1",)),
     ],
 )
-def test_change_is_read_as_it_was_told(change: Change) -> None:
+def test_change_is_read_as_it_was_told(change: ChangeNotification) -> None:
     assert decode_change("/brokers/changes/c-0000000001", encode_change(change)) == change
 
 
 def test_fields_that_are_not_known_are_passed_over() -> None:
-    assert decode_change("/c", b'{"version":2,"brokers":[1],"more":{}}') == Change(brokers=(1,))
+    assert decode_change("/c", b'{"version":2,"brokers":[1],"more":{}}') == ChangeNotification(brokers=(1,))
 
 
 @pytest.mark.parametrize(
@@ -149,12 +159,12 @@ def test_nodes_of_strangers_do_not_keep_old_changes_from_being_cleared_away(tmp_
     tree = EmbeddedMetadataStore(tmp_path / "tree.sqlite", clock)
     topic_metadata_store.prepare(tree, "castle")
     for _ in range(3):
-        tree.multi([tell(Change())])
+        tree.multi([notification_node(ChangeNotification())])
     first, kept, last = change_notifications.numbers_of(tree.children(paths.CHANGES))
     tree.create(f"{change_notifications.path_of(kept)}/stranger")
     tree.create(change_notifications.path_of(2147483600))
     clock.advance(2 * change_notifications.KEPT_MS / 1000)
-    tree.multi([tell(Change())])
+    tree.multi([notification_node(ChangeNotification())])
     assert change_notifications.purge_changes(tree) == 3
     left = change_notifications.numbers_of(tree.children(paths.CHANGES))
     assert kept in left
@@ -165,7 +175,7 @@ def test_nodes_of_strangers_do_not_keep_old_changes_from_being_cleared_away(tmp_
 def test_nodes_have_numbers_without_gaps(tree: MetadataStore) -> None:
     topic_metadata_store.prepare(tree, "castle")
     topic_metadata_store.create_topic(tree, "clicks", bytes(16), [[1]])
-    tree.multi([tell(Change(topics=("clicks",)))])
+    tree.multi([notification_node(ChangeNotification(topics=("clicks",)))])
     names = tree.children(paths.CHANGES)
     numbers = change_notifications.numbers_of(names)
     assert numbers == [numbers[0], numbers[0] + 1]
@@ -178,18 +188,18 @@ def test_old_changes_are_cleared_away_and_the_newest_stays(tmp_path: Path) -> No
     topic_metadata_store.prepare(tree, "castle")
     assert change_notifications.purge_changes(tree) == 0
     for _ in range(3):
-        tree.multi([tell(Change())])
+        tree.multi([notification_node(ChangeNotification())])
     clock.advance(change_notifications.KEPT_MS / 1000 - 1)
-    tree.multi([tell(Change())])
+    tree.multi([notification_node(ChangeNotification())])
     assert change_notifications.purge_changes(tree) == 0
     clock.advance(2)
-    tree.multi([tell(Change())])
+    tree.multi([notification_node(ChangeNotification())])
     assert change_notifications.purge_changes(tree) == 3
     clock.advance(change_notifications.KEPT_MS)
     assert change_notifications.purge_changes(tree) == 0
     assert len(tree.children(paths.CHANGES)) == 2
     # The numbers go on.
-    tree.multi([tell(Change())])
+    tree.multi([notification_node(ChangeNotification())])
     first, _, last = change_notifications.numbers_of(tree.children(paths.CHANGES))
     assert last - first == 2
     tree.close()

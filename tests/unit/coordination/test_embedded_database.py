@@ -1,5 +1,5 @@
-"""What the file of an embedded tree keeps beside what a `MetadataStore` shows: sessions of other processes, and what ZooKeeper
-tells of a node's children."""
+"""The file of an embedded store beside the interface `MetadataStore`: sessions of other processes, and ZooKeeper's
+counters of children."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.coordination.embedded_database import FORMAT_VERSION, Store
+from barnabas.coordination.embedded_database import FORMAT_VERSION, EmbeddedDatabase
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.metadata_store import (
     Create,
@@ -30,11 +30,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "tree.db"
 
 
-def open_tree(path: Path, *, keeps_sessions: bool = True) -> EmbeddedMetadataStore:
+def open_metadata_store(path: Path, *, keeps_sessions: bool = True) -> EmbeddedMetadataStore:
     return EmbeddedMetadataStore(path, ManualClock(), keeps_sessions=keeps_sessions)
 
 
-def full_stat(store: Store, path: str) -> FullStat:
+def full_stat(store: EmbeddedDatabase, path: str) -> FullStat:
     with store.reading(SESSION.id, path) as nodes:
         found = nodes.full_stat(path)
     assert found is not None
@@ -42,32 +42,32 @@ def full_stat(store: Store, path: str) -> FullStat:
 
 
 def test_kept_session_and_its_nodes_outlive_a_restart(path: Path) -> None:
-    tree = open_tree(path)
+    tree = open_metadata_store(path)
     tree.store.keep_session(SESSION)
     with tree.store.change(SESSION.id) as change:
         change.create(Create("/theirs", ephemeral=True))
     tree.create("/ours", ephemeral=True)
     tree.close()
-    tree = open_tree(path)
+    tree = open_metadata_store(path)
     assert tree.store.kept_sessions() == [SESSION]
     assert tree.children("/") == ["theirs"]
     assert tree.get("/theirs").stat.owner == SESSION.id
     tree.store.end_kept_session(SESSION.id)
     assert tree.children("/") == []
     tree.close()
-    tree = open_tree(path)
+    tree = open_metadata_store(path)
     assert tree.store.kept_sessions() == []
     tree.close()
 
 
 def test_tree_that_keeps_no_sessions_ends_those_that_it_finds(path: Path) -> None:
-    tree = open_tree(path)
+    tree = open_metadata_store(path)
     tree.store.keep_session(SESSION)
     with tree.store.change(SESSION.id) as change:
         change.create(Create("/theirs", ephemeral=True))
     tree.close()
-    open_tree(path, keeps_sessions=False).close()
-    tree = open_tree(path)
+    open_metadata_store(path, keeps_sessions=False).close()
+    tree = open_metadata_store(path)
     assert tree.store.kept_sessions() == []
     assert tree.children("/") == []
     tree.close()
@@ -89,7 +89,7 @@ class FullAtCommit:
 
 
 def test_session_that_cannot_be_kept_is_none(path: Path) -> None:
-    tree = open_tree(path)
+    tree = open_metadata_store(path)
     connection = tree.store._connection
     tree.store._connection = FullAtCommit(connection)  # type: ignore[assignment]
     with pytest.raises(MetadataStoreUnavailableError):
@@ -101,7 +101,7 @@ def test_session_that_cannot_be_kept_is_none(path: Path) -> None:
 
 
 def test_ended_session_can_do_nothing_more(path: Path) -> None:
-    tree = open_tree(path)
+    tree = open_metadata_store(path)
     tree.store.keep_session(SESSION)
     tree.store.end_kept_session(SESSION.id)
     tree.store.end_kept_session(SESSION.id)
@@ -112,7 +112,7 @@ def test_ended_session_can_do_nothing_more(path: Path) -> None:
 
 
 def test_changes_are_told_in_their_order_once_they_can_be_read(path: Path) -> None:
-    tree = open_tree(path)
+    tree = open_metadata_store(path)
     told = []
     tree.store.on_change = lambda events: told.append((list(events), tree.children("/")))
     tree.multi([Create("/a"), Create("/b")])
@@ -127,7 +127,7 @@ def test_changes_are_told_in_their_order_once_they_can_be_read(path: Path) -> No
 
 
 def test_children_that_come_and_go_are_counted_as_zookeeper_does(path: Path) -> None:
-    tree = open_tree(path)
+    tree = open_metadata_store(path)
     store = tree.store
     store.keep_session(SESSION)
     tree.create("/a")
@@ -147,7 +147,7 @@ def test_children_that_come_and_go_are_counted_as_zookeeper_does(path: Path) -> 
 
 
 def test_file_of_the_format_before_is_taken_over(path: Path) -> None:
-    tree = open_tree(path)
+    tree = open_metadata_store(path)
     tree.create("/a/b", b"1", make_parents=True)
     created_at = tree.get("/a/b").stat.created_at
     tree.set("/a", b"2")
@@ -157,7 +157,7 @@ def test_file_of_the_format_before_is_taken_over(path: Path) -> None:
         "ALTER TABLE node DROP COLUMN children_changed_at; DROP TABLE session; PRAGMA user_version = 1"
     )
     database.close()
-    tree = open_tree(path)
+    tree = open_metadata_store(path)
     tree.store.keep_session(SESSION)
     assert tree.get("/a/b").data == b"1"
     assert full_stat(tree.store, "/a").children_changed_at == created_at

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from barnabas.coordination import configs, paths, topic_metadata_store
-from barnabas.coordination.damaged_nodes import report
+from barnabas.coordination.damaged_nodes import report_damaged
 from barnabas.coordination.fields import DamagedNodeError, Fields
 from barnabas.coordination.metadata_store import MetadataStore, NodeError
 from barnabas.coordination.offsets import groups_with_offsets, read_committed_offsets
@@ -190,10 +190,10 @@ def test_damaged_nodes_are_reported_once_and_many_in_few_lines(
 ) -> None:
     many: list[NodeError] = [DamagedNodeError(f"/brokers/ids/x{number}", "no number") for number in range(5_000)]
     for _ in range(3):
-        report(tree, many)
+        report_damaged(tree, many)
     assert len(caplog.records) == 11
     assert "skipping 4990 more nodes" in caplog.records[-1].getMessage()
-    report(tree, [DamagedNodeError("/brokers/ids/x1", "another reason")])
+    report_damaged(tree, [DamagedNodeError("/brokers/ids/x1", "another reason")])
     assert len(caplog.records) == 12
 
 

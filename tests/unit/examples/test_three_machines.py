@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.settings.static import BrokerConfig, load_config
+from barnabas.broker.settings.loading import load_config
+from barnabas.broker.settings.static import BrokerConfig
 from barnabas.cli.up import up
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "three-machines"

@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 from barnabas.errors import MalformedMessageError
 from barnabas.groups import records
 from barnabas.groups.hashing import java_hash, partition_of
-from barnabas.groups.records import GroupRecord, OffsetRecord, decode_change, encode_change
-from barnabas.groups.stored import Committed, StoredGroup, StoredMember
+from barnabas.groups.records import (
+    Committed,
+    GroupRecord,
+    OffsetRecord,
+    StoredGroup,
+    StoredMember,
+    decode_change,
+    encode_change,
+)
 from barnabas.model import TopicPartition
 from barnabas.protocol.codec import encode_bytes
 from barnabas.protocol.messages.group_records import OffsetCommitValue

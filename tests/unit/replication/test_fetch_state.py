@@ -74,7 +74,7 @@ def test_first_request_names_all_and_does_not_wait_and_later_ones_name_what_chan
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (1, 9)
     assert fetches.next_request(1, 9) is None, "nothing can be said before the session has its number"
     assert fetches.on_response(answer((A, 0))) == [(a, answer((A, 0)).responses[0].partitions[0])]
-    fetches.moved(a, 10, 3)
+    fetches.continue_at(a, 10, 3)
     request = fetches.next_request(1, 9)
     assert request is not None
     assert named(request) == [(A, 0, 10)]
@@ -93,7 +93,7 @@ def test_paused_partition_leaves_the_session_and_comes_back() -> None:
     request = fetches.next_request(1, 9)
     assert forgotten(request) == [(A, [0])]
     assert fetches.on_response(answer((A, 0))) == [], "it was asked for earlier only"
-    fetches.moved(a, 8, 3)
+    fetches.continue_at(a, 8, 3)
     request = fetches.next_request(1, 9)
     assert (named(request), forgotten(request)) == ([(A, 0, 8)], [])
 
@@ -111,14 +111,14 @@ def test_nothing_is_asked_where_nothing_can_be() -> None:
 def test_trouble_makes_longer_and_longer_pauses() -> None:
     a = followed()
     fetches = in_session(a)
-    fetches.troubled(a, now_s=100.0)
+    fetches.pause_after_error(a, now_s=100.0)
     assert fetches.next_due_s() == 100.0 + FIRST_PAUSE_S
     assert fetches.resume_due(100.0) == []
     assert fetches.resume_due(100.0 + FIRST_PAUSE_S) == [a]
-    fetches.moved(a, 0, -1)
+    fetches.continue_at(a, 0, -1)
     assert fetches.next_due_s() is None
     for _ in range(10):
-        fetches.troubled(a, now_s=200.0)
+        fetches.pause_after_error(a, now_s=200.0)
     assert fetches.next_due_s() == 201.0
     fetches.unfollow(a)
     assert fetches.next_due_s() is None
@@ -147,7 +147,7 @@ def test_second_answer_to_the_same_question_is_dropped() -> None:
     fetches.follow(b)
     fetches.next_request(1, 9)
     assert [each for each, _ in fetches.on_response(answer((A, 0), (B, 4)))] == [a], "B was not asked for then"
-    fetches.moved(a, 10, 3)
+    fetches.continue_at(a, 10, 3)
     assert [each for each, _ in fetches.on_response(answer((A, 0), (B, 4)))] == [b], "A is further on by now"
     assert named(fetches.next_request(1, 9)) == [(A, 0, 10)]
 
@@ -171,7 +171,7 @@ def test_session_begins_anew_after_an_error_or_another_connection() -> None:
         fetches.on_response(answer(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
     assert raised.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     fetches.pause(b)
-    fetches.begin_anew()
+    fetches.reset_session()
     request = fetches.next_request(1, 9)
     assert request is not None
     assert (named(request), forgotten(request), request.session_epoch) == ([(A, 0, 0)], [], 0)
@@ -194,10 +194,10 @@ def test_after_much_the_next_answer_may_wait_a_moment_for_more_and_after_little_
     asked = []
     for size in (BULK_BYTES // 2, BULK_BYTES // 2 - 1, 0):
         for each in (a, b):
-            fetches.moved(each, 1, 3)
+            fetches.continue_at(each, 1, 3)
         fetches.next_request(1, 9)
         fetches.on_response(answer((A, 0), (B, 0), records=bytes(size)))
-        fetches.moved(a, 2, 3)
+        fetches.continue_at(a, 2, 3)
         request = fetches.next_request(1, 9)
         assert request is not None
         asked.append((request.min_bytes, request.max_wait_ms))
@@ -212,7 +212,7 @@ def test_settings_that_ask_for_more_or_for_a_shorter_wait_hold_after_much_too() 
     fetches.follow(a)
     fetches.next_request(1, 9)
     fetches.on_response(answer((A, 0), records=bytes(BULK_BYTES)))
-    fetches.moved(a, 1, 3)
+    fetches.continue_at(a, 1, 3)
     request = fetches.next_request(1, 9)
     assert request is not None
     assert (request.min_bytes, request.max_wait_ms) == (2 * BULK_BYTES_MIN, 1)

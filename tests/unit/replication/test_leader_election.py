@@ -6,10 +6,10 @@ import pytest
 
 from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
 from barnabas.replication.leader_election import (
-    Claim,
-    claim,
-    hand_over,
-    should_hand_to_preferred,
+    Candidacy,
+    candidacy,
+    should_elect_preferred,
+    transfer_leadership,
     waited_for,
     why_offline,
 )
@@ -18,10 +18,12 @@ REPLICAS = (1, 2, 3)
 STATE = PartitionState(leader=1, leader_epoch=4, isr=(1, 2, 3))
 
 
-def claims(live, state=STATE, replicas=REPLICAS, unclean=False, new_incarnation=False, adding=()) -> dict[int, Claim]:
+def claims(
+    live, state=STATE, replicas=REPLICAS, unclean=False, new_incarnation=False, adding=()
+) -> dict[int, Candidacy]:
     """What each live broker may claim."""
     found = {
-        broker_id: claim(
+        broker_id: candidacy(
             broker_id,
             replicas,
             state,
@@ -35,8 +37,8 @@ def claims(live, state=STATE, replicas=REPLICAS, unclean=False, new_incarnation=
     return {broker_id: each for broker_id, each in found.items() if each is not None}
 
 
-def leads(broker_id, isr, rank=0, unclean=False) -> Claim:
-    return Claim(rank, PartitionState(broker_id, 5, isr), unclean)
+def leads(broker_id, isr, rank=0, unclean=False) -> Candidacy:
+    return Candidacy(rank, PartitionState(broker_id, 5, isr), unclean)
 
 
 class TestCleanClaims:
@@ -186,22 +188,22 @@ def test_who_is_waited_for(state, live, waited) -> None:
 
 class TestHandingOver:
     def test_to_the_first_live_member_that_stays(self):
-        assert hand_over(STATE, REPLICAS, {1, 2, 3}, leaving={1}) == PartitionState(2, 5, (2, 3))
-        assert hand_over(STATE, REPLICAS, {1, 3}, leaving={1}) == PartitionState(3, 5, (2, 3))
+        assert transfer_leadership(STATE, REPLICAS, {1, 2, 3}, leaving={1}) == PartitionState(2, 5, (2, 3))
+        assert transfer_leadership(STATE, REPLICAS, {1, 3}, leaving={1}) == PartitionState(3, 5, (2, 3))
 
     def test_not_to_a_replica_that_is_not_in_sync(self):
         state = PartitionState(1, 4, (1, 3))
-        assert hand_over(state, REPLICAS, {1, 2, 3}, leaving={1}) == PartitionState(3, 5, (3,))
+        assert transfer_leadership(state, REPLICAS, {1, 2, 3}, leaving={1}) == PartitionState(3, 5, (3,))
 
     def test_nobody_could_take_it(self):
-        assert hand_over(STATE, REPLICAS, {1, 2}, leaving={1, 2}) is None
-        assert hand_over(STATE, REPLICAS, set()) is None
+        assert transfer_leadership(STATE, REPLICAS, {1, 2}, leaving={1, 2}) is None
+        assert transfer_leadership(STATE, REPLICAS, set()) is None
 
     def test_to_the_preferred_replica(self):
-        assert hand_over(STATE, (3, 1, 2), {1, 2, 3}) == PartitionState(3, 5, (3, 1, 2))
+        assert transfer_leadership(STATE, (3, 1, 2), {1, 2, 3}) == PartitionState(3, 5, (3, 1, 2))
 
     def test_not_to_itself(self):
-        assert hand_over(STATE, REPLICAS, {1, 2, 3}) is None
+        assert transfer_leadership(STATE, REPLICAS, {1, 2, 3}) is None
 
 
 @pytest.mark.parametrize(
@@ -215,4 +217,4 @@ class TestHandingOver:
     ],
 )
 def test_preferred_replica_leads_if_it_can(replicas, isr, live, should) -> None:
-    assert should_hand_to_preferred(PartitionState(1, 4, isr), replicas, live) is should
+    assert should_elect_preferred(PartitionState(1, 4, isr), replicas, live) is should

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
-from barnabas.replication.unclean_recovery import doubt, doubt_old_tree, recover, tell, who_has_most, withdraw
+from barnabas.replication.unclean_recovery import (
+    doubt,
+    doubt_old_tree,
+    most_complete_replicas,
+    recover,
+    report_log_end,
+    withdraw,
+)
 
 TOLD = (Remnant(1, 3, 20), Remnant(2, 3, 30))
 
@@ -61,7 +68,7 @@ class TestDoubting:
         doubted = PartitionState(NO_LEADER, 6, (), (Remnant(1), Remnant(2)), is_doubted=True)
         assert doubt_old_tree((1, 2), asked) == doubted
         assert doubt_old_tree((1, 2), doubted) is None
-        assert doubt_old_tree((1, 2), tell(1, doubted, 3, 20)) is None
+        assert doubt_old_tree((1, 2), report_log_end(1, doubted, 3, 20)) is None
 
     def test_state_of_a_stranger_is_doubted(self):
         assert recover((1, 2), PartitionState(9, 4, (9,))).is_doubted
@@ -75,24 +82,24 @@ class TestDoubting:
 
 class TestTelling:
     def test_while_a_member_is_left_nothing_is_told(self):
-        assert tell(2, PartitionState(1, 4, (1,), (Remnant(2),)), 3, 20) is None
+        assert report_log_end(2, PartitionState(1, 4, (1,), (Remnant(2),)), 3, 20) is None
 
     def test_who_was_not_in_sync_tells_nothing(self):
-        assert tell(3, PartitionState(NO_LEADER, 5, (), TOLD), 3, 20) is None
+        assert report_log_end(3, PartitionState(NO_LEADER, 5, (), TOLD), 3, 20) is None
 
     def test_what_is_left_is_told_once(self):
         before = PartitionState(NO_LEADER, 5, (), (Remnant(1), TOLD[1]))
         told = PartitionState(NO_LEADER, 5, (), TOLD)
-        assert tell(1, before, 3, 20) == told
-        assert tell(1, told, 3, 20) is None
+        assert report_log_end(1, before, 3, 20) == told
+        assert report_log_end(1, told, 3, 20) is None
 
     def test_what_is_told_ends_no_doubt(self):
         before = PartitionState(NO_LEADER, 5, (), (Remnant(1), TOLD[1]), is_doubted=True)
-        assert tell(1, before, 3, 20) == PartitionState(NO_LEADER, 5, (), TOLD, is_doubted=True)
+        assert report_log_end(1, before, 3, 20) == PartitionState(NO_LEADER, 5, (), TOLD, is_doubted=True)
 
     @pytest.mark.parametrize(("known", "is_told"), [(Remnant(1), True), (Remnant.gone(1), False)])
     def test_nothing_left_counts_unless_the_log_was_gone(self, known, is_told):
-        told = tell(1, PartitionState(NO_LEADER, 5, (), (known,)), -1, 0)
+        told = report_log_end(1, PartitionState(NO_LEADER, 5, (), (known,)), -1, 0)
         assert told == (PartitionState(NO_LEADER, 5, (), (Remnant(1, -1, 0),)) if is_told else None)
 
 
@@ -110,4 +117,4 @@ class TestTelling:
     ],
 )
 def test_the_later_epoch_counts_and_then_the_longer_log(isr, lost, found) -> None:
-    assert who_has_most(PartitionState(NO_LEADER, 5, isr, lost)) == found
+    assert most_complete_replicas(PartitionState(NO_LEADER, 5, isr, lost)) == found

@@ -24,15 +24,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from barnabas.broker.coordinators.counters import CoordinatorCounters
+from barnabas.broker.coordinators.appends import CoordinatorCounters
 from barnabas.broker.coordinators.shard import CoordinatorShard
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.state_machine import RecordCodec, Reply, StateMachine
 
 if TYPE_CHECKING:
-    from barnabas.broker.cooperative_scheduler import CooperativeScheduler
     from barnabas.broker.coordinators.led_replica import InternalTopic, PlacedTopic
+    from barnabas.broker.pipeline.scheduler import CooperativeScheduler
     from barnabas.clock import Clock
 
 MachineT = TypeVar("MachineT", bound=StateMachine[Any])

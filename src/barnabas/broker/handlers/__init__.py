@@ -46,6 +46,6 @@ from barnabas.broker.handlers.produce import produce
 from barnabas.broker.handlers.push_telemetry import push_telemetry
 from barnabas.broker.handlers.sync_group import sync_group
 from barnabas.broker.handlers.update_features import update_features
-from barnabas.broker.pipeline.served_api import ServedApi
+from barnabas.broker.pipeline.call import ServedApi
 
 SERVED: dict[int, ServedApi] = {each.key: each for each in globals().values() if isinstance(each, ServedApi)}

@@ -5,10 +5,9 @@ What is not named goes back to its default. The broker without a name stands for
 
 from __future__ import annotations
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import target_of
 from barnabas.broker.topic_admin import TopicAdmin

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock

@@ -7,9 +7,7 @@ the choice is remembered until it is made, and the answer is REPLICA_NOT_AVAILAB
 from __future__ import annotations
 
 from barnabas.broker.log_moves import LogMoves
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.reply import Steps, is_pause_due
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, Steps, is_pause_due, serves
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -33,6 +31,6 @@ def alter_replica_log_dirs(
                 if is_pause_due(count):
                     yield
                 count += 1
-                code = moves.ask(TopicPartition(topic.name, number), wanted.path)
+                code = moves.request(TopicPartition(topic.name, number), wanted.path)
                 told.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code))
     return AlterReplicaLogDirsResponse(results=list(results.values()))

@@ -7,8 +7,7 @@ feature is finalized at a level above 0.
 from __future__ import annotations
 
 from barnabas.broker.features import FEATURES
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import ServedApis, serves
+from barnabas.broker.pipeline.call import Call, ServedApis, serves
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.api_versions import (
     ApiVersion,

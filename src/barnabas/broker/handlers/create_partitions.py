@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import check_not_internal
-from barnabas.broker.metadata_propagation import Propagation
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.metadata_propagation import MetadataPropagation
+from barnabas.broker.pipeline.call import Call, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
@@ -28,7 +27,7 @@ from barnabas.protocol.messages.create_partitions import (
 async def create_partitions(
     topics: Topics,
     topic_admin: TopicAdmin,
-    propagation: Propagation,
+    propagation: MetadataPropagation,
     scheduler: CooperativeScheduler,
     request: CreatePartitionsRequest,
     call: Call,

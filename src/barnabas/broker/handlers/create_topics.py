@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.internal_topics import partition_count, replication_factor, settings_of
-from barnabas.broker.metadata_propagation import Propagation
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.metadata_propagation import MetadataPropagation
+from barnabas.broker.pipeline.call import Call, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
@@ -38,7 +37,7 @@ async def create_topics(
     topics: Topics,
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
-    propagation: Propagation,
+    propagation: MetadataPropagation,
     scheduler: CooperativeScheduler,
     request: CreateTopicsRequest,
     call: Call,

@@ -12,8 +12,7 @@ from contextlib import suppress
 
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.internal_topics import check_not_internal
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.model import NO_OFFSET

@@ -6,11 +6,9 @@ yet.
 
 from __future__ import annotations
 
-from barnabas.broker.addresses import addresses
-from barnabas.broker.identity import Identity
-from barnabas.broker.operations import ON_CLUSTER
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.authorized_operations import ON_CLUSTER
+from barnabas.broker.identity import Identity, addresses
+from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_cluster import (

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.reply import Steps
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, Steps, serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import ConfigSource, DescribedSetting, describe
 from barnabas.broker.topics import Topics

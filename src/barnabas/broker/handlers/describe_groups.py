@@ -6,12 +6,11 @@ Clients that ask which operations they may use are told all of them: there is no
 
 from __future__ import annotations
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
+from barnabas.broker.authorized_operations import ON_GROUPS
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.offset_store import OffsetStore
-from barnabas.broker.operations import ON_GROUPS
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.errors import ErrorCode
 from barnabas.groups.results import GroupState
 from barnabas.protocol.messages.describe_groups import (

@@ -10,9 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.reply import Steps, is_pause_due
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, Steps, is_pause_due, serves
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode

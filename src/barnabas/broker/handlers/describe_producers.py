@@ -8,8 +8,7 @@ There are no transactions, so none is open.
 from __future__ import annotations
 
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode

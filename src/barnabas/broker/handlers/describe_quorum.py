@@ -6,8 +6,7 @@ response of version 2 has the reason as text.
 
 from __future__ import annotations
 
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from barnabas.broker.authorized_operations import ON_TOPICS
 from barnabas.broker.identity import Identity
 from barnabas.broker.internal_topics import INTERNAL_TOPICS
-from barnabas.broker.operations import ON_TOPICS
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.topic_names import check_topic_name
 from barnabas.broker.topics import Topics
 from barnabas.coordination.values import NO_LEADER

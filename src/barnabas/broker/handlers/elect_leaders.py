@@ -5,11 +5,10 @@ Clients may ask any broker; it passes on what others have to do (`barnabas.broke
 
 from __future__ import annotations
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.requested_elections import Elections
+from barnabas.broker.pipeline.call import Call, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.requested_elections import RequestedElections
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.elect_leaders import (
@@ -24,7 +23,7 @@ from barnabas.protocol.messages.elect_leaders import (
 
 @serves(ElectLeadersRequest)
 async def elect_leaders(
-    elections: Elections, scheduler: CooperativeScheduler, request: ElectLeadersRequest, call: Call
+    elections: RequestedElections, scheduler: CooperativeScheduler, request: ElectLeadersRequest, call: Call
 ) -> ElectLeadersResponse:
     """Elect leaders wherever that is done. Who asks for all partitions is not told of those that need none."""
     if request.election_type not in {PREFERRED_ELECTION, UNCLEAN_ELECTION}:
@@ -46,7 +45,7 @@ async def elect_leaders(
 
 @serves(ElectLeadersRequest)
 async def elect_leaders_here(
-    elections: Elections, scheduler: CooperativeScheduler, request: ElectLeadersRequest, call: Call
+    elections: RequestedElections, scheduler: CooperativeScheduler, request: ElectLeadersRequest, call: Call
 ) -> ElectLeadersResponse:
     """Do for another broker what this one has to do."""
     return await _response(

@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import contextlib
 
-from barnabas.broker.addresses import address_of
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.group_service import GroupService
-from barnabas.broker.identity import Identity
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, is_pause_due
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.identity import Identity, address_of
+from barnabas.broker.pipeline.call import Call, LaterReply, Reply, Steps, is_pause_due, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.messages.find_coordinator import (
     GROUP_KEY,

@@ -10,8 +10,7 @@ The API is advertised where the extra `barnabas[otel]` is installed, and `teleme
 from __future__ import annotations
 
 from barnabas.broker.client_telemetry import COMPRESSIONS, ClientTelemetry
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,

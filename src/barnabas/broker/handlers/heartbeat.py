@@ -4,8 +4,7 @@ one."""
 from __future__ import annotations
 
 from barnabas.broker.group_service import GroupService
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.handlers.alter_configs import altered
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import Target, target_of
 from barnabas.broker.settings.rules import ConfigType, items_of

@@ -7,8 +7,7 @@ as final (see FindCoordinator).
 
 from __future__ import annotations
 
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.errors import CoordinationError, ErrorCode
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

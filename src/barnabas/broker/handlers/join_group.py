@@ -11,9 +11,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.group_service import GroupService
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.reply import LaterReply, Reply
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, LaterReply, Reply, serves
 from barnabas.groups.requests import JoinRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 

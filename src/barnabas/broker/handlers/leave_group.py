@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 
 from barnabas.broker.group_service import GroupService
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
 from barnabas.groups.requests import LeavingMember
 from barnabas.groups.results import LeaveResult
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse

@@ -5,8 +5,7 @@ Client metrics (version 0) and loggers have none here; groups are listed that ha
 
 from __future__ import annotations
 
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.resources import ResourceType, names_of
 from barnabas.broker.topics import Topics

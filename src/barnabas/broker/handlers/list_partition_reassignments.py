@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.model import TopicPartition

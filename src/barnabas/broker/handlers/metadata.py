@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.addresses import addresses
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
+from barnabas.broker.authorized_operations import ON_CLUSTER, ON_TOPICS
 from barnabas.broker.error_codes import error_code
-from barnabas.broker.identity import Identity
+from barnabas.broker.identity import Identity, addresses
 from barnabas.broker.internal_topics import INTERNAL_TOPICS
-from barnabas.broker.metadata_propagation import Propagation
-from barnabas.broker.operations import ON_CLUSTER, ON_TOPICS
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, is_pause_due
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.metadata_propagation import MetadataPropagation
+from barnabas.broker.pipeline.call import Call, LaterReply, Reply, Steps, is_pause_due, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
@@ -53,7 +50,7 @@ def metadata(
     topic_admin: TopicAdmin,
     settings: DynamicSettings,
     identity: Identity,
-    propagation: Propagation,
+    propagation: MetadataPropagation,
     scheduler: CooperativeScheduler,
     request: MetadataRequest,
     call: Call,
@@ -106,7 +103,7 @@ async def _create_and_describe(
     topics: Topics,
     topic_admin: TopicAdmin,
     identity: Identity,
-    propagation: Propagation,
+    propagation: MetadataPropagation,
     scheduler: CooperativeScheduler,
     missing: list[str],
     wanted: list[MetadataRequestTopic],

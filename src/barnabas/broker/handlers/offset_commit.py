@@ -13,13 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from barnabas.broker.commit_templates import PARTITIONS_MAX, CommitTemplates, RepeatedCommit
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.error_codes import error_code
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.offset_store import OffsetStore
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps, StepsReply, is_pause_due
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, LaterReply, Reply, Steps, StepsReply, is_pause_due, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.topics import Topics
 from barnabas.errors import ApiError, BarnabasError, ErrorCode

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.offset_store import OffsetStore
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.topics import Topics
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics

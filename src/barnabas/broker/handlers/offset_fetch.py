@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.offset_store import OffsetStore
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.reply import Steps, is_pause_due
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, Steps, is_pause_due, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.topics import Topics
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups.offsets import CommittedOffsets

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.error_codes import error_code
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.reply import Steps, is_pause_due
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, Steps, is_pause_due, serves
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.protocol.messages.offset_for_leader_epoch import (

@@ -1,78 +1,337 @@
 """Produce, versions 0 to 13: append record batches.
 
-Requests that came in a row are carried out together: what they bring for one partition is appended with one write.
-Each is judged, and answered, as if it had come alone.
+Requests that came in a row are carried out together: all their batches for one partition are appended with one write.
+Each request is checked and answered as if it had come alone.
 
-Versions 0 to 2 are advertised because librdkafka stops compressing without them (KAFKA-18659); their message
-formats are not stored, so every partition is answered with UNSUPPORTED_VERSION. Batches of transactions are
-refused until transactions exist. Errors of single records are told of compacted topics only (version 8), which take no
-records without keys: elsewhere the broker does not look at single records. At most 1,000 are told in an answer, shared
-out among its partitions, and at least one of each batch. It is not told where new leaders are (version 10): clients
-ask for metadata.
+Versions 0 to 2 are advertised because librdkafka stops compressing without them (KAFKA-18659). Their message formats
+are not stored, so every partition is answered with UNSUPPORTED_VERSION. Batches of transactions are refused until
+transactions exist. Errors of single records (version 8) exist for compacted topics only, which take no records without
+keys: elsewhere the broker does not look at single records. An answer has at most 1,000 of them, shared out among its
+partitions, and at least one of each batch. New leaders (version 10) are not named: clients ask for metadata.
 
-What an acknowledgement means, and when it has to wait for the disk, stands in `barnabas.broker.leader_replica`.
+`barnabas.broker.leader_replica` defines the acknowledgements, and when they wait for the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from barnabas.broker.error_codes import error_code, error_message
-from barnabas.broker.internal_topics import check_not_internal
-from barnabas.broker.pipeline.call import Call, Received, Run
-from barnabas.broker.pipeline.reply import LaterReply, Reply
-from barnabas.broker.pipeline.served_api import serves
-from barnabas.broker.produce_answers import (
-    Acknowledgement,
-    Appended,
-    PackAnswer,
-    Response,
-    Settling,
-    Waiting,
-    errors_of_records,
-    packer,
-    refuse,
-    respond_together,
-)
-from barnabas.broker.produce_runs import ProduceRuns
+from barnabas.broker.internal_topics import INTERNAL_TOPICS, check_not_internal
+from barnabas.broker.pipeline.call import Call, LaterReply, Received, Reply, Run, serves
 from barnabas.broker.refused_batches import RefusedBatches
+from barnabas.broker.replica_storage import Waiter
 from barnabas.errors import (
     ApiError,
     BarnabasError,
     ErrorCode,
     UnsupportedVersionError,
 )
-from barnabas.model import NO_OFFSET, Acks
+from barnabas.model import NO_OFFSET, NO_TIMESTAMP, Acks
+from barnabas.protocol.codec import response_template_encoder
 from barnabas.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from barnabas.storage.log_appender import AppendInfo, InvalidRecordsError
 
 if TYPE_CHECKING:
-    from barnabas.broker.acknowledgements import Waiter
     from barnabas.broker.leader_replica import LeaderReplica
-    from barnabas.broker.pipeline.connection_state import ConnectionState
+    from barnabas.broker.pipeline.call import ConnectionState
     from barnabas.broker.replica_manager import ReplicaManager
     from barnabas.broker.topics import Topics
     from barnabas.records.header import Buffer
     from barnabas.storage.log_appender import Outcome
 
+
+PIECE_ENTRIES_MAX = 64
+"""The topics and partitions of a piece."""
+
+PIECE_BYTES_MAX = 1024 * 1024
+"""A piece ends with the partition that exceeds this size."""
+
+
+REQUESTS_MAX = 1024
+"""The requests of a run without acknowledgements."""
+
+ACKNOWLEDGED_MAX = 50
+"""The requests of a run with acknowledgements. More requests are answered in several runs, so that a producer with a
+full window can send again after the first of them."""
+
+
+def entry_count(request: ProduceRequest) -> int:
+    """Return the number of topics and partitions of a request."""
+    count = len(request.topic_data)
+    for topic in request.topic_data:
+        count += len(topic.partition_data)
+    return count
+
+
+def must_be_in_pieces(request: ProduceRequest, size: int) -> bool:
+    """Return whether a request of this size has to run in pieces."""
+    entries = entry_count(request)
+    partitions = entries - len(request.topic_data)
+    return entries > PIECE_ENTRIES_MAX or (size > PIECE_BYTES_MAX and partitions > 1)
+
+
+def only_partition(request: ProduceRequest) -> PartitionProduceData | None:
+    """Return the data for the only partition of a request; None if the request does not name exactly one."""
+    if len(request.topic_data) == 1 == len(request.topic_data[0].partition_data):
+        return request.topic_data[0].partition_data[0]
+    return None
+
+
+class Piece(NamedTuple):
+    """A part of a request, and whether its first topic is the last topic of the part before."""
+
+    request: ProduceRequest
+    continues: bool
+
+
+def pieces(request: ProduceRequest) -> Iterator[Piece]:
+    """Yield the pieces of a request: each has a part of its partitions, in their order."""
+    part: list[tuple[TopicProduceData, PartitionProduceData | None]] = []
+    entries = size = 0
+    continues = False
+    for topic in request.topic_data:
+        for number, data in enumerate(topic.partition_data or [None]):
+            if entries >= PIECE_ENTRIES_MAX or size >= PIECE_BYTES_MAX:
+                yield Piece(_request_for(part, request), continues)
+                part, entries, size, continues = [], 0, 0, number > 0
+            part.append((topic, data))
+            entries += 1 if number else 2
+            size += len(data.records) if data and data.records else 0
+    yield Piece(_request_for(part, request), continues)
+
+
+def _request_for(
+    part: Sequence[tuple[TopicProduceData, PartitionProduceData | None]], request: ProduceRequest
+) -> ProduceRequest:
+    topics = []
+    for _, same in groupby(part, key=lambda each: id(each[0])):
+        (topic, first), *others = same
+        data = [each for each in (first, *(other for _, other in others)) if each is not None]
+        topics.append(replace(topic, partition_data=data))
+    return replace(request, topic_data=topics)
+
+
+def join(responses: Sequence[tuple[ProduceResponse, bool]]) -> ProduceResponse:
+    """Return the response to a request, made from the responses to its pieces.
+
+    :param responses: each with whether its first topic is the last topic of the piece before.
+    """
+    topics: list[TopicProduceResponse] = []
+    for response, continues in responses:
+        parts = response.responses
+        if continues:
+            topics[-1].partition_responses += parts[0].partition_responses
+        topics += parts[1:] if continues else parts
+    return replace(responses[0][0], responses=topics)
+
+
+class ProduceRuns:
+    """The rules for runs and pieces of Produce (`barnabas.broker.pipeline.call.RunRules`).
+
+    The pieces of a request are appended in its order, so the result is the same as without pieces.
+    """
+
+    entry_count = staticmethod(entry_count)
+    only_partition = staticmethod(only_partition)
+    must_be_in_pieces = staticmethod(must_be_in_pieces)
+    pieces = staticmethod(pieces)
+    join = staticmethod(join)
+
+    def requests_max(self, first: ProduceRequest) -> int:
+        """Return the limit of requests in a run."""
+        return ACKNOWLEDGED_MAX if first.acks != Acks.NONE else REQUESTS_MAX
+
+    def go_together(self, first: ProduceRequest, other: ProduceRequest) -> bool:
+        """Whether two requests want the same acknowledgement."""
+        return first.acks == other.acks
+
+    def wants_answer(self, request: ProduceRequest) -> bool:
+        """Whether a request wants an acknowledgement."""
+        return request.acks != Acks.NONE
+
+
+Waiting = list[tuple[PartitionProduceResponse, Waiter]]
+"""Results of partitions, each with the wait that precedes its acknowledgement."""
+
+RECORD_ERRORS_MAX = 1_000
+"""The errors of single records in one answer: a batch may have millions of records in a few bytes."""
+
+PACKERS_MAX = 4096
+"""The partitions with a cached template of their answer, at about a kilobyte each."""
+
+Response: TypeAlias = "ProduceResponse | bytes | Awaitable[ProduceResponse | bytes | None] | None"
+"""The response to one request; bytes are the whole frame of the answer."""
+
+PackAnswer = Callable[[int, int, int, int], bytes]
+"""Makes the frame of an acknowledgement from correlation id, base offset, append time and log start offset."""
+
+
+@functools.lru_cache(maxsize=PACKERS_MAX)
+def packer(version: int, topic: str, topic_id: bytes, index: int) -> PackAnswer:
+    """Return the template of acknowledgements of requests for one partition."""
+
+    def answer_with(number: int) -> ProduceResponse:
+        result = PartitionProduceResponse(
+            index=index,
+            error_code=ErrorCode.NONE,
+            base_offset=number,
+            log_append_time_ms=number,
+            log_start_offset=number,
+        )
+        return ProduceResponse(
+            responses=[TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=[result])]
+        )
+
+    return response_template_encoder(answer_with, version)
+
+
+class Acknowledgement:
+    """An awaitable of the response to a request, after the waits of its partitions or after the timeout.
+
+    The response has an error for each partition whose wait failed or timed out. The wait begins with the `await`.
+    """
+
+    __slots__ = ("_response", "_timeout_ms", "_waiting")
+
+    def __init__(self, response: ProduceResponse, waiting: Waiting, timeout_ms: int) -> None:
+        self._response = response
+        self._waiting = waiting
+        self._timeout_ms = timeout_ms
+
+    def __await__(self) -> Generator[Any, None, ProduceResponse]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> ProduceResponse:
+        futures = [future for _, future in self._waiting]
+        try:
+            await asyncio.wait(futures, timeout=max(0, self._timeout_ms) / 1000)
+        finally:
+            for future in futures:
+                future.cancel()
+        for result, future in self._waiting:
+            if future.cancelled():
+                refuse(result, _timed_out(self._timeout_ms))
+            elif error := future.exception():
+                assert isinstance(error, BarnabasError)
+                refuse(result, error)
+        return self._response
+
+
+class Settling:
+    """An awaitable of the responses to some requests of a run. The wait begins with the `await`.
+
+    :param responses: the responses, some of them awaitable, or a future of them.
+    """
+
+    __slots__ = ("_responses",)
+
+    def __init__(self, responses: Sequence[Response] | asyncio.Future[Sequence[Response]]) -> None:
+        self._responses = responses
+
+    def __await__(self) -> Generator[Any, None, list[ProduceResponse | bytes | None]]:
+        return self._settle().__await__()
+
+    async def _settle(self) -> list[ProduceResponse | bytes | None]:
+        responses = self._responses
+        if isinstance(responses, asyncio.Future):
+            responses = await asyncio.shield(responses)
+        waiting = [each for each in responses if isinstance(each, Awaitable)]
+        settled = iter([await waiting[0]] if len(waiting) == 1 else await asyncio.gather(*waiting))
+        return [next(settled) if isinstance(each, Awaitable) else each for each in responses]
+
+
+def refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:
+    """Put an error into the result of a partition."""
+    result.error_code, result.error_message = error_code(error), error_message(error)
+    result.base_offset = result.log_start_offset = NO_OFFSET
+    result.log_append_time_ms = NO_TIMESTAMP
+
+
+def errors_of_records(error: InvalidRecordsError, request: ProduceRequest) -> list[BatchIndexAndErrorMessage]:
+    """Return the errors of the records for which a batch was refused."""
+    count_max = max(1, RECORD_ERRORS_MAX // sum(len(topic.partition_data) for topic in request.topic_data))
+    return [
+        BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=error.reason)
+        for number in error.numbers[:count_max]
+    ]
+
+
+class Appended(NamedTuple):
+    """A request for one partition whose batch is in the log."""
+
+    request: ProduceRequest
+    correlation_id: int
+    info: AppendInfo
+    pack: PackAnswer
+
+    def frame(self) -> bytes:
+        """Return the frame of the acknowledgement."""
+        info = self.info
+        return self.pack(self.correlation_id, info.base_offset, info.log_append_time_ms, info.log_start_offset)
+
+    def refusal(self, error: BarnabasError) -> ProduceResponse:
+        """Return the response with an error instead of the acknowledgement."""
+        topic = self.request.topic_data[0]
+        result = PartitionProduceResponse(
+            index=topic.partition_data[0].index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET
+        )
+        refuse(result, error)
+        named = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[result])
+        return ProduceResponse(responses=[named])
+
+
+async def respond_together(
+    appended: Sequence[Appended], waiters: Sequence[Waiter]
+) -> Sequence[bytes | ProduceResponse]:
+    """Return the responses to requests with the same waits. They fail together."""
+    timeout_ms = appended[0].request.timeout_ms
+    try:
+        async with asyncio.timeout(max(0, timeout_ms) / 1000):
+            for waiter in waiters:
+                await waiter
+    except TimeoutError:
+        error: BarnabasError = _timed_out(timeout_ms)
+    except BarnabasError as failure:
+        error = failure
+    else:
+        return [each.frame() for each in appended]
+    finally:
+        for waiter in waiters:
+            if not waiter.cancel() and not waiter.cancelled():
+                waiter.exception()  # else asyncio logs it as an exception that was never retrieved
+    return [each.refusal(error) for each in appended]
+
+
+def _timed_out(timeout_ms: int) -> ApiError:
+    message = f"not flushed and replicated within {timeout_ms} ms; it may be later"
+    return ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
+
+
 FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 KEPT_BYTES_IN_RUN = 1_024
-"""What a request of a run keeps while its acknowledgement waits: its answer."""
+"""The bytes that a request of a run keeps while its acknowledgement waits: its answer."""
 
 
 @serves(ProduceRequest, runs=ProduceRuns())
 def produce(topics: Topics, replicas: ReplicaManager, run: Run, call: Call) -> Reply:
-    """Append each partition's batches, of all requests of a run.
+    """Append the batches of all requests of a run.
 
     :raises BarnabasError: an append failed and acks=0 leaves no other way to tell than to end the connection.
     """
@@ -84,7 +343,7 @@ def produce(topics: Topics, replicas: ReplicaManager, run: Run, call: Call) -> R
 
 
 def _reply(responses: Sequence[Response]) -> Reply:
-    """Return the responses up to the first one that has to wait now, and those behind it later."""
+    """Return the responses before the first awaitable one now, and the others later."""
     for number, response in enumerate(responses):
         if type(response) is not bytes and isinstance(response, Awaitable):
             rest = responses[number:]
@@ -93,7 +352,7 @@ def _reply(responses: Sequence[Response]) -> Reply:
 
 
 class _Append:
-    """What a run of requests brings for one partition, and what became of it, in the order of the requests."""
+    """The batches of a run for one partition, and the outcomes of their append, in the order of the requests."""
 
     __slots__ = (
         "_acks",
@@ -125,8 +384,8 @@ class _Append:
         self.partition: LeaderReplica | None = None
         self.outcomes: deque[Outcome] = deque()
         self.pack: PackAnswer | None = None
-        """Makes the answer to a request for this partition alone, once that is in the log; None where an answer may
-        have to wait for more than that."""
+        """The template of acknowledgements of requests for this partition alone; None if an acknowledgement may have to
+        wait."""
         self._waiting: asyncio.Future[list[Outcome]] | None = None
         self._acks = acks
         self._refusal = refusal
@@ -135,7 +394,8 @@ class _Append:
         try:
             name = topic if isinstance(topic, str) else topics.name_of(topic)
             partition = replicas.leader(name, number)
-            check_not_internal(name, "clients cannot write to it")
+            if name in INTERNAL_TOPICS:
+                check_not_internal(name, "clients cannot write to it")
             if acks == Acks.ALL:
                 partition.check_replicas()
             self.partition = partition
@@ -144,23 +404,23 @@ class _Append:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the outcomes are not there yet."""
+        """Whether the append has not ended."""
         return self._waiting is not None
 
     @property
     def can_be_packed(self) -> bool:
-        """Whether all was appended, and each answer can be made from the pattern once all is acknowledged."""
+        """Whether all batches were appended, and the template can acknowledge them."""
         return self.pack is not None and all(isinstance(outcome, AppendInfo) for outcome in self.outcomes)
 
     def when_all_acknowledged(self) -> Waiter | None:
-        """Return what has to be waited for before all that was appended is acknowledged."""
+        """Return the wait that precedes the acknowledgement of all batches."""
         assert self.partition
         last = max((each for each in self.outcomes if isinstance(each, AppendInfo)), key=_last_offset)
         return self.partition.when_acknowledged(last, self._acks)
 
     @property
     def usable_pack(self) -> PackAnswer | None:
-        """`pack`, if it may make answers now that the outcomes are there: a flush policy may be in force since."""
+        """`pack`, unless a flush policy has come into force during the append."""
         return self.pack if self.partition is not None and self.partition.acknowledges_at_once(self._acks) else None
 
     def carry_out(self) -> None:
@@ -180,12 +440,12 @@ class _Append:
             self._take(outcomes)
 
     async def wait(self) -> None:
-        """Wait until the outcomes are there."""
+        """Wait for the end of the append."""
         if self._waiting is not None:
             self._take(await self._waiting)
 
     def next_outcome(self) -> Outcome:
-        """Return the outcome of the next of the requests, which are to be answered in their order."""
+        """Return the outcome of the next request, in the order of the run."""
         outcome = self.outcomes.popleft()
         if isinstance(outcome, BarnabasError):
             number = len(self.records) - len(self.outcomes) - 1
@@ -202,11 +462,11 @@ class _Append:
 
 
 Place = tuple[str | bytes, int, bool]
-"""Name or id of the topic, partition, and whether it is a transaction that wants to write there."""
+"""The topic's name or id, the partition, and whether the batch belongs to a transaction."""
 
 
 class _Appends:
-    """All that a run of requests brings."""
+    """The appends of a run."""
 
     __slots__ = ("_call", "_replicas", "_topics", "by_id", "by_place", "by_request")
 
@@ -217,17 +477,18 @@ class _Appends:
         self.by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
         self.by_place: dict[Place, _Append] = {}
         self.by_request: dict[int, _Append] = {}
-        """By `id()` of a request for one partition: the same object stands for many of them."""
+        """The append of a request for one partition, by `id()` of the request: the same object may stand for many
+        requests."""
 
     def add(self, received: Received) -> None:
-        """Let the batches of a request be appended where it wants them."""
+        """Add the batches of a request to the appends of their partitions."""
         request, records, _ = received
         in_transaction = request.transactional_id is not None
         for topic in request.topic_data:
             named = topic.topic_id if self.by_id else topic.name
             for data in topic.partition_data:
                 append = self.at((named, data.index, in_transaction), request)
-                # The log refuses where there is nothing.
+                # The log refuses an empty batch.
                 append.records.append((data.records or b"") if records is None else records)
                 if records is not None:
                     self.by_request[id(request)] = append
@@ -235,7 +496,7 @@ class _Appends:
                         append.pack = packer(self._call.version, topic.name, topic.topic_id, data.index)
 
     def at(self, place: Place, request: ProduceRequest) -> _Append:
-        """Return what comes to a place."""
+        """Return the append of a partition."""
         if (append := self.by_place.get(place)) is None:
             refusal = _refusal(request, self._call)
             topic, number, _ = place
@@ -260,7 +521,7 @@ def _append_all(topics: Topics, replicas: ReplicaManager, run: Run, call: Call) 
 
 
 def _refusal(request: ProduceRequest, call: Call) -> BarnabasError | None:
-    """Return why nothing of the request can be appended, or None."""
+    """Return the error that refuses a whole request, or None."""
     if call.version < FIRST_VERSION_WITH_BATCHES:
         return UnsupportedVersionError("message formats before record batches (Kafka 0.11) are not stored")
     if request.acks not in {Acks.NONE, Acks.LEADER, Acks.ALL}:
@@ -275,12 +536,12 @@ def _last_offset(info: AppendInfo) -> int:
 
 
 def _is_packed(partition: LeaderReplica, acks: int) -> bool:
-    """Whether answers are made from the pattern: nothing is waited for, or all wait for the high watermark."""
+    """Whether a template makes the answers: none has to wait, or all wait for the high watermark."""
     return acks == Acks.ALL or partition.acknowledges_at_once(acks)
 
 
 def _acknowledged_together(run: Run, appends: _Appends) -> Reply | None:
-    """Answer requests with acks=all that all have to wait for the high watermark with one wait for each partition.
+    """Answer requests with acks=all that wait for the high watermark, with one wait for each partition.
 
     :returns: None if they have to be answered one by one.
     """
@@ -311,7 +572,7 @@ async def _respond_later(run: Run, appends: _Appends) -> Sequence[Response]:
 
 
 def _respond_to_all(run: Run, appends: _Appends) -> Sequence[Response]:
-    """Return a response for each request, in their order, in which the outcomes are dealt out."""
+    """Return a response for each request, in their order."""
     if run[0][0].acks == Acks.NONE:
         _check_all_appended(appends)
         return [None] * len(run)
@@ -367,7 +628,7 @@ def _result(index: int, append: _Append, request: ProduceRequest, waiting: Waiti
 
 
 def _check_all_appended(appends: _Appends) -> None:
-    """Raise the first error: without acknowledgements, the end of the connection is what the producer notices."""
+    """Raise the first error: with acks=0, a producer notices only the end of the connection."""
     for (topic, number, _), append in appends.by_place.items():
         for outcome in append.outcomes:
             if isinstance(outcome, BarnabasError):

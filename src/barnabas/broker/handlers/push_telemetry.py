@@ -9,9 +9,7 @@ push none.
 from __future__ import annotations
 
 from barnabas.broker.client_telemetry import ClientTelemetry
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.reply import Steps
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, Steps, serves
 from barnabas.broker.settings.static import TELEMETRY_BYTES_MAX
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 

@@ -15,13 +15,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.delayed_fetch import DelayedFetch
 from barnabas.broker.follower_sessions import FollowerRead, FollowerSession, FollowerSessions
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.reply import LaterReply, Reply, Steps
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, LaterReply, Reply, Steps, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.topics import Topics
 from barnabas.clock import Clock
@@ -30,7 +28,7 @@ from barnabas.model import FINAL_SESSION_EPOCH, INITIAL_SESSION_EPOCH
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 
 if TYPE_CHECKING:
-    from barnabas.broker.pipeline.connection_state import ConnectionState
+    from barnabas.broker.pipeline.call import ConnectionState
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +119,7 @@ def _session_of(
     _check_broker(check_broker, request.replica_state, call.connection)
     if request.session_epoch in {INITIAL_SESSION_EPOCH, FINAL_SESSION_EPOCH}:
         return sessions.open(call.connection, request.replica_state.replica_id)
-    return sessions.go_on(call.connection, request)
+    return sessions.resume(call.connection, request)
 
 
 def _check_broker(check_broker: CheckBroker, claimed: ReplicaState, connection: ConnectionState) -> None:

@@ -9,9 +9,7 @@ from collections.abc import Awaitable
 
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.handlers.join_group import GROUP_DATA_BYTES_MAX
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.reply import LaterReply, Reply
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, LaterReply, Reply, serves
 from barnabas.groups.requests import SyncRequest
 from barnabas.groups.results import SyncResult
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse

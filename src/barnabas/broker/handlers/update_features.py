@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from barnabas.broker.features import FEATURES
-from barnabas.broker.pipeline.call import Call
-from barnabas.broker.pipeline.served_api import serves
+from barnabas.broker.pipeline.call import Call, serves
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.update_features import (
     FeatureUpdateKey,

@@ -1,35 +1,39 @@
-"""The stages that every call passes, in one order, whatever way its request came.
+"""The stages that every call passes in one order, and the stage that counts requests.
 
-A call enters each stage before its handler has it, and leaves each stage with its responses. A stage that has nothing
-to do on one of these ways costs nothing there.
+A call enters each stage before its handler, and leaves each stage with its responses. A stage without work for a call
+costs nothing.
+
+`RequestCounts` counts requests by API, version, client and error code, for each listener. A request counts with the
+error code of its response, or with `NO_RESPONSE` if the connection ended over the request or before its response. A
+frame whose API or version is not served is no call, and does not count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from barnabas.broker.pipeline.call import Call, RunCall
-from barnabas.broker.pipeline.reply import Reply
+from barnabas.broker.pipeline.call import Call, Reply, RunCall
+from barnabas.protocol.response_errors import NO_ERROR, ReadError, error_reader
 
 
 class Stage:
-    """A stage of the chain. Subclasses override what they need."""
+    """A stage of the chain. Subclasses override the methods that they need."""
 
     def enter(self, call: Call, request: Any) -> Reply | None:
-        """Look at a call before its handler has it.
+        """Look at a call before its handler.
 
-        :param request: the decoded request, the run of them, or what a template has recognised.
-        :returns: the reply that ends the call here; None to go on.
+        :param request: the decoded request, a run, or a `RepeatedRequest`.
+        :returns: a reply that ends the call here; None to continue.
         :raises BarnabasError: the connection must end.
         """
         del call, request
         return None
 
     def leave(self, call: Call, response: Any) -> None:
-        """Look at a response that was encoded.
+        """Look at an encoded response.
 
-        :param response: None for a request that wants no answer, bytes for a frame that was made from a template.
+        :param response: None for a request without an answer, bytes for a frame that a template made.
         """
 
     def leave_run(self, call: RunCall, responses: Sequence[Any]) -> None:
@@ -38,7 +42,7 @@ class Stage:
             self.leave(call, response)
 
     def fail(self, call: Call, error: BaseException) -> None:
-        """Look at what ended a call without a response, and with it the connection."""
+        """Look at the error that ended a call, and its connection, without a response."""
 
 
 class Chain:
@@ -53,12 +57,12 @@ class Chain:
         self._entering = [each.enter for each in stages if type(each).enter is not Stage.enter]
         self._leaving = [each.leave for each in stages if type(each).leave is not Stage.leave]
         self.leave: Callable[[Call, Any], None] = self._leaving[0] if len(self._leaving) == 1 else self._leave_all
-        """Lets a response pass the stages on its way out. One stage alone is called directly."""
+        """Passes a response through the stages. A single stage is called directly."""
         self._leaving_runs = [each.leave_run for each in stages if type(each).leave is not Stage.leave]
         self._failing = [each.fail for each in stages if type(each).fail is not Stage.fail]
 
     def enter(self, call: Call, request: Any) -> Reply | None:
-        """Return the reply of the stage that ends a call; None if none does.
+        """Return the reply of the stage that ends a call; None if no stage does.
 
         :raises BarnabasError: the connection must end.
         """
@@ -68,9 +72,9 @@ class Chain:
         return None
 
     def carry_out(self, call: Call, request: Any) -> Reply:
-        """Let a call pass the stages and its handler.
+        """Pass a call through the stages and its handler.
 
-        :raises BarnabasError: it failed, and nothing but the end of the connection can say so.
+        :raises BarnabasError: the call failed, and only the end of the connection can report the failure.
         """
         try:
             if self._entering and (reply := self.enter(call, request)) is not None:
@@ -86,11 +90,86 @@ class Chain:
             leave(call, response)
 
     def leave_run(self, call: RunCall, responses: Sequence[Any]) -> None:
-        """Let the responses to some requests of a run pass the stages on their way out."""
+        """Pass the responses to some requests of a run through the stages."""
         for leave in self._leaving_runs:
             leave(call, responses)
 
     def fail(self, call: Call, error: BaseException) -> None:
-        """Let the stages know of a call that ended without a response."""
+        """Tell the stages about a call that ended without a response."""
         for fail in self._failing:
             fail(call, error)
+
+
+NO_RESPONSE = -2
+"""The error code of a request without a response. Kafka's own codes begin with -1."""
+
+CLIENTS_MAX = 1_000
+CLIENT_ID_CHARACTERS_MAX = 255
+OTHER_CLIENTS = "(others)"
+"""The id of clients beyond `CLIENTS_MAX`, and of clients with longer ids: clients choose their ids freely."""
+
+
+class RequestKind(NamedTuple):
+    """The labels of a counter."""
+
+    api_key: int
+    version: int
+    client_id: str | None
+    error_code: int
+
+
+class RequestCounts(Stage):
+    """Counts the requests of one listener. Used from the event loop's thread only."""
+
+    def __init__(self) -> None:
+        # A list of one number for each kind: a request looks its kind up once.
+        self._counts: dict[tuple[int, int, str | None, int], list[int]] = {}
+        self._clients: set[str | None] = set()
+        self._readers: dict[tuple[type, int], ReadError] = {}
+
+    def counts(self) -> dict[RequestKind, int]:
+        """Return the number of requests of each kind."""
+        return {RequestKind(*kind): count for kind, [count] in self._counts.items()}
+
+    def leave(self, call: Call, response: Any) -> None:
+        if response is None or type(response) is bytes:
+            error_code = NO_ERROR  # a frame that was made from a template tells of no error
+        else:
+            try:
+                error_code = self._readers[type(response), call.version](response)
+            except KeyError:
+                error_code = self._reader(type(response), call.version)(response)
+        self._count(call, error_code, 1)
+
+    def leave_run(self, call: RunCall, responses: Sequence[Any]) -> None:
+        without_error = 0
+        for response in responses:
+            if response is None or type(response) is bytes:
+                without_error += 1
+            else:
+                self.leave(call, response)
+        if without_error:
+            self._count(call, NO_ERROR, without_error)
+
+    def fail(self, call: Call, error: BaseException) -> None:
+        del error
+        self._count(call, NO_RESPONSE, call.request_count - call.left_count)
+
+    def _count(self, call: Call, error_code: int, count: int) -> None:
+        counted = self._counts.get((call.served.key, call.version, call.client_id, error_code))
+        if counted is None:
+            kind = call.served.key, call.version, self._known(call.client_id), error_code
+            counted = self._counts.setdefault(kind, [0])
+        counted[0] += count
+
+    def _known(self, client_id: str | None) -> str | None:
+        """Return a client id, or `OTHER_CLIENTS` if there are too many."""
+        if client_id not in self._clients:
+            if len(self._clients) >= CLIENTS_MAX or len(client_id or "") > CLIENT_ID_CHARACTERS_MAX:
+                return OTHER_CLIENTS
+            self._clients.add(client_id)
+        return client_id
+
+    def _reader(self, response: type, version: int) -> ReadError:
+        read = self._readers[response, version] = error_reader(response, version)
+        return read

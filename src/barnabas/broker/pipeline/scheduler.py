@@ -1,41 +1,206 @@
-"""When the requests of a connection are carried out, and with which others.
+"""The scheduler: shares the event loop, and decides when the requests of a connection run, and with which others.
 
-No other part knows of this: a request is carried out at once if it is small, in slices if it may take long, in its turn
-if many clients send such a one at the same moment (`barnabas.broker.cooperative_scheduler`). Requests of some APIs that
-come one after the other are carried out together, as a run; a request too large for that is carried out in pieces
-(`RunRules`).
+Long work is a generator that yields wherever it may pause (`run_slice`, `finish`), or a coroutine that awaits `pause`
+now and then. In one round of the event loop, all long work together gets about `SLICE_S`. Unfinished work waits in
+line, and each later round continues one piece of it. However many clients ask for much at once, a short request of
+another client waits for a few milliseconds.
+
+No other part knows when requests run. A small request runs at once, and a long one in slices. If many clients send a
+burst-prone request at the same moment, they take turns. Requests of some APIs that come in a row run together (a run);
+a request too large for that runs in pieces (`RunRules`).
 
 An API or version that is not served ends the connection with one line in the log, as in Kafka: there is no format in
 which both sides could agree on an answer.
 
-A request that waits gives back the memory of its frame, and counts with what it keeps
-(`ConnectionContext.release_frame`). No task that waits refers to the frame.
+A request that waits gives back the memory of its frame, and counts with the bytes that it keeps
+(`ConnectionContext.release_frame`). No waiting task refers to the frame.
+
+Used from the event loop's thread only.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
 from itertools import islice
 from types import GeneratorType
-from typing import Any
+from typing import Any, TypeVar
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler, Unfinished
-from barnabas.broker.pipeline.call import Call, Received, RunCall
-from barnabas.broker.pipeline.chain import Chain
-from barnabas.broker.pipeline.connection_state import ConnectionState, ListenerName
-from barnabas.broker.pipeline.decoding import AT_ONCE_BYTES_MAX, decode_in_slices, received
-from barnabas.broker.pipeline.encoding import encode, encode_in_slices, encode_run
-from barnabas.broker.pipeline.reply import WAITING_BYTES, WAITING_ENTRY_BYTES, LaterReply, Reply, Steps
-from barnabas.broker.pipeline.request_counts import RequestCounts
-from barnabas.broker.pipeline.served_api import RunRules, ServedApi, ServedApis
+from barnabas.broker.pipeline.call import (
+    ENTRIES_PER_STEP,
+    WAITING_BYTES,
+    WAITING_ENTRY_BYTES,
+    Call,
+    ConnectionState,
+    LaterReply,
+    ListenerName,
+    Received,
+    Reply,
+    RunCall,
+    RunRules,
+    ServedApi,
+    ServedApis,
+    Steps,
+    decode_in_slices,
+    encode,
+    encode_in_slices,
+    encode_run,
+    received,
+)
+from barnabas.broker.pipeline.chain import Chain, RequestCounts
 from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVersionError
 from barnabas.net.server_connection import Answer, ConnectionContext, Frame, FrameReply
 from barnabas.protocol.codec import RecordsSpan, RequestHeader, RequestTemplates, decode_request, read_request_header
 
+T = TypeVar("T")
+
+SLICE_S = 0.002
+SHORT_TURNS = 8
+"""The number of short pieces of work in one round: single requests or single answers."""
+
+
+class Unfinished:
+    """The result of `run_slice` for unfinished work."""
+
+
+UNFINISHED = Unfinished()
+
+
+class CooperativeScheduler:
+    """Shares the time of one event loop.
+
+    :param now_s: monotonic seconds.
+    :param call_soon: calls a function in the next round of the event loop; the running loop's own if None.
+    """
+
+    def __init__(
+        self, now_s: Callable[[], float], call_soon: Callable[[Callable[[], None]], object] | None = None
+    ) -> None:
+        self._now_s = now_s
+        self._call_soon = call_soon
+        self._line: deque[tuple[asyncio.Future[Any], Any, bool]] = deque()  # future, result, whether its work is short
+        self._is_open = False  # whether work has used time of this round
+        self._ends_at_s = 0.0  # when it is used up
+        self._wakes_left = 0
+        self._wakes_again_s = -SLICE_S
+        self._round_ends = False  # whether `_end_round` will be called
+
+    @property
+    def waiting(self) -> int:
+        """The number of waiting pieces of work."""
+        return len(self._line)
+
+    def is_over(self) -> bool:
+        """Whether the time of this round is used up."""
+        if self._is_open:
+            return self._now_s() >= self._ends_at_s
+        self._open()
+        return False
+
+    def run_slice(self, steps: Generator[None, None, T], at_least: int = 1) -> T | Unfinished:
+        """Run steps until they end, or until the time of this round is used up.
+
+        :param at_least: the number of steps to run even if the time is used up.
+        :returns: the result of the steps, or `UNFINISHED`.
+        """
+        try:
+            for _ in range(at_least - 1):
+                next(steps)
+            if not self._is_open:
+                self._open()
+            while True:
+                next(steps)
+                if self.is_over():
+                    return UNFINISHED
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def finish(self, steps: Generator[None, None, T]) -> T:
+        """Run all steps, with pauses for other work. One step alone has no pause."""
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await self.pause()
+        while isinstance(found := self.run_slice(steps), Unfinished):
+            await self._stand_in_line()
+        return found
+
+    async def pause(self, *, is_short: bool = False) -> None:
+        """Let other work run, if the time of this round is used up.
+
+        :param is_short: whether the remaining work takes a fraction of a slice, so that one round has several of its
+            kind.
+        """
+        if self.is_over():
+            await self._stand_in_line(is_short=is_short)
+
+    async def each(self, entries: Iterable[T]) -> AsyncIterator[T]:
+        """Yield entries, with pauses for other work."""
+        for count, entry in enumerate(entries, start=1):
+            yield entry
+            if not count % ENTRIES_PER_STEP:
+                await self.pause()
+
+    def wake(self, waiter: asyncio.Future[Any], result: Any = None) -> None:
+        """Give a future its result in its turn: many that become due together would block the event loop."""
+        now_s = self._now_s()
+        if now_s >= self._wakes_again_s:
+            self._wakes_again_s = now_s + 2 * SLICE_S
+            self._wakes_left = SHORT_TURNS
+        if self._wakes_left:
+            self._wakes_left -= 1
+            _resolve(waiter, result)
+        else:
+            self._line.append((waiter, result, True))
+            self._let_round_end()
+
+    async def _stand_in_line(self, *, is_short: bool = False) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append((turn, None, is_short))
+        self._let_round_end()
+        await turn
+        self._open()
+
+    def _open(self) -> None:
+        self._is_open = True
+        self._ends_at_s = self._now_s() + SLICE_S
+        self._let_round_end()
+
+    def _let_round_end(self) -> None:
+        if not self._round_ends:
+            self._round_ends = True
+            call_soon = self._call_soon or asyncio.get_running_loop().call_soon
+            call_soon(self._end_round)
+
+    def _end_round(self) -> None:
+        """Begin another round with the first waiting work, or with the first few if they are short."""
+        self._round_ends = self._is_open = False
+        turns_left = SHORT_TURNS
+        while self._line and (turns_left == SHORT_TURNS or (turns_left and self._line[0][2])):
+            waiter, result, is_short = self._line.popleft()
+            if _resolve(waiter, result):
+                turns_left = turns_left - 1 if is_short else 0
+        if self._line:
+            self._let_round_end()
+
+
+def _resolve(waiter: asyncio.Future[Any], result: Any) -> bool:
+    """Give a future its result, unless it is done."""
+    if waiter.done():
+        return False
+    waiter.set_result(result)
+    return True
+
+
+AT_ONCE_BYTES_MAX = 20_000
+"""A larger frame is decoded in slices, since it may have many entries. The usual batch of a producer is smaller."""
+
 DECODING_STEPS_AT_ONCE = 16
-"""Decoding a large batch for a few partitions takes this many steps at most; such a request is always carried out at
-once."""
+"""The limit of steps for decoding a large batch of a few partitions. Such a request always runs at once."""
 
 RUN_BYTES_MAX = 1024 * 1024
 RUN_ENTRIES_MAX = 2048
@@ -46,7 +211,7 @@ REPEATED_ENTRIES = 2
 
 
 class RequestPipeline:
-    """The way of all requests of one listener.
+    """The request pipeline of one listener.
 
     :param served: with handlers that have their parts (`Parts.bind_all`).
     :param listener: the name of the listener.
@@ -60,12 +225,12 @@ class RequestPipeline:
         self.chain = Chain([self.counts])  # in the order in which calls enter; the handler follows on them
 
     def new_handler(self, link: ConnectionContext) -> ConnectionRequests:
-        """Return what carries out the requests of a connection."""
+        """Return the handler of the requests of a connection."""
         return ConnectionRequests(self, ConnectionState(self.listener, link))
 
 
 class ConnectionRequests:
-    """Carries out the requests of one connection, in their order."""
+    """Runs the requests of one connection in their order."""
 
     __slots__ = ("_chain", "_scheduler", "_served", "state")
 
@@ -76,19 +241,19 @@ class ConnectionRequests:
         self.state = state
 
     def note_request_behind(self) -> None:
-        """Note that another request stands behind the one that waits."""
+        """Complete the waiting fetch: another request has arrived behind it."""
         if self.state.delayed_fetch is not None:
             self.state.delayed_fetch.complete()
 
     def note_gone(self) -> None:
-        """Do nothing: whoever must know asks the connection's state."""
+        """Do nothing: the state of the connection tells whether it has ended."""
 
     def carry_out(self, frames: Sequence[Frame]) -> FrameReply:
-        """Carry out the first request, and perhaps some of those behind it.
+        """Run the first request, and perhaps some of the requests behind it.
 
-        :raises MalformedMessageError: the first frame is no request, or one that asks for too much.
+        :raises MalformedMessageError: the first frame is no request, or exceeds its budget.
         :raises UnsupportedVersionError: its API or version is not served.
-        :raises BarnabasError: it failed, and there is no other way to tell than to end the connection.
+        :raises BarnabasError: the request failed, and only the end of the connection can report the failure.
         """
         frame, state = frames[0], self.state
         template = state.templates.frame
@@ -134,7 +299,7 @@ class ConnectionRequests:
             raise
 
     def _carry_out(self, call: Call, request: Any) -> FrameReply:
-        """Carry out a request that was decoded."""
+        """Run a decoded request."""
         reply = self._chain.carry_out(call, request)
         if reply.steps is not None:
             result = self._first_step(call, reply.steps)
@@ -146,9 +311,9 @@ class ConnectionRequests:
         return FrameReply(1, self._encode(call, reply.response))
 
     def _first_step(self, call: Call, steps: Steps[Any]) -> Any:
-        """Do steps up to the first pause; nearly always that is all, for what is small does not pause.
+        """Run steps up to the first pause. Small requests have no pause, so nearly always that is all.
 
-        :returns: the result, or the steps that are left.
+        :returns: the result, or the remaining steps.
         """
         try:
             next(steps)
@@ -172,7 +337,7 @@ class ConnectionRequests:
         return answer
 
     def _all_steps(self, call: Call, decoding: Steps[Any]) -> Steps[Answer | LaterReply]:
-        """Decode a request, carry it out and encode the answer."""
+        """Decode a request, run it and encode the answer."""
         try:
             request = yield from decoding
         except BaseException as error:
@@ -188,7 +353,7 @@ class ConnectionRequests:
         return (yield from self._encode_steps(call, reply.response if reply.steps is None else reply.steps))
 
     def _encode_steps(self, call: Call, response: Any) -> Steps[Answer | LaterReply]:
-        """Encode a response, or what steps end with; return the reply if it comes later.
+        """Encode a response, or the result of steps; return the reply if it comes later.
 
         :raises MalformedMessageError: the answer is too large.
         """
@@ -207,8 +372,8 @@ class ConnectionRequests:
         return answer
 
     def _in_slices(self, call: Call, steps: Steps[Answer | LaterReply]) -> FrameReply:
-        """Do what there is time for now, and the rest later."""
-        result = self._scheduler.go_on(steps)
+        """Run as many steps as there is time for now, and the rest later."""
+        result = self._scheduler.run_slice(steps)
         if isinstance(result, list):
             return FrameReply(1, result)
         later = self._finish(call, steps) if isinstance(result, Unfinished) else self._answer_later(call, result)
@@ -219,7 +384,7 @@ class ConnectionRequests:
         return result if isinstance(result, list) else await self._answer_later(call, result)
 
     async def _in_turn(self, call: Call, header: RequestHeader, frame: bytes) -> Answer:
-        """Carry out a request when those before it have had their turn."""
+        """Run a request in its turn."""
         await self._scheduler.pause(is_short=True)
         reply = self._carry_out(call, self._decode(call, header, frame))
         del frame
@@ -241,7 +406,7 @@ class ConnectionRequests:
         return result
 
     async def _wait_without_frame(self, call: Call, reply: LaterReply) -> None:
-        """Wait for what needs the frame; from then on the request counts with what it keeps."""
+        """Wait for the work that needs the frame; from then on the request counts with the bytes that it keeps."""
         if reply.before:
             await asyncio.wait(reply.before)
         kept_bytes = call.size if reply.kept_bytes is None else reply.kept_bytes
@@ -284,9 +449,9 @@ class ConnectionRequests:
     def _run(
         self, first: Received, frames: Sequence[Frame], call: Call, known: RequestTemplates, rules: RunRules
     ) -> list[Received]:
-        """Return the first request and those behind it that go with it.
+        """Return the first request and the requests behind it that belong to the same run.
 
-        The run ends before a request that does not go with it, is damaged, or is so large that it is carried out alone.
+        The run ends before a request that does not belong to it, is damaged, or is so large that it runs alone.
         """
         run = [first]
         request = first[0]
@@ -308,8 +473,7 @@ class ConnectionRequests:
         return run
 
     def _another(self, call: Call, frame: Frame, known: RequestTemplates, rules: RunRules) -> Received | None:
-        """Return the request, or None if it does not belong to a run: its own turn comes when those before it are
-        answered."""
+        """Return the request, or None if it does not belong to the run."""
         spans: list[RecordsSpan] = []
         try:
             header = read_request_header(frame)
@@ -331,11 +495,11 @@ class ConnectionRequests:
             raise
 
     def _decode_at_once(self, served: ServedApi, header: RequestHeader, frame: Frame, spans: list[RecordsSpan]) -> Any:
-        """Return the request, or the steps that are left to it where it takes long."""
+        """Return the request, or the remaining steps of a long decoding."""
         if len(frame) <= AT_ONCE_BYTES_MAX:
             return decode_request(served.api.request, header, frame, spans)
         steps = decode_in_slices(served, header, frame, spans)
-        request = self._scheduler.go_on(steps, DECODING_STEPS_AT_ONCE)
+        request = self._scheduler.run_slice(steps, DECODING_STEPS_AT_ONCE)
         return steps if isinstance(request, Unfinished) else request
 
     async def _answer_run_later(self, call: RunCall, reply: LaterReply, correlation_ids: Sequence[int]) -> Answer:
@@ -350,7 +514,7 @@ class ConnectionRequests:
         return answer
 
     def _steps_in_pieces(self, call: Call, request: Any, rules: RunRules) -> Steps[Answer | LaterReply]:
-        """Let a request pass the stages as a whole, and its handler in pieces; encode the answer."""
+        """Let a request pass the stages as a whole, run it in pieces, and encode the answer."""
         try:
             reply = self._chain.enter(call, [(request, None, call.correlation_id)])
             if reply is None:
@@ -361,7 +525,7 @@ class ConnectionRequests:
         return (yield from self._reply_steps(call, reply))
 
     def _pieces(self, call: Call, request: Any, rules: RunRules) -> Steps[Reply]:
-        """Carry out the pieces of a request.
+        """Run the pieces of a request.
 
         :raises BarnabasError: a piece failed, and the client wants no answer.
         """
@@ -388,17 +552,17 @@ class ConnectionRequests:
 
 
 async def _join_later(replies: Sequence[tuple[Reply, bool]], waiting: Sequence[Awaitable[Any]], rules: RunRules) -> Any:
-    """Return the response to a request of the replies to its pieces, some of which come later."""
+    """Return the response to a request whose pieces have replies, some of them later ones."""
     settled = iter(await asyncio.gather(*waiting))
     pieces = [((reply.response or next(settled))[0], continues) for reply, continues in replies]
     return rules.join(pieces)
 
 
 async def _wait_for_all(waiting: Sequence[Awaitable[Any]], failure: BarnabasError | None) -> None:
-    """Wait for the pieces of a request that is not answered, whatever becomes of one.
+    """Wait for all pieces of a request without an answer, even if one fails.
 
-    :param failure: what went wrong already.
-    :raises BarnabasError: the first of all that went wrong.
+    :param failure: the error of a piece that has failed already.
+    :raises BarnabasError: the first error of all pieces.
     """
     settled = await asyncio.gather(*waiting, return_exceptions=True)
     for error in (failure, *settled):

@@ -2,12 +2,14 @@
 
 | module | |
 |---|---|
-| `static` | a broker's settings from its file, the environment and flags |
-| `dynamic` | those that are changed while it runs, and kept in the tree |
-| `in_force` | both together: which value counts, and where it comes from |
-| `topic_table` | every setting that a topic can have |
-| `topic_config` | what a topic's settings, over the broker's, come to |
-| `resources` | all of them as administrators see and change them |
-| `rules`, `sources` | which values a setting can have; where its value comes from |
-| `unused` | Kafka's settings that are kept, and have no effect here |
+| `static` | the declarations of a broker's settings |
+| `loading` | their values from file, environment and flags |
+| `dynamic` | values that are changed while the broker runs, and stored in the metadata tree |
+| `in_force` | both together: which value is in force, and its source |
+| `topic_table` | the declarations of all topic settings |
+| `topic_config` | the settings of a topic over the defaults of the broker |
+| `resources` | the settings as administrators see and change them |
+| `rules` | the valid values of a setting |
+| `kafka_names` | Kafka's settings that exist here under other names, or not at all |
+| `unused` | Kafka's settings that are stored without effect |
 """

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
+from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.broker.settings.in_force import (
     KEEP_RECORDS,
     BrokerSettings,
@@ -20,7 +21,6 @@ from barnabas.broker.settings.kafka_names import has_no_effect, is_secret
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.broker.settings.unused import GROUP_SETTINGS
-from barnabas.broker.tree_thread import InTreeThread
 from barnabas.coordination import configs, paths
 from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
@@ -45,11 +45,11 @@ class DynamicSettings:
         self,
         static: BrokerConfig,
         tree: MetadataStore,
-        in_tree_thread: InTreeThread,
+        in_metadata_thread: InMetadataThread,
         put_into_force: Callable[[BrokerConfig], Awaitable[None]],
     ) -> None:
         self._tree = tree
-        self._in_tree_thread = in_tree_thread
+        self._in_metadata_thread = in_metadata_thread
         self._put_into_force = put_into_force
         self._changing = asyncio.Lock()
         self.own_name = str(static.broker_id)
@@ -120,7 +120,7 @@ class DynamicSettings:
                 return
             asked = change(known)
             write = configs.change_broker_config
-            self.broker = replaced(await self._in_tree_thread(write, self._tree, name, changed, known))
+            self.broker = replaced(await self._in_metadata_thread(write, self._tree, name, changed, known))
             self.config = self.broker.config
             _log_without_effect(asked, known)
             await self._put_into_force(self.config)
@@ -148,7 +148,7 @@ class DynamicSettings:
                 changed(known)
                 return
             write = configs.change_group_config
-            self.groups[name] = await self._in_tree_thread(write, self._tree, name, changed, known)
+            self.groups[name] = await self._in_metadata_thread(write, self._tree, name, changed, known)
             if not self.groups[name]:
                 del self.groups[name]
 
@@ -164,9 +164,9 @@ class DynamicSettings:
         """
         async with self._changing:
             known = self.broker
-            groups = await self._in_tree_thread(self._read_groups)
-            of_all = await self._in_tree_thread(self._read, known, ALL_BROKERS)
-            own = await self._in_tree_thread(self._read, known._replace(of_all=of_all), self.own_name)
+            groups = await self._in_metadata_thread(self._read_groups)
+            of_all = await self._in_metadata_thread(self._read, known, ALL_BROKERS)
+            own = await self._in_metadata_thread(self._read, known._replace(of_all=of_all), self.own_name)
             self.groups = groups
             if (of_all, own) != (known.of_all, known.own):
                 self.broker = BrokerSettings(known.static, of_all, own)

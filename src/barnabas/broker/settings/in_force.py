@@ -11,32 +11,69 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import enum
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from barnabas.broker.settings.cleaner_table import CLEANER_RULES
 from barnabas.broker.settings.kafka_names import WITHOUT_EFFECT, check_promise, has_no_effect
-from barnabas.broker.settings.rules import FLAG, Rule, number, small, text, whole
-from barnabas.broker.settings.sources import ConfigSource, DescribedSetting, Synonym
-from barnabas.broker.settings.static import SETTING_DOCUMENTATION, BrokerConfig
-from barnabas.broker.settings.throttle_table import THROTTLE_RULES
+from barnabas.broker.settings.rules import ConfigType, Rule, text
+from barnabas.broker.settings.static import (
+    BROKER_SETTINGS,
+    OTHER_NAMES,
+    BrokerConfig,
+    BrokerSetting,
+    dotted,
+    parse_flag,
+)
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS, check_supported
 from barnabas.broker.settings.unused import NO_EFFECT, UNUSED_BROKER_SETTINGS
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 
-_FIELDS = {field.name.replace("_", "."): field for field in dataclasses.fields(BrokerConfig)}
-CONNECTION_RULES = {"max.connections": small(1), "max.connections.per.ip": small(1)}
-"""Who is connected stays so when there may be fewer; with none nobody could take that back."""
-ALIASES = {"log.segment.delete.delay.ms": "file.delete.delay.ms"}
+
+class ConfigSource(enum.IntEnum):
+    """Where the value of a setting comes from (KIP-226)."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    GROUP = 8
+
+
+class Synonym(NamedTuple):
+    """One place where a setting's value may come from, the strongest first."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+class DescribedSetting(NamedTuple):
+    """A setting with its value in force; the first synonym is where it comes from."""
+
+    name: str
+    kind: ConfigType
+    documentation: str
+    synonyms: tuple[Synonym, ...]
+    read_only: bool
+
+    @property
+    def value(self) -> str:
+        return self.synonyms[0].value
+
+    @property
+    def source(self) -> ConfigSource:
+        return self.synonyms[0].source
+
+
+_DECLARED: dict[str, tuple[str, BrokerSetting]] = {dotted(name): (name, each) for name, each in BROKER_SETTINGS.items()}
+"""Fields and declarations of the settings, by their names."""
+ALIASES = {other: name for other, name in OTHER_NAMES.items() if _DECLARED[name][1].is_dynamic}
 """Kafka's names of settings that can be changed while the broker runs, and the names here."""
-_SPECIFIC_RULES = (
-    {setting.broker_setting: setting.rule for setting in TOPIC_SETTINGS.values() if setting.broker_setting in _FIELDS}
-    | {name: unused.rule for name, unused in UNUSED_BROKER_SETTINGS.items()}
-    | CLEANER_RULES
-    | CONNECTION_RULES
-    | THROTTLE_RULES
-    | {"delete.topic.enable": FLAG}
-)
+_SPECIFIC_RULES = {name: each.rule for name, (_, each) in _DECLARED.items() if each.is_dynamic} | {
+    name: unused.rule for name, unused in UNUSED_BROKER_SETTINGS.items()
+}
 _WITHOUT_EFFECT = WITHOUT_EFFECT | (TOPIC_SETTINGS.keys() - _SPECIFIC_RULES.keys())
 """Kafka takes any name that a broker does not know, also that of a topic's setting, and so do tools count on it."""
 
@@ -48,14 +85,8 @@ DYNAMIC_RULES: dict[str, Rule] = (
 """The settings that can be changed while the broker runs."""
 
 _ANY_TEXT = text()
-_READ_ONLY_RULES = {bool: FLAG, int: whole(-1), float: number(), str: text()}
 
-
-def _parse_flag(value: str) -> bool:
-    return value.strip().lower() == "true"
-
-
-_PARSERS: dict[type, Callable[[str], Any]] = {bool: _parse_flag, int: int, float: float, str: str}
+_PARSERS: dict[type, Callable[[str], Any]] = {bool: parse_flag, int: int, float: float, str: str}
 
 
 class BrokerSettings(NamedTuple):
@@ -73,8 +104,8 @@ class BrokerSettings(NamedTuple):
         """
         changed = {ALIASES.get(name, name): value for said in (self.of_all, self.own) for name, value in said.items()}
         values: dict[str, Any] = {
-            field.name: _PARSERS[type(field.default)](changed[name])
-            for name, field in _FIELDS.items()
+            field: _PARSERS[type(declared.default)](changed[name])
+            for name, (field, declared) in _DECLARED.items()
             if name in changed
         }
         return dataclasses.replace(self.static, **values)
@@ -90,10 +121,10 @@ class BrokerSettings(NamedTuple):
             found += [Synonym(each, said[each], source) for each in said if ALIASES.get(each, each) == name]
         if name in UNUSED_BROKER_SETTINGS:
             return (*found, Synonym(name, UNUSED_BROKER_SETTINGS[name].default, ConfigSource.DEFAULT))
-        if name not in _FIELDS:
+        if name not in _DECLARED:
             return tuple(found)
-        field = _FIELDS[name]
-        value, default = _told(getattr(self.static, field.name)), _told(field.default)
+        field, declared = _DECLARED[name]
+        value, default = _told(getattr(self.static, field)), _told(declared.default)
         if value != default:
             found.append(Synonym(name, value, ConfigSource.STATIC_BROKER))
         return (*found, Synonym(name, default, ConfigSource.DEFAULT))
@@ -107,11 +138,9 @@ class BrokerSettings(NamedTuple):
 
     def describe(self) -> Iterator[DescribedSetting]:
         """Yield all settings."""
-        for name, field in _FIELDS.items():
-            rule = DYNAMIC_RULES.get(name, _READ_ONLY_RULES[type(field.default)])
-            documentation = SETTING_DOCUMENTATION[field.name]
-            read_only = name not in DYNAMIC_RULES
-            yield DescribedSetting(name, rule.kind, documentation, self.synonyms(name), read_only)
+        for name, (_, declared) in _DECLARED.items():
+            kind, read_only = declared.rule.kind, not declared.is_dynamic
+            yield DescribedSetting(name, kind, declared.about, self.synonyms(name), read_only)
         for alias, name in ALIASES.items():
             documentation = f"Kafka's name of {name}."
             yield DescribedSetting(alias, DYNAMIC_RULES[alias].kind, documentation, self.synonyms(name), False)
@@ -130,7 +159,8 @@ def is_without_effect(name: str) -> bool:
 def describe_of_all(of_all: Mapping[str, str]) -> Iterator[DescribedSetting]:
     """Yield what is said of all brokers, as Kafka does for the broker without a name."""
     for name, value in of_all.items():
-        documentation = SETTING_DOCUMENTATION.get(ALIASES.get(name, name).replace(".", "_"), NO_EFFECT)
+        _, declared = _DECLARED.get(ALIASES.get(name, name), ("", None))
+        documentation = NO_EFFECT if declared is None else declared.about
         synonyms = (Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),)
         yield DescribedSetting(name, _rule_of(name).kind, documentation, synonyms, read_only=False)
 
@@ -187,7 +217,7 @@ def usable_settings(
 
 
 def _not_dynamic(name: str) -> ApiError:
-    if name in _FIELDS:
+    if name in _DECLARED:
         message = f"{name} cannot be changed while the broker runs; it stands in the broker's file and flags"
         return ApiError(ErrorCode.INVALID_REQUEST, message)
     near = difflib.get_close_matches(name, DYNAMIC_RULES, n=1, cutoff=0.75)

@@ -3,7 +3,8 @@
 The names are those of Kafka's documentation, releases 0.9 to 4.3. A settings file of Kafka's must not keep a broker
 from starting, and a tool that sets such a name must not fail. So each name is one of these:
 
-- another name of a setting here (`OTHER_NAMES`), one in another unit (`OTHER_UNITS`), or `listeners`: it is translated;
+- another name of a setting (`BrokerSetting.kafka_names`), one in another unit (`OTHER_UNITS`), or `listeners`: it is
+  translated;
 - a setting without meaning here (`WITHOUT_EFFECT`): it is accepted, and the broker's log says that it has no effect;
 - a promise that this broker cannot keep (`PROMISES`), such as an authorizer: it is refused.
 
@@ -16,18 +17,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from barnabas.broker.settings.static import OTHER_NAMES
 from barnabas.broker.settings.unused import UNUSED_BROKER_SETTINGS
 from barnabas.errors import ConfigurationError
-
-OTHER_NAMES = {
-    "advertised.host.name": "advertised.host",
-    "broker.rack": "rack",
-    "host.name": "host",
-    "log.dir": "log.dirs",
-    "log.segment.delete.delay.ms": "file.delete.delay.ms",
-    "node.id": "broker.id",
-}
-"""The names here, by Kafka's."""
 
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 OTHER_UNITS = {

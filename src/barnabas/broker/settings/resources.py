@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.internal_topics import replication_factor_of, settings_in_force
 from barnabas.broker.settings.dynamic import ALL_BROKERS, DynamicSettings
-from barnabas.broker.settings.in_force import DYNAMIC_RULES, BrokerSettings, describe_of_all
+from barnabas.broker.settings.in_force import (
+    DYNAMIC_RULES,
+    BrokerSettings,
+    ConfigSource,
+    DescribedSetting,
+    Synonym,
+    describe_of_all,
+)
 from barnabas.broker.settings.rules import Rule
-from barnabas.broker.settings.sources import ConfigSource, DescribedSetting, Synonym
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS, TopicSetting
 from barnabas.broker.settings.unused import GROUP_SETTINGS, NO_EFFECT
 from barnabas.broker.topic_admin import TopicAdmin

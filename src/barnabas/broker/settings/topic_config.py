@@ -19,6 +19,15 @@ from barnabas.records import Compression
 from barnabas.replication.quota import NONE_THROTTLED, ThrottledReplicas
 from barnabas.storage.log_config import LogConfig
 
+_LOG_FIELDS = {
+    setting.name.replace(".", "_"): setting.broker_setting.replace(".", "_")
+    for setting in TOPIC_SETTINGS.values()
+    if setting.name in OF_LOGS and setting.broker_setting
+}
+"""The fields of `LogConfig` that have a default of the broker, with the field of `BrokerConfig`."""
+_LOG_TEXTS = ("cleanup_policy", "message_timestamp_type")
+"""The fields of `LogConfig` whose defaults are texts."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
@@ -42,28 +51,9 @@ def default_log_config(config: BrokerConfig) -> LogConfig:
 
     :raises ConfigurationError: a log cannot have one of these settings.
     """
-    return LogConfig(
-        segment_bytes=config.log_segment_bytes,
-        segment_ms=config.log_roll_ms,
-        segment_index_bytes=config.log_index_size_max_bytes,
-        index_interval_bytes=config.log_index_interval_bytes,
-        max_message_bytes=config.message_max_bytes,
-        retention_ms=config.log_retention_ms,
-        retention_bytes=config.log_retention_bytes,
-        flush_messages=config.log_flush_interval_messages,
-        flush_ms=config.log_flush_interval_ms,
-        min_cleanable_dirty_ratio=config.log_cleaner_min_cleanable_ratio,
-        min_compaction_lag_ms=config.log_cleaner_min_compaction_lag_ms,
-        max_compaction_lag_ms=config.log_cleaner_max_compaction_lag_ms,
-        delete_retention_ms=config.log_cleaner_delete_retention_ms,
-        message_timestamp_before_max_ms=config.log_message_timestamp_before_max_ms,
-        message_timestamp_after_max_ms=config.log_message_timestamp_after_max_ms,
-    ).override(
-        {
-            "cleanup.policy": config.log_cleanup_policy,
-            "message.timestamp.type": config.log_message_timestamp_type,
-        }
-    )
+    defaults = {log_field: getattr(config, broker_field) for log_field, broker_field in _LOG_FIELDS.items()}
+    texts = {log_field.replace("_", "."): defaults.pop(log_field) for log_field in _LOG_TEXTS}
+    return LogConfig(**defaults).override(texts)
 
 
 def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> TopicConfig:

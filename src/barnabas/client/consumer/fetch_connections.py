@@ -4,7 +4,7 @@ A response is handled in the callback that brings it, and the next fetch leaves 
 latency of a record is mostly the time between two fetches.
 
 - `FetchSession` is the client's side of a fetch session (KIP-227): a request names only partitions whose offset has
-  changed, a response only those with news. The broker's side is `barnabas.broker.fetch_sessions`.
+  changed, a response only those with news. The broker's side is `barnabas.broker.handlers.fetch`.
 - `FetchTemplates` encodes and decodes the usual case in one step each: a request that changes one partition, and a
   response with records of one partition. All other messages take the general codec.
 - `FetchConnections` has up to `FETCHES_MAX` connections to each broker, with one fetch at a time on each.

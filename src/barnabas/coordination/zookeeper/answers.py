@@ -1,4 +1,4 @@
-"""What kazoo answers, in the terms of a `MetadataStore`: nodes, stats, and the errors of operations that were refused."""
+"""kazoo's answers in the terms of a `MetadataStore`: nodes, stats, and the errors of refused operations."""
 
 from __future__ import annotations
 

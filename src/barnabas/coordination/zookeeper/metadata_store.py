@@ -2,9 +2,9 @@
 
 What is beyond the contract of a `MetadataStore`:
 
-- Every call ends within `ZooKeeperConfig.call_timeout_s`, or raises `MetadataStoreUnavailableError`; those that read many nodes
-  have as long for each few hundred. A lost connection alone is not an error: the call waits for another one, to
-  whichever server answers.
+- Every call ends within `ZooKeeperConfig.call_timeout_s`, or raises `MetadataStoreUnavailableError`; a call that reads
+  many nodes has as long for each few hundred. A lost connection alone is not an error: the call waits for another one,
+  to whichever server answers.
 - If the connection is lost during a write, nobody knows whether it was done. It is read, and decided (`outcomes`): it
   was done, and the call returns; or it was not, and is tried again. Where others have changed the nodes in between, so
   that it cannot be told any more, the call raises `UnknownOutcomeError`.
@@ -40,11 +40,10 @@ from barnabas.coordination.metadata_store import (
 )
 from barnabas.coordination.zookeeper.answers import as_node, as_stat, refuse
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
+from barnabas.coordination.zookeeper.operations import read_children, read_nodes, write
 from barnabas.coordination.zookeeper.outcomes import is_sequential
-from barnabas.coordination.zookeeper.reading import read_children, read_nodes
 from barnabas.coordination.zookeeper.session import Deadline, Session
 from barnabas.coordination.zookeeper.watches import Reading, Watches
-from barnabas.coordination.zookeeper.writing import write
 
 
 class ZooKeeperMetadataStore:

@@ -3,8 +3,8 @@
 `in_order` forgets who had what, `sticky` does not; `registry` has all of them by name.
 """
 
-from barnabas.groups.assignors.in_order import range_assign, round_robin_assign
-from barnabas.groups.assignors.registry import ASSIGNORS, Assignor
+from barnabas.groups.assignors.assignor import ASSIGNORS, Assignor
+from barnabas.groups.assignors.range_round_robin import range_assign, round_robin_assign
 from barnabas.groups.assignors.sharing import (
     NO_GENERATION,
     NOTHING,

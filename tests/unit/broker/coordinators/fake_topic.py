@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
 from barnabas.broker.coordinators.led_replica import InternalTopic
 from barnabas.broker.coordinators.runtime import CoordinatorConfig, CoordinatorRuntime
 from barnabas.broker.coordinators.shard import CoordinatorShard
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock

@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.cooperative_scheduler import CooperativeScheduler
-from barnabas.broker.pipeline.call import Call, RunCall
+from barnabas.broker.pipeline.call import CLIENTS, Call, Reply, RunCall, ServedApi, serves
 from barnabas.broker.pipeline.chain import Chain, Stage
-from barnabas.broker.pipeline.connection_state import CLIENTS
-from barnabas.broker.pipeline.reply import Reply
-from barnabas.broker.pipeline.scheduler import RequestPipeline
-from barnabas.broker.pipeline.served_api import ServedApi, serves
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

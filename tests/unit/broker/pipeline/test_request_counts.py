@@ -5,7 +5,7 @@ from __future__ import annotations
 from barnabas.broker.handlers.heartbeat import heartbeat
 from barnabas.broker.handlers.produce import produce
 from barnabas.broker.pipeline.call import RunCall
-from barnabas.broker.pipeline.request_counts import (
+from barnabas.broker.pipeline.chain import (
     CLIENT_ID_CHARACTERS_MAX,
     CLIENTS_MAX,
     NO_RESPONSE,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.settings.sources import ConfigSource
+from barnabas.broker.settings.in_force import ConfigSource
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.errors import ErrorCode

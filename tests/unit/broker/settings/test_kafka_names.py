@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.settings.in_force import DYNAMIC_RULES
-from barnabas.broker.settings.kafka_names import LISTENERS, OTHER_NAMES, OTHER_UNITS, PROMISES, WITHOUT_EFFECT
-from barnabas.broker.settings.static import BrokerConfig, load_config
+from barnabas.broker.settings.kafka_names import LISTENERS, OTHER_UNITS, PROMISES, WITHOUT_EFFECT
+from barnabas.broker.settings.loading import load_config
+from barnabas.broker.settings.static import OTHER_NAMES, BrokerConfig
 from barnabas.broker.settings.unused import UNUSED_BROKER_SETTINGS
 from barnabas.errors import ConfigurationError
 

@@ -34,12 +34,12 @@ async def put_into_force(_config: BrokerConfig) -> None:
     """Where nothing listens."""
 
 
-async def in_tree_thread(function: Any, *arguments: Any) -> Any:
+async def in_metadata_thread(function: Any, *arguments: Any) -> Any:
     return function(*arguments)
 
 
 def settings_of(tree: EmbeddedMetadataStore) -> DynamicSettings:
-    return DynamicSettings(BrokerConfig(), tree, in_tree_thread, put_into_force)  # type: ignore[arg-type]
+    return DynamicSettings(BrokerConfig(), tree, in_metadata_thread, put_into_force)  # type: ignore[arg-type]
 
 
 def put(tree: EmbeddedMetadataStore, path: str, value: object) -> None:

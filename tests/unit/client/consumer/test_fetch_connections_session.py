@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.handlers.fetch import FetchSessions
 from barnabas.client.consumer.fetch_connections import FetchSession
 from barnabas.errors import ApiError
 from barnabas.protocol.messages.fetch import INT32_MAX, FetchPartition, FetchRequest, FetchResponse, FetchTopic

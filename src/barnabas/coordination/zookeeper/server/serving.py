@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple
 
-from barnabas.coordination.embedded_database import Change, Store
+from barnabas.coordination.embedded_database import EmbeddedDatabase, Transaction
 from barnabas.coordination.metadata_store import (
     Check,
     Create,
@@ -117,7 +117,9 @@ class Serving:
     :param now_s: monotonic seconds; without it, slices have no end.
     """
 
-    def __init__(self, store: Store, protected: Sequence[str] = (), now_s: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self, store: EmbeddedDatabase, protected: Sequence[str] = (), now_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self._store = store
         self._protected = tuple(protected)
         self._now_s = now_s
@@ -265,7 +267,7 @@ class Serving:
             return answers.refused_results(len(operations), len(bodies), answers.error_of(refused))
         return answers.results(bodies)
 
-    def _apply(self, change: Change, operation: Write) -> bytes:
+    def _apply(self, change: Transaction, operation: Write) -> bytes:
         """Do one operation, and return what its answer says."""
         path, kind = operation.path, operation.kind
         if kind is Kind.CHECK:
@@ -287,7 +289,7 @@ class Serving:
         made = self._create(change, operation)
         return string(made) + (_stat(change.nodes, made) if kind is Kind.CREATE2 else b"")
 
-    def _create(self, change: Change, operation: Write) -> str:
+    def _create(self, change: Transaction, operation: Write) -> str:
         flags, path = operation.flags, operation.path
         if "/" not in path or not 0 <= flags <= EPHEMERAL | SEQUENTIAL:
             raise _RefusedError(Error.BAD_ARGUMENTS)

@@ -15,7 +15,7 @@ from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.metadata_cache import MetadataCache
 from barnabas.broker.replica import Replica
-from barnabas.broker.roles import Roles
+from barnabas.broker.replica_manager import RoleTransitions
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_config
 from barnabas.clock import ManualClock
@@ -54,7 +54,7 @@ class Stage:
         self.clock = ManualClock()
         self.bus = Events()
         self.metadata = MetadataCache(self.bus)
-        self.roles = Roles(OWN, self.metadata, DiskWork(at_once, at_once, at_once), self.clock, self.bus)
+        self.roles = RoleTransitions(OWN, self.metadata, DiskWork(at_once, at_once, at_once), self.clock, self.bus)
         self.events: list[RoleBegan | RoleEnded] = []
         self.bus.subscribe(RoleBegan, self.events.append)
         self.bus.subscribe(RoleEnded, self.events.append)
@@ -78,8 +78,8 @@ class Stage:
         self.metadata.put_topic(TopicInfo("clicks", TOPIC_ID, (info,)))
         return info
 
-    def begin_life(self) -> None:
-        self.metadata.begin_life(OWN, self.metadata.image.topics.values())
+    def begin_incarnation(self) -> None:
+        self.metadata.begin_incarnation(OWN, self.metadata.image.topics.values())
 
     def first(self, info: PartitionInfo, config: Any = CONFIG) -> Any:
         return self.roles.begin(CLICKS, self.log, self.see(info), config)
@@ -129,7 +129,7 @@ def test_replica_leads_where_the_image_says_so(stage: Stage) -> None:
 @pytest.mark.parametrize("info", [state(OWN, 4), alone(4)])
 def test_what_this_broker_led_in_an_earlier_life_waits_for_a_leader(stage: Stage, info: PartitionInfo) -> None:
     stage.see(info)
-    stage.begin_life()
+    stage.begin_incarnation()
     replica = stage.first(info)
     assert isinstance(replica, FollowerReplica)
     assert replica.leader == NO_LEADER
@@ -165,7 +165,7 @@ def test_sole_replica_that_waited_for_its_leadership_goes_on_to_its_end(stage: S
     async def scenario() -> None:
         stage.was_left_with(5, high_watermark=3)
         stage.see(alone(0))
-        stage.begin_life()
+        stage.begin_incarnation()
         waiting = stage.first(alone(0))
         assert waiting.log.high_watermark == 3
         leading = await stage.next(waiting, alone(1))
@@ -293,7 +293,7 @@ def test_who_waits_is_refused_where_another_life_begins_before_the_next_role(sta
         old = stage.first(state(OWN, 2, OWN, OTHER))
         appended = old.log.append(batch(), 2)
         waiting = old.when_acknowledged(appended, Acks.ALL)
-        stage.bus.subscribe(RoleEnded, lambda _event: stage.begin_life())
+        stage.bus.subscribe(RoleEnded, lambda _event: stage.begin_incarnation())
         new = await stage.next(old, state(OWN, 3, OWN, OTHER))
         assert isinstance(new, FollowerReplica)
         for each in (waiting, old.when_acknowledged(appended, Acks.ALL)):

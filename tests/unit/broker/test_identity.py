@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.addresses import BrokerAddress, address_of, addresses
-from barnabas.broker.identity import Identity
+from barnabas.broker.identity import BrokerAddress, Identity, address_of, addresses
 from barnabas.broker.metadata_image import MetadataImage
 from barnabas.coordination.values import BrokerRegistration, LiveBroker
 from tests.fake_link import connection_state

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from barnabas.groups.assignors.in_order import range_assign, round_robin_assign
+from barnabas.groups.assignors.range_round_robin import range_assign, round_robin_assign
 from barnabas.groups.assignors.sharing import NOTHING, Assignment, Claim, Claims, PartitionCounts, Subscriptions
 from barnabas.groups.assignors.sticky import cooperative_sticky_assign, sticky_assign
 from barnabas.groups.assignors.user_data import decode_generation, decode_sticky, encode_generation, encode_sticky

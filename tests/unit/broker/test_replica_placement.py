@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from barnabas.broker.metadata_image import MetadataImage
-from barnabas.broker.placement import PARTITIONS_MAX, added_replicas, check_partition_count, new_replicas
+from barnabas.broker.topic_admin import PARTITIONS_MAX, added_replicas, check_partition_count, new_replicas
 from barnabas.coordination.values import BrokerRegistration, LiveBroker
 from barnabas.errors import ApiError, ErrorCode
 

@@ -1,13 +1,13 @@
-"""Writes that are done once, or not at all, or with an error that says that nobody knows.
+"""Reads of many nodes in one call, and writes that are done once, not at all, or with an error of unknown outcome.
 
-A request is sent once on one connection. Where its answer is lost with the connection, the next connection is asked
-what has become of it (`outcomes`), after a `sync`: what the old connection had brought to the servers is done by then,
-and what it brings later they refuse, for the session has moved.
+A write is sent once on one connection. If its answer is lost with the connection, the next connection is asked what has
+become of it (`outcomes`), after a `sync`: a write that reached the servers on the old connection is done by then, and a
+later one is refused, because the session has moved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo import exceptions as kazoo
@@ -24,9 +24,8 @@ from barnabas.coordination.metadata_store import (
     parent_of,
     size_of,
 )
-from barnabas.coordination.zookeeper.answers import as_stat, refuse
+from barnabas.coordination.zookeeper.answers import as_node, as_stat, refuse
 from barnabas.coordination.zookeeper.outcomes import Moment, Verdict, decide, is_named, is_sequential
-from barnabas.coordination.zookeeper.reading import read_children, read_nodes
 from barnabas.coordination.zookeeper.session import (
     Deadline,
     NoAnswerError,
@@ -34,6 +33,33 @@ from barnabas.coordination.zookeeper.session import (
     SessionLostError,
     UnknownOutcomeError,
 )
+
+
+def read_nodes(session: Session, paths: Sequence[str], deadline: Deadline) -> dict[str, NodeData]:
+    """Return the nodes of `paths` that exist."""
+    answers = _read_all(session, paths, lambda path: lambda client: client.get_async(path), deadline)
+    return {path: as_node(answer) for path, answer in answers.items()}
+
+
+def read_children(session: Session, paths: Sequence[str], deadline: Deadline) -> list[str]:
+    """Return the paths of the children of all `paths` that exist."""
+    answers = _read_all(session, paths, lambda path: lambda client: client.get_children_async(path), deadline)
+    return [f"{path.rstrip('/')}/{name}" for path, names in answers.items() for name in names]
+
+
+def _read_all(
+    session: Session, paths: Sequence[str], read: Callable[[str], Callable[[Any], Any]], deadline: Deadline
+) -> dict[str, Any]:
+    """Return the answers for all nodes that exist."""
+    found = {}
+    for path, answer in zip(paths, session.read_all([read(path) for path in paths], deadline), strict=True):
+        if isinstance(answer, kazoo.NoNodeError):
+            continue
+        if isinstance(answer, kazoo.ZookeeperError):
+            refuse(path, answer)
+        found[path] = answer
+    return found
+
 
 REQUEST_BYTES_MAX = 1_000_000
 """ZooKeeper's servers cut connections that bring more (`jute.maxbuffer`, 0xfffff bytes by default)."""

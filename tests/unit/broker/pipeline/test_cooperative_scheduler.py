@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from barnabas.broker.cooperative_scheduler import SHORT_TURNS, SLICE_S, UNFINISHED, CooperativeScheduler
+from barnabas.broker.pipeline.scheduler import SHORT_TURNS, SLICE_S, UNFINISHED, CooperativeScheduler
 
 
 class Loop:
@@ -32,23 +32,23 @@ class Loop:
 
 def test_short_work_is_done_at_once() -> None:
     loop = Loop()
-    assert loop.scheduler.go_on(loop.work(3, 0.0)) == "done"
+    assert loop.scheduler.run_slice(loop.work(3, 0.0)) == "done"
 
 
 def test_long_work_ends_its_turn_and_goes_on_in_the_next() -> None:
     loop = Loop()
     work = loop.work(5, SLICE_S / 2)
-    assert loop.scheduler.go_on(work) is UNFINISHED
+    assert loop.scheduler.run_slice(work) is UNFINISHED
     assert loop.now_s == SLICE_S
     loop.next_round()
-    assert loop.scheduler.go_on(work) is UNFINISHED
+    assert loop.scheduler.run_slice(work) is UNFINISHED
     loop.next_round()
-    assert loop.scheduler.go_on(work) == "done"
+    assert loop.scheduler.run_slice(work) == "done"
 
 
 def test_all_that_is_done_in_one_round_shares_its_time() -> None:
     loop = Loop()
-    assert loop.scheduler.go_on(loop.work(10, SLICE_S)) is UNFINISHED
+    assert loop.scheduler.run_slice(loop.work(10, SLICE_S)) is UNFINISHED
     assert loop.scheduler.is_over(), "the next one that comes in this round waits"
     loop.next_round()
     assert not loop.scheduler.is_over()
@@ -60,7 +60,7 @@ def test_what_work_raises_is_passed_on() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        Loop().scheduler.go_on(failing())
+        Loop().scheduler.run_slice(failing())
 
 
 def test_many_that_become_due_together_are_woken_a_few_in_a_round() -> None:
@@ -89,7 +89,7 @@ def test_long_and_short_work_does_not_share_a_round() -> None:
             await loop.scheduler.pause(is_short=is_short)
             seen.append(name)
 
-        assert loop.scheduler.go_on(loop.work(1, SLICE_S)) is UNFINISHED, "from here on all stand in line"
+        assert loop.scheduler.run_slice(loop.work(1, SLICE_S)) is UNFINISHED, "from here on all stand in line"
         names = ["short", "short", "long", "short", "long", "long"]
         tasks = [asyncio.create_task(wait(name, is_short=name == "short")) for name in names]
         rounds = []
@@ -136,6 +136,6 @@ def test_two_that_take_long_go_on_in_turns_and_others_come_in_between() -> None:
 
 def test_some_steps_are_done_however_late_it_is() -> None:
     loop = Loop()
-    assert loop.scheduler.go_on(loop.work(10, SLICE_S)) is UNFINISHED
-    assert loop.scheduler.go_on(loop.work(3, SLICE_S), at_least=4) == "done"
-    assert loop.scheduler.go_on(loop.work(4, SLICE_S), at_least=4) is UNFINISHED
+    assert loop.scheduler.run_slice(loop.work(10, SLICE_S)) is UNFINISHED
+    assert loop.scheduler.run_slice(loop.work(3, SLICE_S), at_least=4) == "done"
+    assert loop.scheduler.run_slice(loop.work(4, SLICE_S), at_least=4) is UNFINISHED

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from barnabas.broker.coordinators.loading import Replay
+from barnabas.broker.coordinators.shard import Replay
 from barnabas.records import BatchBuilder, Compression, stamp
 from barnabas.records.header import BATCH_HEADER_SIZE, CONTROL_MASK, TRANSACTIONAL_MASK, write_crc
 from tests.counter_machine import COUNTERS, CounterMachine, CounterRecord, encode

@@ -1,0 +1,217 @@
+"""Reads the settings of a broker from its file, from the environment and from flags.
+
+The later of these wins: the file, the environment (`BARNABAS_NUM_PARTITIONS` for `num.partitions`), the flags. An
+unknown name is an error. In the environment, which other programs fill too, an unknown name is a warning.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from barnabas.broker.settings.kafka_names import OTHER_UNITS, WITHOUT_EFFECT, translate
+from barnabas.broker.settings.static import BROKER_SETTINGS, OTHER_NAMES, BrokerConfig, dotted
+from barnabas.broker.settings.unused import UNUSED_BROKER_SETTINGS
+from barnabas.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+ENVIRONMENT_PREFIX = "BARNABAS_"
+NOT_SETTINGS = frozenset({"BARNABAS_BOOTSTRAP", "BARNABAS_CODEC", "BARNABAS_DEBUG"})
+"""Variables with the prefix that belong to the command and to the codec, not to the broker."""
+
+_OF_A_SERVICE = re.compile(r"(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)")
+"""What Kubernetes puts behind the name of a service, one `barnabas` or `barnabas-...`, in the variables of each pod of
+its namespace (the Kubernetes documentation, *Service*, *Environment variables*; the form with PORT is Docker's)."""
+_SERVICE_ADDRESS = re.compile(r"(?:tcp|udp|sctp)://.*")
+"""The value of `<SERVICE>_PORT`."""
+
+
+PROPERTIES = ".properties"
+_CONTINUES = re.compile(r"(?<!\\)(?:\\\\)*\\$")
+_SEPARATOR = re.compile(r"(?<!\\)(?:\s*[=:]\s*|\s+)")
+_ESCAPED = re.compile(r"\\(.)")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def load_config(
+    file: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> BrokerConfig:
+    """Put the settings together, as `given_settings` does, and the defaults of all others.
+
+    :raises ConfigurationError: the file cannot be read, or a name or value is wrong.
+    """
+    return BrokerConfig(**given_settings(file, overrides, environment))
+
+
+def given_settings(
+    file: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the settings that somebody has given a value, by field name.
+
+    :param file: a TOML file; `num.partitions = 6` and `[num]` `partitions = 6` are the same. A file named
+        `*.properties` has the format of Kafka's `server.properties`.
+    :param overrides: from flags, by field name or dotted name; None values are left out.
+    :param environment: variables, of which those that begin with BARNABAS_ count.
+    :raises ConfigurationError: the file cannot be read, or a name or value is wrong.
+    """
+    types = {name: type(each.default) for name, each in BROKER_SETTINGS.items()}
+    from_file = {} if file is None else _of_kafka(_read_file(Path(file)))
+    from_flags = _of_kafka({name: value for name, value in (overrides or {}).items() if value is not None})
+    settings = dict(_check(name, value, types) for name, value in from_file.items())
+    for later in (
+        _from_environment(environment or {}, types),
+        dict(_check(name, value, types) for name, value in from_flags.items()),
+    ):
+        if "data" in later:
+            # Or else the folders that were named before would win over this one.
+            settings.pop("log_dirs", None)
+        settings.update(later)
+    return settings
+
+
+def _of_kafka(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings under their names here. Kafka's settings without meaning here are logged, and left out.
+
+    :raises ConfigurationError: one of them has a meaning here, and a value that cannot be translated.
+    """
+    translated = translate(given)
+    if translated.without_effect:
+        log.warning("these settings of Kafka's have no effect here: %s", ", ".join(translated.without_effect))
+    return translated.settings
+
+
+def _from_environment(environment: Mapping[str, str], types: Mapping[str, type]) -> dict[str, Any]:
+    """Return the settings among the variables; warn of those that are none, unless Kubernetes made them.
+
+    :raises ConfigurationError: a setting cannot have the value; the message names the variable.
+    """
+    settings: dict[str, Any] = {}
+    others: dict[str, str] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS or _is_of_a_service(variable, value):
+            continue
+        field = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if field in types:
+            settings[field] = _of_variable(variable, field, value, types[field])
+        else:
+            others[dotted(field)] = value
+    try:
+        translated = _of_kafka(others)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"in the environment, {error}") from None
+    for name, value in translated.items():
+        field = name.replace(".", "_")
+        variable = ENVIRONMENT_PREFIX + field.upper()
+        if field in types:
+            settings.setdefault(field, _of_variable(variable, field, str(value), types[field]))
+        else:
+            log.warning("%s in the environment is no setting of the broker%s", variable, _hint(field, types))
+    return settings
+
+
+def _of_variable(variable: str, field: str, value: str, wanted: type) -> Any:
+    try:
+        converted = _convert(dotted(field), value, wanted)
+        BrokerConfig(**{field: converted})
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{variable}={value} in the environment: {error}") from None
+    return converted
+
+
+def _is_of_a_service(variable: str, value: str) -> bool:
+    rest = variable.removeprefix(ENVIRONMENT_PREFIX)
+    if _OF_A_SERVICE.fullmatch(rest):
+        return True
+    return (rest == "PORT" or rest.endswith("_PORT")) and _SERVICE_ADDRESS.fullmatch(value) is not None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return parse_properties(text) if path.suffix == PROPERTIES else _flatten(tomllib.loads(text))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        advice = f"a file in the format of Kafka's server.properties has a name that ends in {PROPERTIES}"
+        raise ConfigurationError(f"{path} is not TOML: {error}; {advice}") from None
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    r"""Return the settings of a text in the format of Java's properties.
+
+    >>> parse_properties("# the broker\nbroker.id=1\nlog.dirs = /a,\\\n  /b\n")
+    {'broker.id': '1', 'log.dirs': '/a,/b'}
+    """
+    found: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for first in lines:
+        line = first.lstrip()
+        if line.startswith(("#", "!")):
+            continue
+        while _CONTINUES.search(line):
+            line = line[:-1] + next(lines, "").lstrip()
+        name, _, value = _SEPARATOR.sub("\0", line, count=1).partition("\0")
+        if name:
+            found[_unescaped(name)] = _unescaped(value.rstrip())
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), text)
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            flat.update(_flatten(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _check(name: str, value: Any, types: Mapping[str, type]) -> tuple[str, Any]:
+    field = name.replace(".", "_").replace("-", "_")
+    if field not in types:
+        raise ConfigurationError(f"there is no setting {name}{_hint(field, types)}")
+    return field, _convert(name, value, types[field])
+
+
+def _hint(field: str, types: Mapping[str, type]) -> str:
+    known = [*map(dotted, types), *OTHER_NAMES, *OTHER_UNITS, *UNUSED_BROKER_SETTINGS, *WITHOUT_EFFECT]
+    near = difflib.get_close_matches(dotted(field), known, n=1, cutoff=0.75)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _convert(name: str, value: Any, wanted: type) -> Any:
+    if wanted is bool and isinstance(value, str) and value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    if wanted is int and isinstance(value, str) and value.lstrip("-").isdigit():
+        return int(value)
+    if wanted is float and isinstance(value, int | str):
+        value = _to_float(value)
+    if type(value) is wanted:
+        return value
+    raise ConfigurationError(f"{name} takes {_KINDS[wanted]}, not {value!r}")
+
+
+def _to_float(value: int | str) -> float | int | str:
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return value
+
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
