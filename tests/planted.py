@@ -162,7 +162,7 @@ def keep_epochs_when_truncating(patch: pytest.MonkeyPatch) -> None:
 
     def assign(self: LeaderEpochs, epoch: int, start_offset: int) -> bool:
         if epoch > self.latest:
-            self._entries = (*self._entries, EpochStart(epoch, start_offset))
+            self._set((*self.entries, EpochStart(epoch, start_offset)))
             return True
         return False
 
