@@ -22,9 +22,9 @@ from barnabas.client.audit import producer_audit
 from barnabas.client.interceptors import SentBatch
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
-from barnabas.perf.control import Control
-from barnabas.perf.meter import Measured, Meter
-from barnabas.perf.producing import ProduceJob, SendMode, produce
+from barnabas.laboratory.perf.control import Control
+from barnabas.laboratory.perf.meter import Measured, Meter
+from barnabas.laboratory.perf.producing import ProduceJob, SendMode, produce
 from bench.arena import fresh_folder
 from bench.broker_process import MeasuredBroker
 from bench.figures import interruptible, parent_of, parser_of, show

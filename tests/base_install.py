@@ -26,14 +26,13 @@ PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
 UNREACHABLE = "127.0.0.1:1"
 PUBLIC = (
     "barnabas",
-    "barnabas.activity",
+    "barnabas.laboratory.clickstream",
+    "barnabas.laboratory.history",
     "barnabas.serialization",
     "barnabas.spark",
     "barnabas.spark.reports",
     "barnabas.spark.streams",
     "barnabas.sql",
-    "barnabas.testing",
-    "barnabas.testing.history",
 )
 EXTRA_ARGUMENTS: dict[str, list[list[str]]] = {
     "sql": [["select 1", "--engine", "duckdb"], ["select 1", "--engine", "spark"], ["select 1", "--format", "avro"]],

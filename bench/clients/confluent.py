@@ -19,7 +19,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from barnabas.perf.meter import process_cpu_s
+from barnabas.laboratory.perf.meter import process_cpu_s
 from bench.clients.request import Request, new_meter, parse_request, print_report, require_progress
 
 STRETCH_RECORDS = 1000

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.perf.latencies import summarise
-from barnabas.perf.meter import Measured, Meter
-from barnabas.perf.payloads import PayloadSpec
+from barnabas.laboratory.perf.latencies import summarise
+from barnabas.laboratory.perf.meter import Measured, Meter
+from barnabas.laboratory.perf.payloads import PayloadSpec
 
 IDLE_LIMIT_S = 30.0
 """A consumer that gets nothing for so long gives up, instead of running into the limit of the bench."""

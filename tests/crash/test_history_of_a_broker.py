@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from barnabas.testing.history import (
+from barnabas.laboratory.history import (
     Anomaly,
     History,
     Outcome,

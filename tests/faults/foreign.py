@@ -19,7 +19,7 @@ from typing import Any, Self
 import confluent_kafka
 
 from barnabas.errors import ApiError
-from barnabas.testing.history import History, Outcome, Send, outcome_of
+from barnabas.laboratory.history import History, Outcome, Send, outcome_of
 from tests.faults.telling import where
 
 Place = tuple[str, int]

@@ -11,11 +11,11 @@ from pathlib import Path
 import barnabas
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ErrorCode
+from barnabas.laboratory.history import History, Outcome, RecordedConsumer, RecordedProducer
 from barnabas.model import Acks
 from barnabas.protocol.codec import decode_response
 from barnabas.protocol.messages.produce import ProduceResponse
 from barnabas.records import BatchBuilder
-from barnabas.testing.history import History, Outcome, RecordedConsumer, RecordedProducer
 from tests.conftest import BrokerProcess
 from tests.direct import BETWEEN_S, Direct
 from tests.faults.foreign import ForeignConsumer, ForeignProducer, all_stopped

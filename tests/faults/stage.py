@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import barnabas
-from barnabas.testing.history import Anomaly, History, Report, check, picture, read_to_the_end
-from barnabas.testing.history.report import text
+from barnabas.laboratory.history import Anomaly, History, Report, check, picture, read_to_the_end
+from barnabas.laboratory.history.report import text
 from tests.faults.doubled import what_is_doubled
 from tests.faults.ensemble import Ensemble
 from tests.faults.fault_cluster import FaultCluster

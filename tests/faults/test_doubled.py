@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 from barnabas.clock import ManualClock
+from barnabas.laboratory.history import History
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.storage import Log, LogConfig, OsFileSystem
-from barnabas.testing.history import History
 from tests.doubled import doubled_in_logs
 from tests.faults.doubled import what_is_doubled
 

@@ -14,7 +14,7 @@ import pytest
 
 import barnabas
 from barnabas.errors import ErrorCode
-from barnabas.testing.history import History, Outcome, Report, check, read_to_the_end
+from barnabas.laboratory.history import History, Outcome, Report, check, read_to_the_end
 from tests.conftest import BrokerProcess
 from tests.faults import foreign
 from tests.faults.foreign import ForeignConsumer, ForeignProducer, all_stopped, outcome_of_foreign

@@ -192,7 +192,7 @@ def test_its_start_imports_nothing_of_clients_and_spark() -> None:
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     )
     heavy = {"numpy", "pandas", "polars", "pyarrow", "pyiceberg", "pyspark", "rich"}
-    assert not loaded & {*heavy, "barnabas.client", "barnabas.spark", "barnabas.perf"}
+    assert not loaded & {*heavy, "barnabas.client", "barnabas.spark", "barnabas.laboratory.perf"}
 
 
 def test_it_starts_soon_with_hundreds_of_partitions_after_a_clean_stop(make_broker, tmp_path) -> None:

@@ -13,7 +13,7 @@ import confluent_kafka
 import pytest
 
 import barnabas as client
-from barnabas.testing.history import History, Outcome, RecordedConsumer, RecordedProducer, check, read_to_the_end
+from barnabas.laboratory.history import History, Outcome, RecordedConsumer, RecordedProducer, check, read_to_the_end
 from tests.groups import CLUSTERS
 from tests.interop.cluster_command import ClusterCommand, barnabas
 from tests.interop.reading import TIMEOUT_S, wait_until

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import barnabas.spark
-from barnabas.activity.clicks import ClickStream
-from barnabas.activity.world import ClickSettings
 from barnabas.cli.commands import run
 from barnabas.errors import ConfigurationError
+from barnabas.laboratory.clickstream.clicks import ClickStream
+from barnabas.laboratory.clickstream.world import ClickSettings
 from barnabas.reports.report import Report
 from barnabas.reports.roles import Role, Roles
 from barnabas.spark.reports import REPORTS, Asked, together

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from barnabas.client.cluster import Cluster
 from barnabas.client.config import ClientConfig
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.laboratory.history import History, Outcome
 from barnabas.model import Acks, TopicPartition
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -17,7 +18,6 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.records import BATCH_HEADER_SIZE, BatchBuilder, Record
 from barnabas.records.codec import decode_records
 from barnabas.records.header import iter_headers
-from barnabas.testing.history import History, Outcome
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.world import Host, HostClock
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from barnabas.errors import BarnabasError
+from barnabas.laboratory.history import Outcome
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 from barnabas.storage.cleaner.job import CleanedGroup
 from barnabas.storage.cleaner.rewriting import Cleaning
 from barnabas.storage.cleaner.swap import cleaned_paths
 from barnabas.storage.segment import SealedSegment
-from barnabas.testing.history import Outcome
 from tests.simulation.clients import SimulatedClient, SimulatedReader, SimulatedSender
 from tests.simulation.invariants import bytes_between
 from tests.simulation.tombstones import Rewritten, Tombstones, records_in

@@ -14,8 +14,8 @@ from barnabas.client.consumer.core import ConsumerCore
 from barnabas.client.consumer.sync_async_drivers import AsyncDriver, Background, LoopGuard
 from barnabas.errors import BarnabasError, ClosedError
 from barnabas.groups.assignors import NO_GENERATION
+from barnabas.laboratory.history import History
 from barnabas.model import TopicPartition
-from barnabas.testing.history import History
 from tests.simulation.clients import reach
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.commits import CommitLedger, watched

@@ -16,8 +16,8 @@ from barnabas.client.consumer.zookeeper_assignment import ZooKeeperAssignment
 from barnabas.client.consumer.zookeeper_group_session import SerialThread, ZooKeeperGroupSession
 from barnabas.coordination import paths
 from barnabas.coordination.values import decode_offset
+from barnabas.laboratory.history import History
 from barnabas.model import TopicPartition
-from barnabas.testing.history import History
 from tests.simulation.cluster import SimulatedCluster, SimulatedThreads
 from tests.simulation.commits import CommitLedger
 from tests.simulation.ensemble import NAME, SimulatedSession

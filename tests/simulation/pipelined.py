@@ -13,10 +13,10 @@ from barnabas.client.config import ProducerConfig
 from barnabas.client.producer.engine import ProducerEngine
 from barnabas.client.producer.serializers import Serializers
 from barnabas.errors import TimedOutError
+from barnabas.laboratory.history.clients import outcome_of
+from barnabas.laboratory.history.recording import Send
 from barnabas.model import TopicPartition
 from barnabas.records import Delivery
-from barnabas.testing.history.clients import outcome_of
-from barnabas.testing.history.recording import Send
 from tests.simulation.clients import DELIVERY_S, REQUEST_S
 from tests.simulation.workload import Workload
 from tests.simulation.world import Host, HostClock

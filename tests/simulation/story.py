@@ -22,8 +22,8 @@ from unittest import mock
 
 from barnabas.broker import life_counters
 from barnabas.errors import BarnabasError
+from barnabas.laboratory.history import History, Report, check
 from barnabas.model import TopicPartition
-from barnabas.testing.history import History, Report, check
 from tests.simulation.clients import SimulatedClient, SimulatedProducer, SimulatedReader
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.compaction import Compaction

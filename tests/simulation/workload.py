@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
 from barnabas.errors import BarnabasError
+from barnabas.laboratory.history import History
 from barnabas.model import TopicPartition
-from barnabas.testing.history import History
 from tests.simulation.clients import SimulatedClient
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.invariants import Invariants

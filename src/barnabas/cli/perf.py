@@ -28,10 +28,10 @@ from barnabas.cli.perf_output import ProgressLine, show_report
 from barnabas.cli.signals import end_on_sigterm
 
 if TYPE_CHECKING:
-    from barnabas.perf.produce_run import ProduceOrder
-    from barnabas.perf.report import Report
-    from barnabas.perf.stage import Stage
-    from barnabas.perf.topics import TopicPlan
+    from barnabas.laboratory.perf.produce_run import ProduceOrder
+    from barnabas.laboratory.perf.report import Report
+    from barnabas.laboratory.perf.stage import Stage
+    from barnabas.laboratory.perf.topics import TopicPlan
 
 EXIT_INTERRUPTED = 130
 SEND_MODES = ("send", "many", "arrow")
@@ -98,7 +98,7 @@ def produce(
         raise click.UsageError("--in-flight goes with --batch-records; else it is -X max.in.flight=N")
 
     def run(stage: Stage) -> Report:
-        from barnabas.perf.produce_run import run_produce
+        from barnabas.laboratory.perf.produce_run import run_produce
 
         order = _order(sent, topic, mode or "send", batch_records, in_flight, producers)
         return run_produce(stage, order, _new_name)
@@ -128,7 +128,7 @@ def requests(in_flight: int, sent: Records, topic: NewTopic, common: Common) -> 
     """
 
     def run(stage: Stage) -> Report:
-        from barnabas.perf.produce_run import run_produce
+        from barnabas.laboratory.perf.produce_run import run_produce
 
         return run_produce(stage, _order(sent, topic, "send", 1, in_flight), _new_name, "requests")
 
@@ -188,8 +188,8 @@ def consume(
         raise click.UsageError("--warm-up reads the beginning twice, which a group does not; leave one of them out")
 
     def run(stage: Stage) -> Report:
-        from barnabas.perf.consume_run import ConsumeOrder, run_consume
-        from barnabas.perf.consuming import ReadMode
+        from barnabas.laboratory.perf.consume_run import ConsumeOrder, run_consume
+        from barnabas.laboratory.perf.consuming import ReadMode
 
         require_topics(stage.admin, [topic])
         order = ConsumeOrder(
@@ -230,8 +230,8 @@ def both(mode: str, read_mode: str, sent: Records, topic: NewTopic, common: Comm
     """
 
     def run(stage: Stage) -> Report:
-        from barnabas.perf.consuming import ReadMode
-        from barnabas.perf.paired_runs import run_both
+        from barnabas.laboratory.perf.consuming import ReadMode
+        from barnabas.laboratory.perf.paired_runs import run_both
 
         return run_both(stage, _order(sent, topic, mode), ReadMode(read_mode), _new_name)
 
@@ -292,7 +292,7 @@ def latency(
     """
 
     def run(stage: Stage) -> Report:
-        from barnabas.perf.paired_runs import LatencyOrder, run_latency
+        from barnabas.laboratory.perf.paired_runs import LatencyOrder, run_latency
 
         order = LatencyOrder(
             topic=_plan(topic),
@@ -310,8 +310,8 @@ def latency(
 
 def _perform(common: Common, run: Callable[[Stage], Report]) -> int:
     """Do a run where the user says, and show what came out; returns the exit code."""
-    from barnabas.perf.producing import losses_left_to_the_run
-    from barnabas.perf.stage import Stage
+    from barnabas.laboratory.perf.producing import losses_left_to_the_run
+    from barnabas.laboratory.perf.stage import Stage
 
     end_on_sigterm()
     line = ProgressLine(quiet=common.as_json)
@@ -329,7 +329,7 @@ def _new_name() -> str:
 
 
 def _plan(topic: NewTopic) -> TopicPlan:
-    from barnabas.perf.topics import TopicPlan
+    from barnabas.laboratory.perf.topics import TopicPlan
 
     return TopicPlan(topic.name, topic.partitions, topic.replication_factor, topic.config, topic.keep)
 
@@ -342,9 +342,9 @@ def _order(
     in_flight: int | None = None,
     producers: int = 1,
 ) -> ProduceOrder:
-    from barnabas.perf.payloads import PayloadKind, PayloadSpec
-    from barnabas.perf.produce_run import ProduceOrder
-    from barnabas.perf.producing import SendMode
+    from barnabas.laboratory.perf.payloads import PayloadKind, PayloadSpec
+    from barnabas.laboratory.perf.produce_run import ProduceOrder
+    from barnabas.laboratory.perf.producing import SendMode
 
     return ProduceOrder(
         topic=_plan(topic),

@@ -12,8 +12,8 @@ import click
 from barnabas.cli.tables import Row, show_table
 
 if TYPE_CHECKING:
-    from barnabas.perf.meter import Sample
-    from barnabas.perf.report import Report
+    from barnabas.laboratory.perf.meter import Sample
+    from barnabas.laboratory.perf.report import Report
 
 ERASE_LINE = "\r\x1b[K"
 SHOW_EVERY_S = 0.2

@@ -10,10 +10,10 @@ import pytest
 from barnabas.cli.perf_output import ProgressLine, rows_of, show_report
 from barnabas.cli.tables import plain_table
 from barnabas.client.config import ConsumerConfig, ProducerConfig
-from barnabas.perf.latencies import NOTHING
-from barnabas.perf.meter import Measured, Sample
-from barnabas.perf.paired_runs import settings_without
-from barnabas.perf.report import Report
+from barnabas.laboratory.perf.latencies import NOTHING
+from barnabas.laboratory.perf.meter import Measured, Sample
+from barnabas.laboratory.perf.paired_runs import settings_without
+from barnabas.laboratory.perf.report import Report
 
 MEASURED = Measured(10.0, 12.0, 1_000, 50_000, 0.5, (Sample(11.0, 400, 20_000),))
 

@@ -1,0 +1,99 @@
+"""The click stream: stretch after stretch of event time, each event in the order in which it arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from barnabas.laboratory.clickstream.drawing import Drawing
+from barnabas.laboratory.clickstream.records import record_batch
+from barnabas.laboratory.clickstream.sessions import (
+    BOT_SHARE,
+    CLICK,
+    EVENTS_PER_BOT_SESSION,
+    EVENTS_PER_SESSION,
+    Events,
+    bot_sessions,
+    human_sessions,
+    number_and_send,
+)
+from barnabas.laboratory.clickstream.truth import Truth
+from barnabas.laboratory.clickstream.world import HOUR_MS, ClickSettings, World, day_factor
+
+WARM_UP_MS = 1_200_000
+STRETCH_MS_MAX = 600_000
+STRETCH_EVENTS = 40_000
+BATCH_RECORDS = 10_000
+_STRETCHES = 3
+
+
+class ClickStream:
+    """An endless stream of events, and the truth of those that were handed out. Not for several threads at once."""
+
+    def __init__(self, settings: ClickSettings) -> None:
+        self.world = World(settings)
+        self.truth = Truth(self.world)
+
+    def batches(self, count: int | None = None, at_most: int = BATCH_RECORDS) -> Iterator[pa.RecordBatch]:
+        """Yield columns key, value and timestamp.
+
+        :param count: so many events; None for no end.
+        :param at_most: the rows of a batch. What comes does not depend on it.
+        """
+        for events in self.events(count, at_most):
+            yield record_batch(self.world, events)
+
+    def events(self, count: int | None = None, at_most: int = BATCH_RECORDS) -> Iterator[Events]:
+        """Yield the same events before they are records. They are part of the truth once the next are asked for."""
+        left = count
+        for arrived in _arriving(self.world):
+            for start in range(0, len(arrived), at_most):
+                part = arrived.take(slice(start, start + (at_most if left is None else min(at_most, left))))
+                yield part
+                self.truth.add(part)
+                if left is not None:
+                    left -= len(part)
+                    if not left:
+                        return
+
+
+def _arriving(world: World) -> Iterator[Events]:
+    """Yield what arrives in each stretch of time: of what happens in it, and of what happened before."""
+    waiting = Events.of(0)
+    for events, end_ms in _happening(world):
+        waiting = Events.joined([waiting, events])
+        order = np.lexsort((waiting.id, waiting.arrival))
+        arrived = int(np.searchsorted(waiting.arrival[order], end_ms))
+        yield waiting.take(order[:arrived])
+        waiting = waiting.take(order[arrived:])
+
+
+def _happening(world: World) -> Iterator[tuple[Events, int]]:
+    """Yield the events of sessions that begin in each stretch, and when it ends; no later one arrives before."""
+    settings = world.settings
+    # What began before the stream is left out, but for what people go on with: else it would begin with a lull.
+    start_ms, session, event_id, stretch = max(0, settings.start_ms - WARM_UP_MS), 0, 0, 0
+    people, bots = 0.0, 0.0  # sessions that are due and have not begun, as a stretch has a whole number of them
+    while True:
+        per_ms = settings.events_per_s / 1000
+        if settings.daily:
+            per_ms *= float(day_factor(np.array([start_ms]))[0])
+        to_next_hour = HOUR_MS - start_ms % HOUR_MS
+        length_ms = max(1, min(STRETCH_MS_MAX, to_next_hour, int(STRETCH_EVENTS / per_ms)))
+        bot_share = BOT_SHARE if settings.bots else 0.0
+        people += per_ms * length_ms * (1 - bot_share) / EVENTS_PER_SESSION
+        bots += per_ms * length_ms * bot_share / EVENTS_PER_BOT_SESSION
+        draw = Drawing(settings.seed, _STRETCHES, stretch)
+        parts = []
+        for begin, due in ((human_sessions, int(people)), (bot_sessions, int(bots))):
+            part = begin(world, draw, start_ms, length_ms, due, session)
+            number_and_send(draw, part, event_id)
+            session, event_id = session + due, event_id + len(part)
+            parts.append(part)
+        people, bots = people % 1.0, bots % 1.0
+        start_ms, stretch = start_ms + length_ms, stretch + 1
+        events = Events.joined(parts)
+        is_of_stream = np.where(events.kind == CLICK, events.impression_time, events.time) >= settings.start_ms
+        yield events.take(np.flatnonzero(is_of_stream)), start_ms

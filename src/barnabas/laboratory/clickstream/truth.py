@@ -1,0 +1,106 @@
+"""What was really the case in a click stream, so that a report on it can be checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from barnabas.laboratory.clickstream.drawing import Ints
+from barnabas.laboratory.clickstream.records import address_numbers, address_texts
+from barnabas.laboratory.clickstream.sessions import CLICK, IMPRESSION, Events
+from barnabas.laboratory.clickstream.world import HOUR_MS, World
+
+
+@dataclass(slots=True)
+class HourTruth:
+    """The impressions of an hour, and how many of them were clicked, at whatever time."""
+
+    hour_ms: int
+    impressions: int = 0
+    clicked: int = 0
+    impressions_of_bots: int = 0
+    clicked_by_bots: int = 0
+
+
+@dataclass(slots=True)
+class Truth:
+    """Counts what is handed out."""
+
+    world: World
+    events: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    _hours: dict[int, HourTruth] = field(default_factory=dict)
+    _bot_events: Counter[int] = field(default_factory=Counter)
+    _seen: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._seen = np.zeros(self.world.settings.items, dtype=np.int64)
+
+    def add(self, events: Events) -> None:
+        """Count events."""
+        if not len(events):
+            return
+        self.events += len(events)
+        first, last = int(events.time.min()), int(events.time.max())
+        self.first_ms = first if self.first_ms is None else min(first, self.first_ms)
+        self.last_ms = last if self.last_ms is None else max(last, self.last_ms)
+        is_bot = events.member >= self.world.settings.member_count
+        bots, counts = np.unique(events.member[is_bot], return_counts=True)
+        self._bot_events.update(dict(zip(bots.tolist(), counts.tolist(), strict=True)))
+        seen, clicks = events.kind == IMPRESSION, events.kind == CLICK
+        self._seen += np.bincount(events.item[seen], minlength=len(self._seen))
+        self._count("impressions", events.time[seen])
+        self._count("clicked", events.impression_time[clicks])
+        self._count("impressions_of_bots", events.time[seen & is_bot])
+        self._count("clicked_by_bots", events.impression_time[clicks & is_bot])
+
+    def _count(self, name: str, times_ms: Ints) -> None:
+        hours, counts = np.unique(times_ms // HOUR_MS, return_counts=True)
+        for hour, count in zip(hours.tolist(), counts.tolist(), strict=True):
+            truth = self._hours.setdefault(hour, HourTruth(hour * HOUR_MS))
+            setattr(truth, name, getattr(truth, name) + count)
+
+    def hours(self) -> list[HourTruth]:
+        """Return impressions and clicks by the hour of the impression."""
+        return [self._hours[hour] for hour in sorted(self._hours)]
+
+    def bots(self) -> dict[str, int]:
+        """Return the addresses of bots, with how many events came from each."""
+        members = sorted(self._bot_events)
+        texts = address_texts(address_numbers(self.world, np.array(members, dtype=np.int64))).to_pylist()
+        return {text: self._bot_events[member] for text, member in zip(texts, members, strict=True)}
+
+    def groups(self) -> list[list[str]]:
+        """Return which items are related."""
+        return [[f"i{item}" for item in sorted(group)] for group in self.world.group_items.tolist()]
+
+    def trends(self) -> list[dict[str, object]]:
+        """Return which item was in fashion in which hours."""
+        if self.first_ms is None or self.last_ms is None:
+            return []
+        hours = range(self.first_ms // HOUR_MS, self.last_ms // HOUR_MS + 1)
+        items = {hour: self.world.trend(hour * HOUR_MS) for hour in hours}
+        return [{"item": f"i{item}", "hour_ms": hour * HOUR_MS} for hour, item in items.items() if item is not None]
+
+    def impressions(self) -> dict[str, int]:
+        """Return how often each item was shown, the most popular first."""
+        order = np.lexsort((np.arange(len(self._seen)), -self._seen))
+        return {f"i{item}": int(self._seen[item]) for item in order.tolist() if self._seen[item]}
+
+    def to_json(self) -> dict[str, object]:
+        """Return all of it."""
+        settings = self.world.settings
+        return {
+            "settings": {**asdict(settings), "members": settings.member_count},
+            "events": self.events,
+            "first_ms": self.first_ms,
+            "last_ms": self.last_ms,
+            "ctr": [asdict(hour) for hour in self.hours()],
+            "bots": self.bots(),
+            "groups": self.groups(),
+            "trends": self.trends(),
+            "impressions": self.impressions(),
+        }

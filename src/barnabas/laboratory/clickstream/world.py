@@ -1,0 +1,117 @@
+"""Who and what there is: members and where they come from, items and which belong together, trends, bots.
+
+Items are popular by Zipf's law. Those of a group are truly related: a member has two groups of interest, and a session
+is about one of them. Each three hours another item is in fashion for an hour. Bots have addresses of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from barnabas.errors import ConfigurationError
+from barnabas.laboratory.clickstream.drawing import Drawing, Floats, Ints, zipf
+
+GROUP_ITEMS = 10
+OFFICE_MEMBERS = 20
+OFFICE_SHARE = 0.05
+HOUSE_MEMBERS = 2
+TREND_EVERY_HOURS = 3
+HOUR_MS = 3_600_000
+UNPOPULAR_RANK = 20
+"""What comes into fashion was behind this rank before."""
+
+_WORLD, _TRENDS = 1, 2
+_COUNT_MAX = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClickSettings:
+    """What a click stream is to be like.
+
+    :param start_ms: the time of the first events.
+    :param events_per_s: how dense they are in event time, on average over the day.
+    :param daily: whether more goes on by day than at night.
+    :param members: how many people there are; None: as many as so many events take.
+    """
+
+    seed: int = 0
+    start_ms: int = 1_767_225_600_000
+    events_per_s: float = 12.0
+    members: int | None = None
+    items: int = 1_000
+    bots: int = 10
+    daily: bool = True
+
+    def __post_init__(self) -> None:
+        counts = {"members": self.member_count, "items": self.items, "bots": self.bots}
+        least = {"members": 10, "items": 10 * GROUP_ITEMS, "bots": 0}
+        for name, count in counts.items():
+            if not least[name] <= count <= _COUNT_MAX:
+                raise ConfigurationError(f"{name}: {count:,} is not from {least[name]:,} to {_COUNT_MAX:,}")
+        if not 0.001 <= self.events_per_s <= 10_000_000:
+            raise ConfigurationError(f"events per second: {self.events_per_s} is not from 0.001 to 10,000,000")
+        if self.seed < 0:
+            raise ConfigurationError(f"seed: {self.seed} is negative")
+        if not 0 <= self.start_ms <= 253_000_000_000_000:
+            raise ConfigurationError(f"start: {self.start_ms} ms is not in the years 1970 to 9987")
+
+    @property
+    def member_count(self) -> int:
+        """How many people there are."""
+        if self.members is not None:
+            return self.members
+        return int(min(max(1_000, 2_000 * self.events_per_s), 1_000_000))
+
+
+class World:
+    """Who and what there is, drawn from the seed.
+
+    `member_address` numbers the address of each member, `bot_item` says what each bot wants to be clicked.
+    """
+
+    def __init__(self, settings: ClickSettings) -> None:
+        self.settings = settings
+        draw = Drawing(settings.seed, _WORLD)
+        members, items = settings.member_count, settings.items
+        self.activity = zipf(members, 0.5)
+        self.fame = zipf(members, 1.0)
+        self.popularity = zipf(items, 1.0)
+        self.item_of_rank: Ints = draw.permutation(items)
+        self.group_count = items // GROUP_ITEMS
+        self.group_items: Ints = draw.permutation(items)[: self.group_count * GROUP_ITEMS].reshape(-1, GROUP_ITEMS)
+        self.within_group = zipf(GROUP_ITEMS, 0.5)
+        taste = zipf(self.group_count, 0.5)
+        self.interests: Ints = np.stack([draw.ranks(taste, members), draw.ranks(taste, members)], axis=1)
+        self.click_chance: Floats = 0.03 + 0.15 * draw.uniform(items) ** 2
+        self.member_address = _addresses(draw, members)
+        self.bot_item: Ints = draw.below(items, settings.bots)
+
+    def trend(self, time_ms: int) -> int | None:
+        """Return the item that is in fashion, if there is one."""
+        hour = time_ms // HOUR_MS
+        if hour % TREND_EVERY_HOURS:
+            return None
+        draw = Drawing(self.settings.seed, _TRENDS, hour)
+        rank = UNPOPULAR_RANK + int(draw.below(self.settings.items - UNPOPULAR_RANK, 1)[0])
+        return int(self.item_of_rank[rank])
+
+
+def day_factor(times_ms: Ints) -> Floats:
+    """Return how much goes on at times of the day, 1 on average: least at four in the morning, UTC."""
+    hours = times_ms / HOUR_MS % 24
+    factor: Floats = 1.0 - 0.6 * np.cos((hours - 4.0) * (2 * np.pi / 24))
+    return factor
+
+
+def _addresses(draw: Drawing, members: int) -> Ints:
+    """Return an address for each member: some sit in offices, others live together."""
+    order = draw.permutation(members)
+    in_offices = int(members * OFFICE_SHARE) // OFFICE_MEMBERS * OFFICE_MEMBERS
+    offices = in_offices // OFFICE_MEMBERS
+    place = np.arange(members, dtype=np.int64)
+    numbers = np.where(place < in_offices, place // OFFICE_MEMBERS, offices + (place - in_offices) // HOUSE_MEMBERS)
+    addresses = np.empty(members, dtype=np.int64)
+    addresses[order] = numbers
+    return addresses

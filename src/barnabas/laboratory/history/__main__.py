@@ -1,0 +1,38 @@
+"""`python -m barnabas.laboratory.history FILE`: check a history, and say what was found."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from barnabas.laboratory.history.checker import check
+from barnabas.laboratory.history.picture import picture
+from barnabas.laboratory.history.report import text
+
+FOUND, UNUSABLE = 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check the history that the arguments name; return 0 if nothing was found and all was read, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="python -m barnabas.laboratory.history",
+        description="Look for lost, doubled and reordered records in a history of what clients did and saw.",
+    )
+    parser.add_argument("history", type=Path, help="file of a history")
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the examples into this file")
+    given = parser.parse_args(arguments)
+    try:
+        report = check(given.history)
+    except (FileNotFoundError, ValueError) as error:
+        sys.stderr.write(f"history: {error}\n")
+        return UNUSABLE
+    sys.stdout.write(text(report) + "\n")
+    if given.picture:
+        given.picture.write_text(picture(report), encoding="utf-8")
+    return 0 if report.ok else FOUND
+
+
+if __name__ == "__main__":
+    sys.exit(main())

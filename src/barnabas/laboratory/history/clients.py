@@ -1,0 +1,221 @@
+"""Producers and consumers whose doings are written into a history, and the reading of everything at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from barnabas.client.admin import Admin
+from barnabas.client.consumer.consumer import Consumer
+from barnabas.client.producer.delivery import Delivery
+from barnabas.client.producer.producer import Producer
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode, TimedOutError
+from barnabas.laboratory.history.recording import History, Outcome
+from barnabas.model import TopicPartition
+from barnabas.records import Record
+
+POLL_RECORDS = 10_000
+POLL_S = 0.5
+END_TIMEOUT_S = 60.0
+
+REFUSALS = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
+"""What every broker says before it touches the log, at every attempt. NOT_ENOUGH_REPLICAS is none of these: the last
+attempt was refused, but an earlier one may have been taken without the producer hearing of it."""
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Return what is known of a send whose delivery failed: only refusals say that nothing is in the log."""
+    if isinstance(error, ConfigurationError) or (isinstance(error, ApiError) and error.code in REFUSALS):
+        return Outcome.FAIL
+    return Outcome.INFO
+
+
+class RecordedProducer:
+    """A producer whose sends are written into a history.
+
+    Args:
+        history: Where they are written.
+        producer: Sends them; closed by `close`.
+        process: What it is called in the history.
+    """
+
+    def __init__(self, history: History, producer: Producer, process: str) -> None:
+        self._history = history
+        self._producer = producer
+        self._process = process
+
+    def send(self, place: tuple[str, int], value: bytes, **options: Any) -> Delivery | None:
+        """Send a value that was never sent in this history, to one partition.
+
+        Returns:
+            Its outcome, to be looked at or not; None if it could not even be sent.
+        """
+        send = self._history.send(self._process, place, value)
+        try:
+            delivery = self._producer.send(place[0], value, partition=place[1], **options)
+        except BarnabasError as error:
+            send.ended(Outcome.FAIL, str(error))  # it never left the producer
+            return None
+
+        def ended(delivery: Delivery) -> None:
+            error = delivery.exception()
+            if error is None:
+                send.ok(offset if (offset := delivery.result().offset) >= 0 else None)
+            else:
+                send.ended(outcome_of(error), str(error))
+
+        delivery.add_done_callback(ended)
+        return delivery
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until everything sent so far has its outcome; see `Producer.flush`."""
+        self._producer.flush(timeout_s)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Close the producer."""
+        self._producer.close(timeout_s=timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class RecordedConsumer:
+    """A consumer whose polls are written into a history.
+
+    Args:
+        history: Where they are written.
+        consumer: Reads; closed by `close`. Values are to be bytes: no deserializer.
+        process: What it is called in the history.
+    """
+
+    def __init__(self, history: History, consumer: Consumer, process: str) -> None:
+        self._history = history
+        self._consumer = consumer
+        self._process = process
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Read topics as a member of the consumer's group, from wherever the group is."""
+
+        def moved(_: Any) -> None:
+            self._history.moved(self._process)
+
+        self._consumer.subscribe(list(topics), on_assign=moved, on_revoke=moved, on_lost=moved)
+
+    def assign(self, places: Iterable[tuple[str, int]]) -> None:
+        """Read these places."""
+        self._consumer.assign(places)
+        self._history.moved(self._process)
+
+    def seek(self, place: tuple[str, int], offset: int) -> None:
+        """Go on reading at an offset."""
+        self._consumer.seek(place, offset)
+        self._history.moved(self._process)
+
+    def poll(self, *, max_records: int = 500, timeout_s: float = 1.0, final: bool = False) -> list[Record]:
+        """Return the next records; see `Consumer.poll`. `final` as in `History.poll`."""
+        started = self._history.now()
+        records = self._consumer.poll(max_records=max_records, timeout_s=timeout_s)
+        if records:
+            given = (((each.topic, each.partition), each.offset, each.value or b"") for each in records)
+            self._history.poll(self._process, started, given, final=final)
+        return records
+
+    def commit(self) -> None:
+        """Commit the positions."""
+        self._consumer.commit()
+
+    def position(self, place: tuple[str, int]) -> int:
+        """Return the offset of the next record of a place."""
+        return self._consumer.position(place)
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_to_the_end(
+    history: History,
+    bootstrap: str,
+    topics: Iterable[str],
+    *,
+    timeout_s: float = END_TIMEOUT_S,
+    clock: Clock = SYSTEM_CLOCK,
+) -> int:
+    """Read topics from the beginning to the end, after all faults have ended and all producers have stopped.
+
+    Without it no check can tell whether what was acknowledged is still there.
+
+    Args:
+        history: Where it is written down.
+        bootstrap: Addresses of the brokers.
+        topics: All that the history is about.
+        timeout_s: For so long it is tried to come past the highest offset that was acknowledged or read. A log that
+            is shorter still has lost what was there, and the check will say so.
+
+    Returns:
+        How many records were read.
+
+    Raises:
+        TimedOutError: The end could not be reached, for another reason than that.
+    """
+    deadline = clock.monotonic() + timeout_s
+    with Admin(bootstrap) as admin:
+        places = [
+            TopicPartition(topic.name, partition.partition)
+            for topic in admin.describe_topics(list(topics))
+            for partition in topic.partitions
+        ]
+        consumer = Consumer(bootstrap, auto_offset_reset="earliest")
+        with RecordedConsumer(history, consumer, "the reading at the end") as reader:
+            count = 0
+            for place in places:
+                reader.assign([place])
+                count += _read_place(history, admin, reader, place, deadline, clock)
+    return count
+
+
+def _read_place(
+    history: History, admin: Admin, reader: RecordedConsumer, place: TopicPartition, deadline: float, clock: Clock
+) -> int:
+    """Read one place to its end, and return how many records it had."""
+    count = 0
+    while True:
+        records = reader.poll(max_records=POLL_RECORDS, timeout_s=POLL_S, final=True)
+        count += len(records)
+        if records:
+            continue
+        late = clock.monotonic() > deadline
+        position = reader.position(place)
+        at_end = position >= admin.end_offsets([place])[place]
+        if at_end and (late or position > history.highest(place)):
+            history.read_whole(place)
+            return count
+        if late:
+            raise TimedOutError(f"{place} could not be read to its end: only up to offset {position}")

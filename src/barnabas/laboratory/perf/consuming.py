@@ -1,0 +1,214 @@
+"""Consuming as programs do it: with `Consumer`, by iterating, in lists, or in Arrow batches.
+
+The clock runs from before the first partition is assigned until the last record has been seen. Reading ends where
+the topic ended when the run began, or where the control says; a watch ends it if that is reached with fewer records
+than offsets (a compacted topic), or if nothing comes any more.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from barnabas.client.consumer.consumer import Consumer
+from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
+from barnabas.extras import require
+from barnabas.laboratory.perf.control import Control
+from barnabas.laboratory.perf.meter import Measured, Meter, next_stretch
+from barnabas.model import TopicPartition
+
+STRETCH_RECORDS_MAX = 10_000
+ARROW_RECORDS_MAX = 100_000
+POLL_TIMEOUT_S = 0.1
+WATCH_INTERVAL_S = 0.05
+IDLE_S_MAX = 30.0
+"""If nothing comes for so long though there should be more, the run ends with what there is."""
+
+
+class ReadMode(enum.StrEnum):
+    """How records are taken from the consumer."""
+
+    RECORDS = "records"
+    POLL = "poll"
+    ARROW = "arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeJob:
+    """What to consume.
+
+    :param settings: the consumer's, under Kafka's names.
+    :param partitions: read these; None: as a member of the group that the settings name.
+    :param starts: offsets to begin at, for a run into whose topic records come only while it is read: reading begins
+        before the clock does. None: at the beginning.
+    :param records: stop after so many; None: where the topic ends.
+    :param warm_up: records to read beforehand; without `starts` reading then goes back to the beginning.
+    """
+
+    settings: Mapping[str, Any]
+    topic: str
+    partitions: tuple[int, ...] | None
+    mode: ReadMode = ReadMode.RECORDS
+    starts: Mapping[int, int] | None = None
+    records: int | None = None
+    seconds: float | None = None
+    warm_up: int = 0
+
+
+Read = Callable[[Consumer, Meter, int], None]
+
+
+def consume(job: ConsumeJob, meter: Meter, control: Control) -> Measured:
+    """Consume until the end, or until the meter or the control says that it is enough."""
+    read = _reader(job.mode)
+    joined = threading.Event()
+    with Consumer(dict(job.settings)) as consumer:
+        watch = Watch(consumer, meter, control, joined)
+        watch.start()
+        try:
+            if job.warm_up or job.starts is not None:
+                _start_reading(consumer, job, joined)
+                read(consumer, meter, job.warm_up)
+            if job.starts is None and job.warm_up:
+                consumer.unsubscribe()
+            control.await_go()
+            meter.begin()
+            if job.starts is None:
+                _start_reading(consumer, job, joined)
+            read(consumer, meter, sys.maxsize if job.records is None else job.records)
+        finally:
+            measured = meter.end()
+            watch.finish()
+    return measured
+
+
+def _start_reading(consumer: Consumer, job: ConsumeJob, joined: threading.Event) -> None:
+    if job.partitions is None:
+        consumer.subscribe(job.topic, on_assign=lambda _tps: joined.set(), on_revoke=lambda _tps: joined.clear())
+        return
+    consumer.assign(TopicPartition(job.topic, partition) for partition in job.partitions)
+    for partition, offset in (job.starts or {}).items():
+        consumer.seek(TopicPartition(job.topic, partition), offset)
+
+
+def _read_iterating(consumer: Consumer, meter: Meter, records_max: int) -> None:
+    stretch = 100
+    iterator = iter(consumer)
+    while meter.going and (left := records_max - meter.records) > 0:
+        wanted = min(stretch, left)
+        began_s = meter.clock.monotonic()
+        count = size = 0
+        try:
+            for record in islice(iterator, wanted):
+                count += 1
+                value = record.value
+                if value is not None:
+                    size += len(value)
+        finally:
+            meter.add(count, size)
+        if count < wanted:
+            return  # the consumer was closed: nothing more is to come
+        stretch = next_stretch(stretch, meter.clock.monotonic() - began_s, STRETCH_RECORDS_MAX)
+
+
+def _read_polling(consumer: Consumer, meter: Meter, records_max: int) -> None:
+    while meter.going and (left := records_max - meter.records) > 0:
+        try:
+            records = consumer.poll(max_records=min(left, STRETCH_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
+        except ClosedError:
+            return  # by the watch: nothing more is to come
+        if records:
+            meter.add(len(records), sum(len(record.value) for record in records if record.value is not None))
+
+
+def _arrow_reader() -> Read:
+    """Import what reading columns needs, before the clock starts."""
+    compute = require("pyarrow.compute", "arrow")
+
+    def read(consumer: Consumer, meter: Meter, records_max: int) -> None:
+        while meter.going and (left := records_max - meter.records) > 0:
+            try:
+                batch = consumer.poll_arrow(max_records=min(left, ARROW_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
+            except ClosedError:
+                return  # by the watch: nothing more is to come
+            if batch.num_rows:
+                size = compute.sum(compute.binary_length(batch.column("value"))).as_py()
+                meter.add(batch.num_rows, size or 0)
+
+    return read
+
+
+def _reader(mode: ReadMode) -> Read:
+    if mode is ReadMode.ARROW:
+        return _arrow_reader()
+    return _read_polling if mode is ReadMode.POLL else _read_iterating
+
+
+class Watch:
+    """A thread that closes the consumer when there is nothing more to come, for the reader would wait for ever.
+
+    :param joined: set while the consumer is a member of its group.
+
+    It looks closely only when nothing was counted since it last looked, so it costs a run at full speed nothing.
+    """
+
+    def __init__(
+        self, consumer: Consumer, meter: Meter, control: Control, joined: threading.Event | None = None
+    ) -> None:
+        self._consumer = consumer
+        self._meter = meter
+        self._control = control
+        self._joined = joined or threading.Event()
+        self._finished = False
+        self._records_seen = -1
+        self._moved_at_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="barnabas-perf-watch", daemon=True)
+
+    def start(self) -> None:
+        """Watch from now on."""
+        self._moved_at_s = self._meter.clock.monotonic()
+        self._thread.start()
+
+    def finish(self) -> None:
+        """End the thread."""
+        self._finished = True
+        self._control.changed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._finished:
+            self._control.changed.wait(WATCH_INTERVAL_S)
+            self._control.changed.clear()
+            if not self._finished and self.is_over():
+                self._meter.stop()
+                self._consumer.close()
+                return
+
+    def is_over(self) -> bool:
+        """Return whether there is nothing more to come."""
+        if self._control.stopped.is_set() or self._meter.overdue:
+            return True
+        if self._meter.records != self._records_seen:
+            self._records_seen = self._meter.records
+            self._moved_at_s = self._meter.clock.monotonic()
+            return False
+        if self._control.ends is None:
+            return False
+        idle_s = self._meter.clock.monotonic() - self._moved_at_s
+        return self._at_end(self._control.ends) or idle_s > IDLE_S_MAX
+
+    def _at_end(self, ends: Mapping[int, int]) -> bool:
+        """Whether this consumer is at the end of all its partitions; one that was given none has nothing to do."""
+        assigned = self._consumer.assignment()
+        if not assigned and not self._joined.is_set():
+            return False
+        try:
+            return all(self._consumer.position(tp, timeout_s=0) >= ends.get(tp.partition, 0) for tp in assigned)
+        except (TimedOutError, ConfigurationError, ClosedError):
+            return False  # not known yet, or given away meanwhile

@@ -1,0 +1,202 @@
+"""`both` and `latency`: a producer and a consumer at once, in processes of their own, on a topic of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from barnabas.client.config import ClientConfig, ConsumerConfig, ProducerConfig
+from barnabas.laboratory.perf.consuming import ConsumeJob, ReadMode, consume
+from barnabas.laboratory.perf.errors import RunFailedError
+from barnabas.laboratory.perf.latencies import NOTHING
+from barnabas.laboratory.perf.latency import DUE, LatencyJob, LatencyMeasured, receive, send_paced
+from barnabas.laboratory.perf.meter import Measured
+from barnabas.laboratory.perf.produce_run import ProduceOrder, producer_job
+from barnabas.laboratory.perf.producing import produce
+from barnabas.laboratory.perf.report import Report, per_second
+from barnabas.laboratory.perf.stage import Stage, stopped
+from barnabas.laboratory.perf.topics import TopicPlan, ends_of, run_topic
+from barnabas.laboratory.perf.workers import DONE, ENDS, GO, READY, Workers, Workload
+
+PRODUCER, CONSUMER = "producer", "consumer"
+
+START_DELAY_S = 0.2
+"""From the word go to the first record that is due: longer than the word takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyOrder:
+    """What to send, and how fast.
+
+    :param rate: records per second.
+    :param seconds: how long to measure; `warm_up` records come before that.
+    """
+
+    topic: TopicPlan
+    rate: float = 10_000.0
+    seconds: float = 10.0
+    warm_up: int = 10_000
+    size: int = 100
+    acks: str = "all"
+    compression: str = "none"
+
+    @property
+    def size_min(self) -> int:
+        """How large a record must be to carry the moment it was due."""
+        return DUE.size
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what a report tells about it."""
+        return {
+            "rate": self.rate,
+            "seconds": self.seconds,
+            "size": self.size,
+            "acks": self.acks,
+            "compression": self.compression,
+            "warm_up": self.warm_up,
+        }
+
+
+def run_both(stage: Stage, order: ProduceOrder, read_mode: ReadMode, new_name: Callable[[], str]) -> Report:
+    """Produce and consume at once; the rate is what was consumed while both were at it.
+
+    :raises RunFailedError: the consumer has not seen all records.
+    """
+    with run_topic(stage.admin, order.topic, new_name) as topic:
+        starts = ends_of(stage.admin, topic.name)
+        reading = ConsumeJob(
+            settings=_reader(stage).settings(auto_offset_reset="earliest"),
+            topic=topic.name,
+            partitions=tuple(starts),
+            mode=read_mode,
+            starts=starts,
+            records=order.records,
+            warm_up=order.warm_up,
+        )
+        writing = producer_job(_writer(stage), order, topic, order.records, order.warm_up)
+        results, interrupted = _perform(stage, topic.name, (produce, writing), (consume, reading), 0.0)
+        produced, consumed = results.get(PRODUCER), results.get(CONSUMER)
+        produced, consumed = produced or stage.nothing(), consumed or stage.nothing()
+        if consumed.records < produced.records and not interrupted:
+            raise RunFailedError(
+                f"{produced.records - consumed.records:,} of {produced.records:,} records were not consumed"
+            )
+        about = {"topic": topic.name, "partitions": topic.partitions, **order.as_json(), "read_mode": str(read_mode)}
+        return _both_report(stage, produced, consumed, about, interrupted)
+
+
+def _both_report(
+    stage: Stage, produced: Measured, consumed: Measured, about: dict[str, Any], interrupted: bool
+) -> Report:
+    begin_s = max(produced.started_s, consumed.started_s)
+    end_s = min(produced.ended_s, consumed.ended_s)
+    in_common = consumed.records_at(end_s) - consumed.records_at(begin_s)
+    extra = {
+        "common_s": round(max(0.0, end_s - begin_s), 4),
+        "produced": produced.records,
+        "produced_per_s": round(per_second(produced.records, produced.elapsed_s), 1),
+        "consumed_per_s": round(per_second(consumed.records, consumed.elapsed_s), 1),
+        "behind_at_end": max(0, produced.records - round(consumed.records_at(produced.ended_s))),
+        "cpu_producer_s": round(produced.cpu_s, 4),
+        "cpu_consumer_s": round(consumed.cpu_s, 4),
+    }
+    whole = Measured(
+        started_s=min(produced.started_s, consumed.started_s),
+        ended_s=max(produced.ended_s, consumed.ended_s),
+        records=consumed.records,
+        bytes=consumed.bytes,
+        cpu_s=produced.cpu_s + consumed.cpu_s,
+        samples=consumed.samples,
+    )
+    rate = per_second(in_common, end_s - begin_s)
+    return Report("both", stage.bootstrap, whole, about, extra, records_per_s=rate, interrupted=interrupted)
+
+
+def run_latency(stage: Stage, order: LatencyOrder, new_name: Callable[[], str]) -> Report:
+    """Send at a fixed rate, and measure how long each record takes from when it was due to the consumer.
+
+    :raises RunFailedError: the consumer has not seen all records.
+    """
+    with run_topic(stage.admin, order.topic, new_name) as topic:
+        job = LatencyJob(
+            producer_settings=_writer(stage).settings(acks=order.acks, compression_type=order.compression),
+            consumer_settings=_reader(stage).settings(auto_offset_reset="earliest"),
+            topic=topic.name,
+            starts=ends_of(stage.admin, topic.name),
+            rate=order.rate,
+            records=max(1, round(order.rate * order.seconds)),
+            warm_up=order.warm_up,
+            size=order.size,
+        )
+        results, interrupted = _perform(stage, topic.name, (send_paced, job), (receive, job), START_DELAY_S)
+        sent = results.get(PRODUCER) or stage.nothing()
+        received = results.get(CONSUMER) or LatencyMeasured(stage.nothing(), NOTHING)
+        if received.latency.count < job.records and not interrupted:
+            lost = job.records - received.latency.count
+            raise RunFailedError(f"{lost:,} of {job.records:,} records were not consumed")
+        whole = Measured(
+            received.measured.started_s,
+            received.measured.ended_s,
+            received.measured.records,
+            received.measured.bytes,
+            sent.cpu_s + received.measured.cpu_s,
+            received.measured.samples,
+        )
+        extra = {
+            **received.latency.as_json(),
+            "cpu_producer_s": round(sent.cpu_s, 4),
+            "cpu_consumer_s": round(received.measured.cpu_s, 4),
+        }
+        about = {"topic": topic.name, "partitions": topic.partitions, **order.as_json()}
+        return Report("latency", stage.bootstrap, whole, about, extra, interrupted=interrupted)
+
+
+def _writer(stage: Stage) -> Stage:
+    return replace(stage, properties=settings_without(stage.properties, ConsumerConfig, ProducerConfig))
+
+
+def _reader(stage: Stage) -> Stage:
+    return replace(stage, properties=settings_without(stage.properties, ProducerConfig, ConsumerConfig))
+
+
+def settings_without(
+    properties: Mapping[str, str], other: type[ClientConfig], own: type[ClientConfig]
+) -> dict[str, str]:
+    """Leave out the settings that only the `other` side of a run has.
+
+    One that neither has stays: the client then says what is wrong with it.
+
+    >>> settings_without({"linger.ms": "0", "client.id": "me", "fetch.min.bytes": "9"}, ProducerConfig, ConsumerConfig)
+    {'client.id': 'me', 'fetch.min.bytes': '9'}
+    """
+    theirs = _names(other) - _names(own)
+    return {name: value for name, value in properties.items() if name.replace(".", "_") not in theirs}
+
+
+def _names(config: type[ClientConfig]) -> set[str]:
+    return {name for each in fields(config) for name in (each.name, *each.metadata["aliases"])}
+
+
+def _perform(
+    stage: Stage,
+    topic: str,
+    writing: tuple[Workload, Any],
+    reading: tuple[Workload, Any],
+    delay_s: float,
+) -> tuple[dict[str, Any], bool]:
+    """Run both sides; the reader is told where the topic ends when the writer is done.
+
+    :returns: what each did, and whether Ctrl-C ended it early.
+    """
+    with Workers(stage.on_progress) as workers:
+        try:
+            workers.start(CONSUMER, *reading)
+            workers.start(PRODUCER, *writing)
+            workers.await_all(workers.names, READY)
+            workers.tell_all(GO, stage.clock.monotonic() + delay_s)
+            workers.await_all([PRODUCER], DONE)
+            workers.tell([CONSUMER], ENDS, ends_of(stage.admin, topic))
+            return workers.await_all([PRODUCER, CONSUMER], DONE), False
+        except KeyboardInterrupt:
+            return stopped(workers), True

@@ -1,0 +1,251 @@
+"""Producing with exactly so many records in each request, one request after the other without waiting for answers.
+
+`Producer` puts records together as it likes; here the size of a batch is what is measured (paper, section 5: batches
+of 1 and of 50). Each batch is encoded anew, with the time of its sending. Frames are made and written in bursts.
+
+Bounds: with acks=0 the bytes that the connection holds; else the requests without an answer. The clock stops when
+all is answered. Requests without acknowledgement are followed by one that is answered: the broker carries out those
+of a connection in order, so its answer says that all before it are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from barnabas import __version__
+from barnabas.client.client_lifecycle import new_event_loop
+from barnabas.client.config import ClientConfig, make_config
+from barnabas.errors import BarnabasError
+from barnabas.laboratory.perf.control import Control
+from barnabas.laboratory.perf.frame_pipe import FramePipe
+from barnabas.laboratory.perf.meter import Measured, Meter
+from barnabas.laboratory.perf.payloads import PayloadSpec, lists_of
+from barnabas.laboratory.perf.produce_frames import CORRELATION_ID_MAX, VERSION_MAX, AnswerReader, FramePattern
+from barnabas.net.client_connection import dial
+from barnabas.protocol.codec import request_frame
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.records import BatchBuilder, Compression
+
+BURST_BYTES = 64 * 1024
+"""How much is written at once, at least one request: enough to make the write cheap, little enough to overlap."""
+
+PRODUCE_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """A broker and the partitions that it leads."""
+
+    host: str
+    port: int
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineJob:
+    """What to produce, and how.
+
+    :param settings: those of any client, under Kafka's names.
+    :param batch_records: exactly so many records in each request; only the last may have fewer.
+    :param in_flight: how many requests may be without an answer, on each connection.
+    :param records: stop after so many; None: after `seconds`.
+    :param warm_up: records to send beforehand.
+    """
+
+    settings: Mapping[str, Any]
+    topic: str
+    leaders: tuple[Leader, ...]
+    batch_records: int
+    acks: int = 0
+    in_flight: int = 100
+    compression: str = "none"
+    payload: PayloadSpec = field(default_factory=PayloadSpec)
+    records: int | None = None
+    seconds: float | None = None
+    warm_up: int = 0
+
+
+def produce_pipelined(job: PipelineJob, meter: Meter, control: Control) -> Measured:
+    """Produce until the records are stored or the meter or the control says that it is enough.
+
+    :raises ApiError: a request was refused.
+    :raises DisconnectedError: a connection was lost.
+    :raises TimedOutError: a broker did not answer in time.
+    """
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_run(job, meter, control))
+    finally:
+        measured = meter.end()
+    return measured
+
+
+async def _run(job: PipelineJob, meter: Meter, control: Control) -> None:
+    config = make_config(ClientConfig, job.settings, {})
+    to_leaders = [await _LeaderRequests.open(job, leader, config) for leader in job.leaders]
+    batches = lists_of(job.payload.values(), job.batch_records)
+    try:
+        if job.warm_up:
+            await _pump_all(to_leaders, _Work(batches, job.warm_up), meter, control)
+        control.await_go()
+        meter.begin()
+        await _pump_all(to_leaders, _Work(batches, job.records), meter, control)
+        meter.end()
+    finally:
+        for requests in to_leaders:
+            requests.pipe.close()
+
+
+async def _pump_all(to_leaders: Sequence[_LeaderRequests], work: _Work, meter: Meter, control: Control) -> None:
+    def going() -> bool:
+        return meter.going and not control.stopped.is_set()
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for requests in to_leaders:
+                tasks.create_task(requests.pump(work, meter, going))
+    except BaseExceptionGroup as group:
+        # One reason is enough for one line. `except*` would put it into a group again before Python 3.11.4.
+        told, others = group.split(BarnabasError)
+        if told is None or others is not None:
+            raise
+        raise told.exceptions[0] from None
+
+
+class _Work:
+    """The batches that are to be sent, which are sent to the brokers turn by turn; None: without end."""
+
+    def __init__(self, batches: Sequence[list[bytes]], records: int | None) -> None:
+        self._batches: Iterator[list[bytes]] = itertools.cycle(batches)
+        self._left = records
+        self._sizes = {id(batch): sum(map(len, batch)) for batch in batches}
+
+    def take(self) -> tuple[list[bytes], int] | None:
+        """Return the next batch and the bytes of its values; None: there are no more."""
+        batch = next(self._batches)
+        if self._left is None:
+            return batch, self._sizes[id(batch)]
+        if self._left >= len(batch):
+            self._left -= len(batch)
+            return batch, self._sizes[id(batch)]
+        if not self._left:
+            return None
+        rest = batch[: self._left]
+        self._left = 0
+        return rest, sum(map(len, rest))
+
+
+class _LeaderRequests:
+    """The requests to one broker, over one connection."""
+
+    def __init__(self, job: PipelineJob, leader: Leader, config: ClientConfig, version: int) -> None:
+        self.pipe: FramePipe
+        self._acks = job.acks
+        self._in_flight_max = job.in_flight
+        self._compression = Compression[job.compression.upper()]
+        self._timeout_s = config.request_timeout_ms / 1000
+        self._client_id = config.client_id
+        self._sent = 0
+        self._answers = AnswerReader(job.topic, version)
+        self._fence_answered = False
+        self._heads: Iterator[Callable[[int, int], bytes]] = itertools.cycle(
+            FramePattern(
+                job.topic,
+                partition,
+                acks=job.acks,
+                timeout_ms=PRODUCE_TIMEOUT_MS,
+                version=version,
+                client_id=config.client_id,
+            ).head
+            for partition in leader.partitions
+        )
+
+    @classmethod
+    async def open(cls, job: PipelineJob, leader: Leader, config: ClientConfig) -> _LeaderRequests:
+        """Ask the broker which version it serves, and connect."""
+        connection = await dial(
+            leader.host,
+            leader.port,
+            client_id=config.client_id,
+            connect_timeout_s=config.connect_timeout_ms / 1000,
+            software_version=__version__,
+        )
+        version = min(connection.version_for(ProduceRequest), VERSION_MAX)
+        connection.close()
+        requests = cls(job, leader, config, version)
+        requests.pipe = await FramePipe.open(leader.host, leader.port, requests._on_bytes)
+        return requests
+
+    def _on_bytes(self, data: bytes) -> None:
+        if self._acks:
+            self._answers.feed(data)
+        else:
+            self._fence_answered = True
+
+    @property
+    def _room(self) -> int:
+        """How many requests may be sent now."""
+        if not self.pipe.writable:
+            return 0
+        if not self._acks:
+            return self._in_flight_max
+        return self._in_flight_max - (self._sent - self._answers.answered)
+
+    async def pump(self, work: _Work, meter: Meter, going: Callable[[], bool]) -> None:
+        """Send until there is no more work, then wait for what is under way."""
+        enough = max(1, self._in_flight_max // 4)
+        while going():
+            room = self._room
+            if room < enough:
+                await self.pipe.news(self._timeout_s)
+                continue
+            frames, records, size = self._burst(work, room if self._acks else None, meter.clock.time_ms())
+            if not records:
+                break
+            self.pipe.write(frames)
+            meter.add(records, size)
+            await asyncio.sleep(0)
+        await self._settle()
+
+    def _burst(self, work: _Work, requests_max: int | None, now_ms: int) -> tuple[bytes, int, int]:
+        """Encode some requests; return their frames, their records and the bytes of their values."""
+        parts: list[bytes | bytearray | memoryview] = []
+        records = value_bytes = frame_bytes = 0
+        sent, heads, compression = self._sent, self._heads, self._compression
+        last = sent + (1 << 30 if requests_max is None else requests_max)
+        while sent < last and frame_bytes < BURST_BYTES:
+            taken = work.take()
+            if taken is None:
+                break
+            values, size = taken
+            builder = BatchBuilder(compression)
+            if len(values) == 1:
+                builder.append(now_ms, None, values[0])
+            else:
+                builder.append_many(now_ms, values)
+            batch = builder.build()
+            sent += 1
+            batch_bytes = len(batch)
+            parts += (next(heads)(sent & CORRELATION_ID_MAX, batch_bytes), batch)
+            frame_bytes += batch_bytes
+            records += len(values)
+            value_bytes += size
+        self._sent = sent
+        return b"".join(parts), records, value_bytes
+
+    async def _settle(self) -> None:
+        """Wait until the broker has carried out all that was sent."""
+        if self._acks:
+            while self._answers.answered < self._sent:
+                await self.pipe.news(self._timeout_s)
+            return
+        self._fence_answered = False
+        fence = request_frame(ApiVersionsRequest(), 0, CORRELATION_ID_MAX, self._client_id)
+        self.pipe.write(b"".join(bytes(memoryview(chunk)) for chunk in fence))  # type: ignore[arg-type]
+        while not self._fence_answered:
+            await self.pipe.news(self._timeout_s)

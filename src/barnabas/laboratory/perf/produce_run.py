@@ -1,0 +1,127 @@
+"""`produce` and `requests`: a topic, the workload, and a look into the log whether all of it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from barnabas.laboratory.perf.errors import RunFailedError
+from barnabas.laboratory.perf.meter import together
+from barnabas.laboratory.perf.payloads import PayloadSpec
+from barnabas.laboratory.perf.pipelined import PipelineJob, produce_pipelined
+from barnabas.laboratory.perf.producing import ProduceJob, SendMode, produce
+from barnabas.laboratory.perf.quotas import share_evenly
+from barnabas.laboratory.perf.report import Report, per_second
+from barnabas.laboratory.perf.stage import Stage
+from barnabas.laboratory.perf.topics import RunTopic, TopicPlan, await_stored, ends_of, leaders_of, run_topic
+from barnabas.laboratory.perf.workers import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceOrder:
+    """What to produce.
+
+    :param records: in all; None: as many as go into `seconds`.
+    :param batch_records: None: with `Producer`, in `mode`; else with exactly so many records in each request, and
+        at most `in_flight` requests without an answer.
+    :param producers: so many at once, a process each.
+    """
+
+    topic: TopicPlan
+    payload: PayloadSpec = field(default_factory=PayloadSpec)
+    mode: SendMode = SendMode.SEND
+    acks: str = "all"
+    compression: str = "none"
+    records: int | None = None
+    seconds: float | None = None
+    warm_up: int = 0
+    batch_records: int | None = None
+    in_flight: int = 100
+    producers: int = 1
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what a report tells about it."""
+        pipelined = self.batch_records is not None
+        return {
+            "mode": "pipelined" if pipelined else str(self.mode),
+            "acks": self.acks,
+            "compression": self.compression,
+            "size": self.payload.size,
+            "payload": self.payload.value_file or str(self.payload.kind),
+            "warm_up": self.warm_up,
+            "producers": self.producers,
+            "batch_records": self.batch_records,
+            "in_flight": self.in_flight if pipelined and self.acks != "0" else None,
+        }
+
+
+def run_produce(stage: Stage, order: ProduceOrder, new_name: Callable[[], str], workload: str = "produce") -> Report:
+    """Produce; then ask the log.
+
+    :param workload: the name of the run in its report.
+    :raises RunFailedError: not all records are in the log.
+    :raises BarnabasError: why a record was not delivered, no broker ...
+    """
+    with run_topic(stage.admin, order.topic, new_name) as topic:
+        work, jobs = _jobs(stage, order, topic)
+        begun_at = sum(ends_of(stage.admin, topic.name).values())
+        parts, interrupted = stage.perform(work, jobs)
+        measured = together(parts) if len(parts) > 1 else parts[0]
+        expected = begun_at + order.warm_up + measured.records
+        now_there = _stored(stage, topic, 0 if interrupted else expected)
+        stored = max(0, now_there - begun_at - order.warm_up)
+        if stored < measured.records and not interrupted:
+            raise RunFailedError(
+                f"{measured.records - stored:,} of {measured.records:,} records are not in topic {topic.name}"
+            )
+        extra: dict[str, Any] = {"stored": stored}
+        if order.batch_records is not None:
+            requests = -(-measured.records // order.batch_records)
+            extra["requests_per_s"] = round(per_second(requests, measured.elapsed_s), 1)
+        about = {"topic": topic.name, "partitions": topic.partitions, **order.as_json()}
+        return Report(workload, stage.bootstrap, measured, about, extra, interrupted=interrupted)
+
+
+def _stored(stage: Stage, topic: RunTopic, expected: int) -> int:
+    return await_stored(lambda: sum(ends_of(stage.admin, topic.name).values()), expected, stage.clock, stage.pause)
+
+
+def _jobs(stage: Stage, order: ProduceOrder, topic: RunTopic) -> tuple[Workload, Mapping[str, Any]]:
+    count = order.producers
+    records = [None] * count if order.records is None else share_evenly(order.records, count)
+    warm_ups = share_evenly(order.warm_up, count)
+    names = ["producer"] if count == 1 else [f"producer {number}" for number in range(count)]
+    make = producer_job if order.batch_records is None else _pipeline_job
+    jobs = [make(stage, order, topic, *each) for each in zip(records, warm_ups, strict=True)]
+    return produce if order.batch_records is None else produce_pipelined, dict(zip(names, jobs, strict=True))
+
+
+def producer_job(stage: Stage, order: ProduceOrder, topic: RunTopic, records: int | None, warm_up: int) -> ProduceJob:
+    """Return the job of one `Producer`."""
+    return ProduceJob(
+        settings=stage.settings(acks=order.acks, compression_type=order.compression),
+        topic=topic.name,
+        mode=order.mode,
+        payload=order.payload,
+        records=records,
+        seconds=order.seconds,
+        warm_up=warm_up,
+    )
+
+
+def _pipeline_job(stage: Stage, order: ProduceOrder, topic: RunTopic, records: int | None, warm_up: int) -> PipelineJob:
+    assert order.batch_records is not None
+    return PipelineJob(
+        settings=stage.settings(),
+        topic=topic.name,
+        leaders=leaders_of(stage.admin, topic.name),
+        batch_records=order.batch_records,
+        acks=-1 if order.acks == "all" else int(order.acks),
+        in_flight=order.in_flight,
+        compression=order.compression,
+        payload=order.payload,
+        records=records,
+        seconds=order.seconds,
+        warm_up=warm_up,
+    )

@@ -1,0 +1,163 @@
+"""Producing as programs do it: with `Producer`, one record a call, a list a call, or an Arrow array a call.
+
+The clock runs from the first call until `flush` has returned: until all is acknowledged, or, with acks=0, has left
+for the broker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from barnabas.client.producer.delivery import Deliveries, Delivery
+from barnabas.client.producer.producer import Producer
+from barnabas.extras import require
+from barnabas.laboratory.perf.control import Control
+from barnabas.laboratory.perf.meter import Measured, Meter
+from barnabas.laboratory.perf.payloads import PayloadSpec, list_length, lists_of
+
+CALL_RECORDS_MAX = 10_000
+"""How many records `send_many` and `send_arrow` are given at once."""
+
+
+@contextlib.contextmanager
+def losses_left_to_the_run() -> Iterator[None]:
+    """Do not log each batch that is lost meanwhile: a run looks at the outcomes itself, and then fails."""
+    log = logging.getLogger("barnabas.client.producer")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+class SendMode(enum.StrEnum):
+    """How records are handed to the producer."""
+
+    SEND = "send"
+    MANY = "many"
+    ARROW = "arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceJob:
+    """What to produce.
+
+    :param settings: the producer's, under Kafka's names.
+    :param records: stop after so many; None: after `seconds`.
+    :param warm_up: records to send beforehand.
+    """
+
+    settings: Mapping[str, Any]
+    topic: str
+    mode: SendMode = SendMode.SEND
+    payload: PayloadSpec = field(default_factory=PayloadSpec)
+    records: int | None = None
+    seconds: float | None = None
+    warm_up: int = 0
+
+
+Stretch = tuple[Any, int, int]
+"""What one turn sends (a list, or an array), how many records that is and how many bytes of values."""
+
+Send = Callable[[Any], object]
+
+
+def produce(job: ProduceJob, meter: Meter, control: Control) -> Measured:
+    """Produce until the records are sent or the meter or the control says that it is enough.
+
+    :raises BarnabasError: why a record was not delivered, if that is known by then.
+    :raises ConfigurationError: a way of sending that this client does not have.
+    """
+    values = job.payload.values()
+    length = list_length(values, CALL_RECORDS_MAX)
+    outcomes = _Outcomes()
+    try:
+        with Producer(dict(job.settings)) as producer:
+            producer.partitions_for(job.topic)
+            send = _sender(job.mode, producer, job.topic)
+            for chunk, _, _ in _stretches(values, length, job.warm_up, job.mode):
+                outcomes.add(send(chunk))
+            producer.flush()
+            control.await_go()
+            stretches = _stretches(values, length, job.records, job.mode)
+            meter.begin()
+            for chunk, count, size in stretches:
+                if not meter.going or control.stopped.is_set():
+                    break
+                outcomes.add(send(chunk))
+                meter.add(count, size)
+            producer.flush()
+            meter.end()
+            outcomes.check()
+    finally:
+        measured = meter.end()
+    return measured
+
+
+def _sender(mode: SendMode, producer: Producer, topic: str) -> Send:
+    if mode is SendMode.MANY:
+        return lambda values: producer.send_many(topic, values)
+    if mode is SendMode.ARROW:
+        return lambda array: producer.send_arrow(topic, array)
+    send = producer.send
+
+    def send_each(values: Sequence[bytes]) -> Delivery | None:
+        delivery = None
+        for value in values:
+            delivery = send(topic, value)
+        return delivery
+
+    return send_each
+
+
+def _stretches(values: list[bytes], length: int, records: int | None, mode: SendMode) -> Iterator[Stretch]:
+    """Yield what to send turn by turn, `records` in all (None: for ever), going round and round the values."""
+    wrap = _arrow_array if mode is SendMode.ARROW else list
+    whole = [(wrap(each), length, sum(map(len, each))) for each in lists_of(values, length)]
+    if records is None:
+        return itertools.cycle(whole)
+    turns, rest = divmod(records, length)
+    first = lists_of(values, length)[0][:rest]
+    last = [(wrap(first), rest, sum(map(len, first)))] if rest else []
+    return itertools.chain(itertools.islice(itertools.cycle(whole), turns), last)
+
+
+def _arrow_array(values: Sequence[bytes]) -> Any:
+    pyarrow = require("pyarrow", "arrow")
+    return pyarrow.array(values, pyarrow.binary())
+
+
+class _Outcomes:
+    """Looks at the last delivery of each turn, so that a run that fails ends with the reason.
+
+    That does not see every record; whether all are there is asked of the log, when the run is over.
+    """
+
+    def __init__(self) -> None:
+        self._open: deque[Delivery] = deque()
+
+    def add(self, outcome: object) -> None:
+        if isinstance(outcome, Delivery):
+            self._open.append(outcome)
+        elif isinstance(outcome, Deliveries) and len(outcome):
+            self._open.append(outcome[-1])
+        while self._open and self._open[0].done():
+            self._look_at(self._open.popleft())
+
+    def check(self) -> None:
+        """Look at those that are left, when all are known."""
+        while self._open:
+            self._look_at(self._open.popleft())
+
+    def _look_at(self, delivery: Delivery) -> None:
+        error = delivery.exception()
+        if error is not None:
+            raise error

@@ -1,0 +1,87 @@
+"""What every run needs, and how one workload is run: in this process if it is one, else in a process each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.client.admin import Admin
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.laboratory.perf.control import Control, Ends
+from barnabas.laboratory.perf.meter import Measured, Meter, Sample
+from barnabas.laboratory.perf.workers import DONE, ENDS, GO, READY, STOP, Workers, Workload
+
+STOP_PATIENCE_S = 30.0
+"""How long the processes may take to end after Ctrl-C; what is in their buffers is still sent."""
+
+Progress = Callable[[str, Sample], None]
+"""Is told who has done how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where a run takes place.
+
+    :param bootstrap: where the brokers are.
+    :param properties: settings of the clients, under Kafka's names, that the user chose.
+    :param on_progress: told how far each process is.
+    :param pause: sleeps for so many seconds.
+    """
+
+    admin: Admin
+    bootstrap: str
+    properties: Mapping[str, str]
+    on_progress: Progress
+    clock: Clock = SYSTEM_CLOCK
+    pause: Callable[[float], object] = threading.Event().wait
+
+    def settings(self, **own: object) -> dict[str, Any]:
+        """Return the settings of a client: `own`, in snake_case, below those that the user chose."""
+        named = {name.replace("_", "."): value for name, value in own.items()}
+        return {"bootstrap.servers": self.bootstrap, **named, **self.properties}
+
+    def perform(
+        self, workload: Workload, jobs: Mapping[str, Any], ends: Ends | None = None
+    ) -> tuple[list[Measured], bool]:
+        """Run a workload with each of the jobs, all at once.
+
+        :param ends: where reading ends.
+        :returns: what each did, and whether Ctrl-C ended it early.
+        """
+        if len(jobs) == 1:
+            ((name, job),) = jobs.items()
+            return self._perform_here(workload, name, job, ends)
+        with Workers(self.on_progress) as workers:
+            try:
+                for name, job in jobs.items():
+                    workers.start(name, workload, job)
+                if ends is not None:
+                    workers.tell_all(ENDS, ends)
+                workers.await_all(jobs, READY)
+                workers.tell_all(GO, self.clock.monotonic())
+                return list(workers.await_all(jobs, DONE).values()), False
+            except KeyboardInterrupt:
+                return list(stopped(workers).values()) or [self.nothing()], True
+
+    def nothing(self) -> Measured:
+        """Return the result of who did not come to do anything."""
+        now_s = self.clock.monotonic()
+        return Measured(now_s, now_s, 0, 0, 0.0)
+
+    def _perform_here(self, workload: Workload, name: str, job: Any, ends: Ends | None) -> tuple[list[Measured], bool]:
+        def tell(sample: Sample) -> None:
+            self.on_progress(name, sample)
+
+        meter = Meter(self.clock, listener=tell, seconds_max=job.seconds)
+        try:
+            return [workload(job, meter, Control(ends))], False
+        except KeyboardInterrupt:
+            return [meter.end()], True
+
+
+def stopped(workers: Workers) -> dict[str, Any]:
+    """Stop the workers and return how far each came."""
+    workers.tell_all(STOP)
+    return workers.await_all(workers.names, DONE, STOP_PATIENCE_S)

@@ -1,0 +1,111 @@
+"""The topic of a run: made for it and deleted after it, or the user's own; and how many records are in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from barnabas.client.admin import Admin
+from barnabas.clock import Clock
+from barnabas.errors import BarnabasError
+from barnabas.laboratory.perf.pipelined import Leader
+from barnabas.model import TopicPartition
+
+log = logging.getLogger(__name__)
+
+STORED_PATIENCE_S = 10.0
+"""So long nothing may have been added to the log before records that are not in it count as lost."""
+
+STORED_INTERVAL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """Which topic to use, and what it should be like if it has to be made.
+
+    :param name: None: a new one, which is deleted after the run unless `keep` is set. One that is named stays.
+    """
+
+    name: str | None = None
+    partitions: int = 6
+    replication_factor: int = 1
+    config: Mapping[str, str] = field(default_factory=dict)
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunTopic:
+    """A topic that is there."""
+
+    name: str
+    partitions: int
+
+
+@contextmanager
+def run_topic(admin: Admin, plan: TopicPlan, new_name: Callable[[], str]) -> Iterator[RunTopic]:
+    """Provide the topic for a run.
+
+    :param new_name: names a topic that does not exist yet.
+    """
+    name = plan.name or new_name()
+    exists = plan.name is not None and name in admin.list_topics()
+    if not exists:
+        admin.create_topic(name, plan.partitions, plan.replication_factor, plan.config)
+    try:
+        yield RunTopic(name, len(partitions_of(admin, name)))
+    finally:
+        if plan.name is None and not plan.keep:
+            _delete(admin, name)
+
+
+def _delete(admin: Admin, name: str) -> None:
+    """Delete a topic; what was measured is worth more than an error here."""
+    try:
+        admin.delete_topic(name)
+    except BarnabasError as error:
+        log.warning("topic %s was not deleted: %s", name, error)
+
+
+def partitions_of(admin: Admin, topic: str) -> list[TopicPartition]:
+    """Return the partitions of a topic."""
+    (found,) = admin.describe_topics([topic])
+    return [TopicPartition(topic, each.partition) for each in found.partitions]
+
+
+def leaders_of(admin: Admin, topic: str) -> tuple[Leader, ...]:
+    """Return the brokers that lead partitions of a topic, with those that each leads."""
+    (found,) = admin.describe_topics([topic])
+    led: dict[int, list[int]] = {}
+    for each in found.partitions:
+        led.setdefault(each.leader, []).append(each.partition)
+    addresses = {node.id: (node.host, node.port) for node in admin.brokers()}
+    return tuple(Leader(*addresses[broker], tuple(partitions)) for broker, partitions in sorted(led.items()))
+
+
+def ends_of(admin: Admin, topic: str) -> dict[int, int]:
+    """Return the end offset of each partition."""
+    return {tp.partition: offset for tp, offset in admin.end_offsets(partitions_of(admin, topic)).items()}
+
+
+def beginnings_of(admin: Admin, topic: str) -> dict[int, int]:
+    """Return the first offset of each partition."""
+    return {tp.partition: offset for tp, offset in admin.beginning_offsets(partitions_of(admin, topic)).items()}
+
+
+def await_stored(offsets_sum: Callable[[], int], expected: int, clock: Clock, pause: Callable[[float], object]) -> int:
+    """Wait until the log has all records, or has not grown for `STORED_PATIENCE_S`; return how far it is.
+
+    :param offsets_sum: the sum of the end offsets, now.
+    :param expected: what it should come to.
+    :param pause: sleeps for so many seconds.
+    """
+    stored = offsets_sum()
+    grown_at_s = clock.monotonic()
+    while stored < expected and clock.monotonic() - grown_at_s < STORED_PATIENCE_S:
+        pause(STORED_INTERVAL_S)
+        before, stored = stored, offsets_sum()
+        if stored > before:
+            grown_at_s = clock.monotonic()
+    return stored
