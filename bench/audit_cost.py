@@ -22,9 +22,9 @@ from barnabas.client.audit import producer_audit
 from barnabas.client.interceptors import SentBatch
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
-from barnabas.laboratory.perf.control import Control
 from barnabas.laboratory.perf.meter import Measured, Meter
-from barnabas.laboratory.perf.producing import ProduceJob, SendMode, produce
+from barnabas.laboratory.perf.produce_workload import ProduceJob, SendMode, produce
+from barnabas.laboratory.perf.run_control import RunControl
 from bench.arena import fresh_folder
 from bench.broker_process import MeasuredBroker
 from bench.figures import interruptible, parent_of, parser_of, show
@@ -101,7 +101,7 @@ def run(
     """Produce, and return what that took."""
     settings = {"bootstrap.servers": bootstrap, "acks": "all", "audit": audit}
     job = ProduceJob(settings, topic, mode, records=records, warm_up=WARM_UP_RECORDS)
-    return produce(job, meter(SYSTEM_CLOCK), Control())
+    return produce(job, meter(SYSTEM_CLOCK), RunControl())
 
 
 def run_timed(bootstrap: str, topic: str, mode: SendMode, records: int) -> tuple[Measured, Spent]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.laboratory.perf.latencies import summarise
+from barnabas.laboratory.perf.latency_summary import summarise
 from barnabas.laboratory.perf.meter import Measured, Meter
 from barnabas.laboratory.perf.payloads import PayloadSpec
 

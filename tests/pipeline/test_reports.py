@@ -15,8 +15,8 @@ import pytest
 import barnabas.spark
 from barnabas.cli.commands import run
 from barnabas.errors import ConfigurationError
-from barnabas.laboratory.clickstream.clicks import ClickStream
-from barnabas.laboratory.clickstream.world import ClickSettings
+from barnabas.laboratory.clickstream.click_stream import ClickStream
+from barnabas.laboratory.clickstream.site_model import ClickSettings
 from barnabas.reports.report import Report
 from barnabas.reports.roles import Role, Roles
 from barnabas.spark.reports import REPORTS, Asked, together

@@ -13,8 +13,8 @@ from barnabas.client.config import ProducerConfig
 from barnabas.client.producer.engine import ProducerEngine
 from barnabas.client.producer.serializers import Serializers
 from barnabas.errors import TimedOutError
-from barnabas.laboratory.history.clients import outcome_of
-from barnabas.laboratory.history.recording import Send
+from barnabas.laboratory.history.history_file import Send
+from barnabas.laboratory.history.recorded_clients import outcome_of
 from barnabas.model import TopicPartition
 from barnabas.records import Delivery
 from tests.simulation.clients import DELIVERY_S, REQUEST_S

@@ -64,7 +64,6 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
     "the part that is called exists only once the part that calls does": {
         "coordination/zookeeper/server/serving.py": ("on_change",),
         "coordination/zookeeper/watches.py": ("on_connected",),
-        "laboratory/perf/workers.py": ("await_go",),
     },
 }  # fmt: skip
 """The reviewed assignments: by reason, the attributes in each file."""

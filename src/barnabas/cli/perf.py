@@ -28,10 +28,10 @@ from barnabas.cli.perf_output import ProgressLine, show_report
 from barnabas.cli.signals import end_on_sigterm
 
 if TYPE_CHECKING:
-    from barnabas.laboratory.perf.produce_run import ProduceOrder
+    from barnabas.laboratory.perf.produce_run import ProduceSpec
     from barnabas.laboratory.perf.report import Report
-    from barnabas.laboratory.perf.stage import Stage
-    from barnabas.laboratory.perf.topics import TopicPlan
+    from barnabas.laboratory.perf.run_context import RunContext
+    from barnabas.laboratory.perf.topics import TopicSpec
 
 EXIT_INTERRUPTED = 130
 SEND_MODES = ("send", "many", "arrow")
@@ -97,11 +97,11 @@ def produce(
     if in_flight is not None and batch_records is None:
         raise click.UsageError("--in-flight goes with --batch-records; else it is -X max.in.flight=N")
 
-    def run(stage: Stage) -> Report:
+    def run(context: RunContext) -> Report:
         from barnabas.laboratory.perf.produce_run import run_produce
 
-        order = _order(sent, topic, mode or "send", batch_records, in_flight, producers)
-        return run_produce(stage, order, _new_name)
+        spec = _spec(sent, topic, mode or "send", batch_records, in_flight, producers)
+        return run_produce(context, spec, _new_name)
 
     return _perform(common, run)
 
@@ -127,10 +127,10 @@ def requests(in_flight: int, sent: Records, topic: NewTopic, common: Common) -> 
     barnabas perf requests --acks 0 --records 1000000
     """
 
-    def run(stage: Stage) -> Report:
+    def run(context: RunContext) -> Report:
         from barnabas.laboratory.perf.produce_run import run_produce
 
-        return run_produce(stage, _order(sent, topic, "send", 1, in_flight), _new_name, "requests")
+        return run_produce(context, _spec(sent, topic, "send", 1, in_flight), _new_name, "requests")
 
     return _perform(common, run)
 
@@ -187,12 +187,12 @@ def consume(
     if group is not None and warm_up:
         raise click.UsageError("--warm-up reads the beginning twice, which a group does not; leave one of them out")
 
-    def run(stage: Stage) -> Report:
-        from barnabas.laboratory.perf.consume_run import ConsumeOrder, run_consume
-        from barnabas.laboratory.perf.consuming import ReadMode
+    def run(context: RunContext) -> Report:
+        from barnabas.laboratory.perf.consume_run import ConsumeSpec, run_consume
+        from barnabas.laboratory.perf.consume_workload import ReadMode
 
-        require_topics(stage.admin, [topic])
-        order = ConsumeOrder(
+        require_topics(context.admin, [topic])
+        spec = ConsumeSpec(
             topic=topic,
             mode=ReadMode(mode),
             group=group,
@@ -202,7 +202,7 @@ def consume(
             consumers=consumers,
             fetch_bytes=fetch_bytes,
         )
-        return run_consume(stage, order)
+        return run_consume(context, spec)
 
     return _perform(common, run)
 
@@ -229,11 +229,11 @@ def both(mode: str, read_mode: str, sent: Records, topic: NewTopic, common: Comm
     The rate is that of the consumer while the producer was at it.
     """
 
-    def run(stage: Stage) -> Report:
-        from barnabas.laboratory.perf.consuming import ReadMode
+    def run(context: RunContext) -> Report:
+        from barnabas.laboratory.perf.consume_workload import ReadMode
         from barnabas.laboratory.perf.paired_runs import run_both
 
-        return run_both(stage, _order(sent, topic, mode), ReadMode(read_mode), _new_name)
+        return run_both(context, _spec(sent, topic, mode), ReadMode(read_mode), _new_name)
 
     return _perform(common, run)
 
@@ -291,11 +291,11 @@ def latency(
     An open loop: a broker that stalls is charged for every record that was due meanwhile.
     """
 
-    def run(stage: Stage) -> Report:
-        from barnabas.laboratory.perf.paired_runs import LatencyOrder, run_latency
+    def run(context: RunContext) -> Report:
+        from barnabas.laboratory.perf.paired_runs import LatencySpec, run_latency
 
-        order = LatencyOrder(
-            topic=_plan(topic),
+        spec = LatencySpec(
+            topic=_topic_spec(topic),
             rate=rate,
             seconds=seconds,
             warm_up=round(rate) if warm_up is None else warm_up,
@@ -303,21 +303,21 @@ def latency(
             acks=acks,
             compression=compression,
         )
-        return run_latency(stage, order, _new_name)
+        return run_latency(context, spec, _new_name)
 
     return _perform(common, run)
 
 
-def _perform(common: Common, run: Callable[[Stage], Report]) -> int:
+def _perform(common: Common, run: Callable[[RunContext], Report]) -> int:
     """Do a run where the user says, and show what came out; returns the exit code."""
-    from barnabas.laboratory.perf.producing import losses_left_to_the_run
-    from barnabas.laboratory.perf.stage import Stage
+    from barnabas.laboratory.perf.produce_workload import loss_warnings_disabled
+    from barnabas.laboratory.perf.run_context import RunContext
 
     end_on_sigterm()
     line = ProgressLine(quiet=common.as_json)
-    with connect(common.bootstrap, quiet=common.as_json) as admin, losses_left_to_the_run():
+    with connect(common.bootstrap, quiet=common.as_json) as admin, loss_warnings_disabled():
         try:
-            report = run(Stage(admin, common.bootstrap, common.properties, line))
+            report = run(RunContext(admin, common.bootstrap, common.properties, line))
         finally:
             line.clear()
     show_report(report, as_json=common.as_json)
@@ -328,26 +328,26 @@ def _new_name() -> str:
     return f"perf-{uuid.uuid4().hex[:12]}"
 
 
-def _plan(topic: NewTopic) -> TopicPlan:
-    from barnabas.laboratory.perf.topics import TopicPlan
+def _topic_spec(topic: NewTopic) -> TopicSpec:
+    from barnabas.laboratory.perf.topics import TopicSpec
 
-    return TopicPlan(topic.name, topic.partitions, topic.replication_factor, topic.config, topic.keep)
+    return TopicSpec(topic.name, topic.partitions, topic.replication_factor, topic.config, topic.keep)
 
 
-def _order(
+def _spec(
     sent: Records,
     topic: NewTopic,
     mode: str,
     batch_records: int | None = None,
     in_flight: int | None = None,
     producers: int = 1,
-) -> ProduceOrder:
+) -> ProduceSpec:
     from barnabas.laboratory.perf.payloads import PayloadKind, PayloadSpec
-    from barnabas.laboratory.perf.produce_run import ProduceOrder
-    from barnabas.laboratory.perf.producing import SendMode
+    from barnabas.laboratory.perf.produce_run import ProduceSpec
+    from barnabas.laboratory.perf.produce_workload import SendMode
 
-    return ProduceOrder(
-        topic=_plan(topic),
+    return ProduceSpec(
+        topic=_topic_spec(topic),
         payload=PayloadSpec(PayloadKind(sent.payload), sent.size, sent.value_file),
         mode=SendMode(mode),
         acks=sent.acks,

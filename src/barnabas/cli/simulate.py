@@ -19,12 +19,12 @@ from barnabas.cli.terminal_text import counted
 from barnabas.cli.timestamps import TIME_HELP, parse_time_ms, show_time_ms
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.extras import require
-from barnabas.laboratory.perf.pacing import OpenLoop
+from barnabas.laboratory.perf.open_loop import OpenLoop
 
 if TYPE_CHECKING:
     from barnabas import Admin, Deliveries, Producer
-    from barnabas.laboratory.clickstream.clicks import ClickStream
-    from barnabas.laboratory.clickstream.world import ClickSettings
+    from barnabas.laboratory.clickstream.click_stream import ClickStream
+    from barnabas.laboratory.clickstream.site_model import ClickSettings
 
 COUNT_DEFAULT = 1_000_000
 DAY_S = 86_400
@@ -153,7 +153,7 @@ def click_settings(
     clock: Clock = SYSTEM_CLOCK,
 ) -> ClickSettings:
     """Return what was asked for. Where no start was said, the events end now, or those with a rate begin now."""
-    from barnabas.laboratory.clickstream.world import ClickSettings
+    from barnabas.laboratory.clickstream.site_model import ClickSettings
 
     density = event_rate or rate or max((total or 0) / DAY_S, 0.001)
     if start_ms is None:
@@ -164,7 +164,7 @@ def click_settings(
 
 
 def _stream(chosen: ClickSettings) -> ClickStream:
-    from barnabas.laboratory.clickstream.clicks import ClickStream
+    from barnabas.laboratory.clickstream.click_stream import ClickStream
 
     return ClickStream(chosen)
 
@@ -180,7 +180,7 @@ def _send(producer: Producer, topic: str, stream: ClickStream, total: int | None
 
     :raises BarnabasError: an event was not acknowledged.
     """
-    from barnabas.laboratory.clickstream.clicks import BATCH_RECORDS
+    from barnabas.laboratory.clickstream.click_stream import BATCH_RECORDS
 
     at_most = BATCH_RECORDS if rate is None else max(1, min(BATCH_RECORDS, int(rate / BATCHES_PER_S)))
     loop = None if rate is None else OpenLoop(SYSTEM_CLOCK.monotonic(), rate)

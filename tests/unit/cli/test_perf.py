@@ -10,7 +10,7 @@ import pytest
 from barnabas.cli.perf_output import ProgressLine, rows_of, show_report
 from barnabas.cli.tables import plain_table
 from barnabas.client.config import ConsumerConfig, ProducerConfig
-from barnabas.laboratory.perf.latencies import NOTHING
+from barnabas.laboratory.perf.latency_summary import NOTHING
 from barnabas.laboratory.perf.meter import Measured, Sample
 from barnabas.laboratory.perf.paired_runs import settings_without
 from barnabas.laboratory.perf.report import Report

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from barnabas.laboratory.clickstream.drawing import Ints
+from barnabas.laboratory.clickstream.random_draws import Ints
 from barnabas.laboratory.clickstream.sessions import CLICK, FOLLOW, IMPRESSION, KINDS, SHARE, Events
-from barnabas.laboratory.clickstream.world import World
+from barnabas.laboratory.clickstream.site_model import SiteModel
 
 BOT_NETWORK = 172 << 24 | 16 << 16
 NETWORK = 10 << 24
@@ -32,9 +32,9 @@ _FIELDS = {
 }
 
 
-def record_batch(world: World, events: Events) -> pa.RecordBatch:
+def record_batch(site: SiteModel, events: Events) -> pa.RecordBatch:
     """Return the columns key, value and timestamp of events, in their order."""
-    values = [_values(world, kind, events.take(np.flatnonzero(events.kind == kind))) for kind in range(len(KINDS))]
+    values = [_values(site, kind, events.take(np.flatnonzero(events.kind == kind))) for kind in range(len(KINDS))]
     by_kind = np.argsort(events.kind, kind="stable")
     place = np.empty_like(by_kind)
     place[by_kind] = np.arange(len(by_kind))
@@ -47,10 +47,10 @@ def record_batch(world: World, events: Events) -> pa.RecordBatch:
     )
 
 
-def address_numbers(world: World, members: Ints) -> Ints:
+def address_numbers(site: SiteModel, members: Ints) -> Ints:
     """Return the IPv4 addresses of members and bots as numbers."""
-    people = world.settings.member_count
-    of_people = NETWORK + world.member_address[np.minimum(members, people - 1)]
+    people = site.settings.member_count
+    of_people = NETWORK + site.member_address[np.minimum(members, people - 1)]
     numbers: Ints = np.where(members < people, of_people, BOT_NETWORK + members - people)
     return numbers
 
@@ -69,11 +69,11 @@ def _named(letter: str, numbers: Ints) -> pa.Array:
     return pc.binary_join_element_wise(letter, pa.array(numbers).cast(pa.string()), "")
 
 
-def _values(world: World, kind: int, events: Events) -> pa.Array:
+def _values(site: SiteModel, kind: int, events: Events) -> pa.Array:
     """Return the values of events of one kind."""
     parts: list[Any] = [f'{{"type":"{KINDS[kind]}","id":"e', _text(events.id), '","time":', _text(events.time)]
     parts += [',"member":"m', _text(events.member), '","session":"s', _text(events.session)]
-    parts += ['","address":"', address_texts(address_numbers(world, events.member)), '"']
+    parts += ['","address":"', address_texts(address_numbers(site, events.member)), '"']
     for field in _FIELDS[kind]:
         letter = _NUMBERED.get(field)
         quote = "" if letter is None else '"'

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from barnabas.laboratory.clickstream.drawing import Drawing, Floats, Ints
-from barnabas.laboratory.clickstream.world import HOUR_MS, World, day_factor
+from barnabas.laboratory.clickstream.random_draws import Floats, Ints, RandomDraws
+from barnabas.laboratory.clickstream.site_model import HOUR_MS, SiteModel, day_factor
 
 IMPRESSION, CLICK, SHARE, FOLLOW = range(4)
 KINDS = ("impression", "click", "share", "follow")
@@ -64,18 +64,20 @@ class Events:
         return cls(*(np.broadcast_to(given.get(f.name, NONE), count).astype(np.int64) for f in fields(cls)))
 
 
-def human_sessions(world: World, draw: Drawing, start_ms: int, length_ms: int, count: int, first: int) -> Events:
+def member_sessions(
+    site: SiteModel, draw: RandomDraws, start_ms: int, length_ms: int, count: int, first: int
+) -> Events:
     """Return what people do in sessions that begin in a stretch of time.
 
     :param first: the number of the first session.
     """
-    members = draw.ranks(world.activity, count)
+    members = draw.ranks(site.activity, count)
     lengths = 1 + np.minimum(draw.exponential(LENGTH_MEAN - 0.5, count), LENGTH_MAX - 1).astype(np.int64)
-    groups = world.interests[members, draw.below(2, count)]
+    groups = site.interests[members, draw.below(2, count)]
     row, position = _spread(lengths)
     time = _times(draw, draw.uniform(count, start_ms, start_ms + length_ms), row, position, PAUSE_MEAN_S)
-    item = _items(world, draw, groups[row], start_ms)
-    chance = world.click_chance[item] * (0.7 + 0.3 * day_factor(time))
+    item = _items(site, draw, groups[row], start_ms)
+    chance = site.click_chance[item] * (0.7 + 0.3 * day_factor(time))
     seen = Events.of(
         len(row), kind=IMPRESSION, time=time, member=members[row], session=first + row, item=item, position=position
     )
@@ -83,7 +85,7 @@ def human_sessions(world: World, draw: Drawing, start_ms: int, length_ms: int, c
     clicks = happened.take(np.flatnonzero(happened.kind == CLICK))
     shared = clicks.take(np.flatnonzero(draw.chance(SHARES, len(clicks))))
     follower = np.flatnonzero(draw.chance(FOLLOWS, count))
-    followed = draw.ranks(world.fame, len(follower))
+    followed = draw.ranks(site.fame, len(follower))
     started = time[np.cumsum(lengths) - lengths]
     follows = Events.of(
         len(follower),
@@ -105,19 +107,19 @@ def human_sessions(world: World, draw: Drawing, start_ms: int, length_ms: int, c
     return Events.joined([happened, shares, follows])
 
 
-def bot_sessions(world: World, draw: Drawing, start_ms: int, length_ms: int, count: int, first: int) -> Events:
+def bot_sessions(site: SiteModel, draw: RandomDraws, start_ms: int, length_ms: int, count: int, first: int) -> Events:
     """Return what bots do: much, fast, and most of it for one item."""
-    bots = draw.below(world.settings.bots, count)
+    bots = draw.below(site.settings.bots, count)
     lengths = 150 + draw.below(150, count)
     row, position = _spread(lengths)
     time = _times(draw, draw.uniform(count, start_ms, start_ms + length_ms), row, position, BOT_PAUSE_MEAN_S)
     wanted = draw.chance(BOT_ON_ITEM, len(row))
-    item = np.where(wanted, world.bot_item[bots[row]], draw.below(world.settings.items, len(row)))
+    item = np.where(wanted, site.bot_item[bots[row]], draw.below(site.settings.items, len(row)))
     seen = Events.of(
         len(row),
         kind=IMPRESSION,
         time=time,
-        member=world.settings.member_count + bots[row],
+        member=site.settings.member_count + bots[row],
         session=first + row,
         item=item,
         position=position,
@@ -125,7 +127,7 @@ def bot_sessions(world: World, draw: Drawing, start_ms: int, length_ms: int, cou
     return _with_clicks(draw, seen, BOT_CLICKS)
 
 
-def number_and_send(draw: Drawing, events: Events, first_id: int) -> None:
+def assign_ids_and_arrivals(draw: RandomDraws, events: Events, first_id: int) -> None:
     """Give events their ids, and say when they arrive.
 
     `impression` of a click is the row of its impression before; after it, that one's id.
@@ -149,7 +151,7 @@ def _spread(lengths: Ints) -> tuple[Ints, Ints]:
     return row, np.arange(len(row), dtype=np.int64) - starts[row]
 
 
-def _times(draw: Drawing, begin_ms: Floats, row: Ints, position: Ints, pause_mean_s: float) -> Ints:
+def _times(draw: RandomDraws, begin_ms: Floats, row: Ints, position: Ints, pause_mean_s: float) -> Ints:
     """Return the time of each impression: pauses add up within a session."""
     pauses = np.where(position == 0, 0.0, draw.exponential(pause_mean_s * 1000, len(row)) + 100)
     passed = np.cumsum(pauses)
@@ -159,18 +161,18 @@ def _times(draw: Drawing, begin_ms: Floats, row: Ints, position: Ints, pause_mea
     return times
 
 
-def _items(world: World, draw: Drawing, groups: Ints, start_ms: int) -> Ints:
+def _items(site: SiteModel, draw: RandomDraws, groups: Ints, start_ms: int) -> Ints:
     """Return what is shown: mostly of the session's group, some of what all see, and what is in fashion."""
     count = len(groups)
-    anywhere = world.item_of_rank[draw.ranks(world.popularity, count)]
-    related = world.group_items[groups, draw.ranks(world.within_group, count)]
+    anywhere = site.item_of_rank[draw.ranks(site.popularity, count)]
+    related = site.group_items[groups, draw.ranks(site.within_group, count)]
     item = np.where(draw.chance(IN_GROUP, count), related, anywhere)
     in_fashion = draw.chance(IN_FASHION, count)
-    trend = world.trend(start_ms // HOUR_MS * HOUR_MS)
+    trend = site.trend(start_ms // HOUR_MS * HOUR_MS)
     return item if trend is None else np.where(in_fashion, trend, item)
 
 
-def _with_clicks(draw: Drawing, seen: Events, chance: Floats | float) -> Events:
+def _with_clicks(draw: RandomDraws, seen: Events, chance: Floats | float) -> Events:
     """Return impressions and their clicks; `impression` of a click is the row of its impression."""
     at = np.flatnonzero(draw.chance(chance, len(seen)))
     clicked = seen.take(at)

@@ -12,15 +12,15 @@ Each value is sent once, so a value tells which send it came from. Seven things 
 are those that Jepsen's checker for logs looks for. The history is a file of SQLite: 10^7 operations are checked with
 the memory of a small program, and whoever wants to know more can ask it questions in SQL.
 
-The parts: `recording` (the file, and what goes into it), `clients` (producers and consumers that are recorded),
-`checker` (the anomalies), `report` and `picture` (what was found, as text and as a drawing).
+The parts: `history_file` (the file and its writer), `recorded_clients` (producers and consumers that record what they
+do), `checker` (the anomalies), `report` and `timeline` (the findings as text and as a drawing).
 From the command line: `python -m barnabas.laboratory.history run.history --picture run.svg`.
 """
 
 from barnabas.laboratory.history.checker import Anomaly, Finding, Report, check
-from barnabas.laboratory.history.clients import RecordedConsumer, RecordedProducer, outcome_of, read_to_the_end
-from barnabas.laboratory.history.picture import picture
-from barnabas.laboratory.history.recording import History, Outcome, Send, Value
+from barnabas.laboratory.history.history_file import History, Outcome, Send, Value
+from barnabas.laboratory.history.recorded_clients import RecordedConsumer, RecordedProducer, outcome_of, read_to_the_end
+from barnabas.laboratory.history.timeline import picture
 
 __all__ = [
     "Anomaly",

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from barnabas.laboratory.history.checker import check
-from barnabas.laboratory.history.picture import picture
 from barnabas.laboratory.history.report import text
+from barnabas.laboratory.history.timeline import picture
 
 FOUND, UNUSABLE = 1, 2
 

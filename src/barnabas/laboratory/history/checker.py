@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from barnabas.laboratory.history.recording import Outcome, Value
+from barnabas.laboratory.history.history_file import Outcome, Value
 
 CACHE_KIB = 64 * 1024
 CANDIDATES = 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.laboratory.history.checker import Finding, Moment, Report
-from barnabas.laboratory.history.recording import Outcome
+from barnabas.laboratory.history.history_file import Outcome
 
 EVENT = "*"
 

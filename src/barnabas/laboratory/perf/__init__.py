@@ -4,8 +4,9 @@ Each workload is a job (what to do, a frozen dataclass that can be sent to anoth
 it under a meter; whole runs put topics, processes and reports around them. Nothing here knows a terminal: the command
 `barnabas perf` shows what these functions return.
 
-Reading order: `meter` (what is measured), `producing`, `pipelined`, `consuming` and `latency` (the workloads),
-`workers` (processes), `stage`, `produce_run`, `consume_run` and `paired_runs` (whole runs), `report`.
+Reading order: `meter` (what is measured); the workloads `produce_workload`, `pipelined_workload`, `consume_workload`
+and `latency_workload`; `worker_processes` and `run_context`; the whole runs `produce_run`, `consume_run` and
+`paired_runs`; `report`.
 
 What is promised of every figure:
 

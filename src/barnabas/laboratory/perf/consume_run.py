@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from barnabas.errors import ConfigurationError
-from barnabas.laboratory.perf.consuming import ConsumeJob, ReadMode, consume
-from barnabas.laboratory.perf.errors import RunFailedError
-from barnabas.laboratory.perf.meter import together
-from barnabas.laboratory.perf.quotas import share_evenly, share_partitions, share_records
+from barnabas.laboratory.perf.consume_workload import ConsumeJob, ReadMode, consume
+from barnabas.laboratory.perf.meter import combined
 from barnabas.laboratory.perf.report import Report
-from barnabas.laboratory.perf.stage import Stage
+from barnabas.laboratory.perf.run_context import RunContext
+from barnabas.laboratory.perf.run_control import RunFailedError
 from barnabas.laboratory.perf.topics import beginnings_of, ends_of
+from barnabas.laboratory.perf.work_shares import share_evenly, share_partitions, share_records
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumeOrder:
+class ConsumeSpec:
     """What to consume: a topic from its beginning to its end as it is now, or where a group stopped.
 
     :param records: in all; None: all there are.
@@ -45,83 +45,83 @@ class ConsumeOrder:
         }
 
 
-def run_consume(stage: Stage, order: ConsumeOrder) -> Report:
+def run_consume(context: RunContext, spec: ConsumeSpec) -> Report:
     """Consume.
 
     :raises RunFailedError: there is nothing to read.
     :raises ConfigurationError: there are more consumers than partitions.
     :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
     """
-    ends = ends_of(stage.admin, order.topic)
-    counts = _counts(stage, order, ends)
+    ends = ends_of(context.admin, spec.topic)
+    counts = _counts(context, spec, ends)
     if not sum(counts.values()):
-        whose = f"group {order.group!r} has read all of" if order.group else "there are no records in"
-        raise RunFailedError(f"{whose} topic {order.topic!r}")
-    jobs = _group_jobs(stage, order, counts) if order.group else _lone_jobs(stage, order, counts)
+        whose = f"group {spec.group!r} has read all of" if spec.group else "there are no records in"
+        raise RunFailedError(f"{whose} topic {spec.topic!r}")
+    jobs = _group_jobs(context, spec, counts) if spec.group else _lone_jobs(context, spec, counts)
     names = ["consumer"] if len(jobs) == 1 else [f"consumer {number}" for number in range(len(jobs))]
-    parts, interrupted = stage.perform(consume, dict(zip(names, jobs, strict=True)), ends)
-    measured = together(parts) if len(parts) > 1 else parts[0]
-    about = {**order.as_json(), "partitions": len(ends)}
-    return Report("consume", stage.bootstrap, measured, about, interrupted=interrupted)
+    parts, interrupted = context.run_workload(consume, dict(zip(names, jobs, strict=True)), ends)
+    measured = combined(parts) if len(parts) > 1 else parts[0]
+    about = {**spec.as_json(), "partitions": len(ends)}
+    return Report("consume", context.bootstrap, measured, about, interrupted=interrupted)
 
 
-def _counts(stage: Stage, order: ConsumeOrder, ends: dict[int, int]) -> dict[int, int]:
+def _counts(context: RunContext, spec: ConsumeSpec, ends: dict[int, int]) -> dict[int, int]:
     """Return how many records there are to read in each partition."""
-    beginnings = beginnings_of(stage.admin, order.topic)
-    if order.group:
-        for tp, committed in stage.admin.group_offsets(order.group).items():
-            if tp.topic == order.topic:
+    beginnings = beginnings_of(context.admin, spec.topic)
+    if spec.group:
+        for tp, committed in context.admin.group_offsets(spec.group).items():
+            if tp.topic == spec.topic:
                 beginnings[tp.partition] = max(committed.offset, beginnings.get(tp.partition, 0))
     return {partition: max(0, end - beginnings[partition]) for partition, end in ends.items()}
 
 
-def _settings(stage: Stage, order: ConsumeOrder) -> dict[str, Any]:
+def _settings(context: RunContext, spec: ConsumeSpec) -> dict[str, Any]:
     own: dict[str, Any] = {"auto_offset_reset": "earliest"}
-    if order.fetch_bytes is not None:
-        own |= {"fetch_max_bytes": order.fetch_bytes, "max_partition_fetch_bytes": order.fetch_bytes}
-    if order.group:
-        own["group_id"] = order.group
-    return stage.settings(**own)
+    if spec.fetch_bytes is not None:
+        own |= {"fetch_max_bytes": spec.fetch_bytes, "max_partition_fetch_bytes": spec.fetch_bytes}
+    if spec.group:
+        own["group_id"] = spec.group
+    return context.settings(**own)
 
 
-def _lone_jobs(stage: Stage, order: ConsumeOrder, counts: dict[int, int]) -> list[ConsumeJob]:
-    if order.consumers > len(counts):
+def _lone_jobs(context: RunContext, spec: ConsumeSpec, counts: dict[int, int]) -> list[ConsumeJob]:
+    if spec.consumers > len(counts):
         raise ConfigurationError(
-            f"{order.consumers} consumers cannot share {len(counts)} partitions; without a group each needs one"
+            f"{spec.consumers} consumers cannot share {len(counts)} partitions; without a group each needs one"
         )
-    shares = share_partitions(sorted(counts), order.consumers)
+    shares = share_partitions(sorted(counts), spec.consumers)
     there = [sum(counts[partition] for partition in share) for share in shares]
-    records = there if order.records is None else share_records(order.records, there)
-    warm_ups = share_records(order.warm_up, there)
+    records = there if spec.records is None else share_records(spec.records, there)
+    warm_ups = share_records(spec.warm_up, there)
     return [
         ConsumeJob(
-            settings=_settings(stage, order),
-            topic=order.topic,
+            settings=_settings(context, spec),
+            topic=spec.topic,
             partitions=share,
-            mode=order.mode,
+            mode=spec.mode,
             records=each,
-            seconds=order.seconds,
+            seconds=spec.seconds,
             warm_up=warm_up,
         )
         for share, each, warm_up in zip(shares, records, warm_ups, strict=True)
     ]
 
 
-def _group_jobs(stage: Stage, order: ConsumeOrder, counts: dict[int, int]) -> list[ConsumeJob]:
+def _group_jobs(context: RunContext, spec: ConsumeSpec, counts: dict[int, int]) -> list[ConsumeJob]:
     there = sum(counts.values())
-    records: list[int | None] = [None] * order.consumers  # who gets which partitions, the group decides
-    if order.consumers == 1:
-        records = [there if order.records is None else min(order.records, there)]
-    elif order.records is not None:
-        records = [*share_evenly(min(order.records, there), order.consumers)]
+    records: list[int | None] = [None] * spec.consumers  # who gets which partitions, the group decides
+    if spec.consumers == 1:
+        records = [there if spec.records is None else min(spec.records, there)]
+    elif spec.records is not None:
+        records = [*share_evenly(min(spec.records, there), spec.consumers)]
     return [
         ConsumeJob(
-            settings=_settings(stage, order),
-            topic=order.topic,
+            settings=_settings(context, spec),
+            topic=spec.topic,
             partitions=None,
-            mode=order.mode,
+            mode=spec.mode,
             records=each,
-            seconds=order.seconds,
+            seconds=spec.seconds,
         )
         for each in records
     ]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from barnabas.clock import Clock
 
 SAMPLE_INTERVAL_S = 0.25
-STRETCH_S = 0.01
+CHUNK_S = 0.01
 """How long a stretch of records should take: short against what a person sees, long against a look at the clock."""
 
 
@@ -61,7 +61,7 @@ class Measured:
         return float(self.records)
 
 
-def together(parts: Sequence[Measured]) -> Measured:
+def combined(parts: Sequence[Measured]) -> Measured:
     """Return what several processes did as one: from the first start to the last end.
 
     Their samples are left out: they were taken at different moments.
@@ -176,14 +176,14 @@ class Meter:
         return self._measured
 
 
-def next_stretch(records: int, took_s: float, records_max: int) -> int:
-    """Return how many records the next stretch should have, so that it takes about `STRETCH_S`.
+def next_chunk_records(records: int, took_s: float, records_max: int) -> int:
+    """Return how many records the next chunk should have, so that it takes about `CHUNK_S`.
 
-    >>> next_stretch(100, 0.0001, 10_000), next_stretch(100, 1.0, 10_000), next_stretch(100, 0.01, 10_000)
-    (200, 50, 100)
+    >>> [next_chunk_records(100, took_s, 10_000) for took_s in (0.0001, 1.0, 0.01)]
+    [200, 50, 100]
     """
-    if took_s < STRETCH_S / 2:
+    if took_s < CHUNK_S / 2:
         return min(records * 2, records_max)
-    if took_s > STRETCH_S * 2:
+    if took_s > CHUNK_S * 2:
         return max(records // 2, 1)
     return records

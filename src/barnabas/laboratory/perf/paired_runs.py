@@ -7,17 +7,17 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from barnabas.client.config import ClientConfig, ConsumerConfig, ProducerConfig
-from barnabas.laboratory.perf.consuming import ConsumeJob, ReadMode, consume
-from barnabas.laboratory.perf.errors import RunFailedError
-from barnabas.laboratory.perf.latencies import NOTHING
-from barnabas.laboratory.perf.latency import DUE, LatencyJob, LatencyMeasured, receive, send_paced
+from barnabas.laboratory.perf.consume_workload import ConsumeJob, ReadMode, consume
+from barnabas.laboratory.perf.latency_summary import NOTHING
+from barnabas.laboratory.perf.latency_workload import DUE, LatencyJob, LatencyMeasured, receive, send_paced
 from barnabas.laboratory.perf.meter import Measured
-from barnabas.laboratory.perf.produce_run import ProduceOrder, producer_job
-from barnabas.laboratory.perf.producing import produce
+from barnabas.laboratory.perf.produce_run import ProduceSpec, producer_job
+from barnabas.laboratory.perf.produce_workload import produce
 from barnabas.laboratory.perf.report import Report, per_second
-from barnabas.laboratory.perf.stage import Stage, stopped
-from barnabas.laboratory.perf.topics import TopicPlan, ends_of, run_topic
-from barnabas.laboratory.perf.workers import DONE, ENDS, GO, READY, Workers, Workload
+from barnabas.laboratory.perf.run_context import RunContext, stop_workers
+from barnabas.laboratory.perf.run_control import RunFailedError
+from barnabas.laboratory.perf.topics import TopicSpec, ends_of, run_topic
+from barnabas.laboratory.perf.worker_processes import DONE, ENDS, GO, READY, Workers, Workload
 
 PRODUCER, CONSUMER = "producer", "consumer"
 
@@ -26,14 +26,14 @@ START_DELAY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class LatencyOrder:
+class LatencySpec:
     """What to send, and how fast.
 
     :param rate: records per second.
     :param seconds: how long to measure; `warm_up` records come before that.
     """
 
-    topic: TopicPlan
+    topic: TopicSpec
     rate: float = 10_000.0
     seconds: float = 10.0
     warm_up: int = 10_000
@@ -58,36 +58,36 @@ class LatencyOrder:
         }
 
 
-def run_both(stage: Stage, order: ProduceOrder, read_mode: ReadMode, new_name: Callable[[], str]) -> Report:
+def run_both(context: RunContext, spec: ProduceSpec, read_mode: ReadMode, new_name: Callable[[], str]) -> Report:
     """Produce and consume at once; the rate is what was consumed while both were at it.
 
     :raises RunFailedError: the consumer has not seen all records.
     """
-    with run_topic(stage.admin, order.topic, new_name) as topic:
-        starts = ends_of(stage.admin, topic.name)
+    with run_topic(context.admin, spec.topic, new_name) as topic:
+        starts = ends_of(context.admin, topic.name)
         reading = ConsumeJob(
-            settings=_reader(stage).settings(auto_offset_reset="earliest"),
+            settings=_reader(context).settings(auto_offset_reset="earliest"),
             topic=topic.name,
             partitions=tuple(starts),
             mode=read_mode,
             starts=starts,
-            records=order.records,
-            warm_up=order.warm_up,
+            records=spec.records,
+            warm_up=spec.warm_up,
         )
-        writing = producer_job(_writer(stage), order, topic, order.records, order.warm_up)
-        results, interrupted = _perform(stage, topic.name, (produce, writing), (consume, reading), 0.0)
+        writing = producer_job(_writer(context), spec, topic, spec.records, spec.warm_up)
+        results, interrupted = _perform(context, topic.name, (produce, writing), (consume, reading), 0.0)
         produced, consumed = results.get(PRODUCER), results.get(CONSUMER)
-        produced, consumed = produced or stage.nothing(), consumed or stage.nothing()
+        produced, consumed = produced or context.empty_result(), consumed or context.empty_result()
         if consumed.records < produced.records and not interrupted:
             raise RunFailedError(
                 f"{produced.records - consumed.records:,} of {produced.records:,} records were not consumed"
             )
-        about = {"topic": topic.name, "partitions": topic.partitions, **order.as_json(), "read_mode": str(read_mode)}
-        return _both_report(stage, produced, consumed, about, interrupted)
+        about = {"topic": topic.name, "partitions": topic.partitions, **spec.as_json(), "read_mode": str(read_mode)}
+        return _both_report(context, produced, consumed, about, interrupted)
 
 
 def _both_report(
-    stage: Stage, produced: Measured, consumed: Measured, about: dict[str, Any], interrupted: bool
+    context: RunContext, produced: Measured, consumed: Measured, about: dict[str, Any], interrupted: bool
 ) -> Report:
     begin_s = max(produced.started_s, consumed.started_s)
     end_s = min(produced.ended_s, consumed.ended_s)
@@ -110,28 +110,28 @@ def _both_report(
         samples=consumed.samples,
     )
     rate = per_second(in_common, end_s - begin_s)
-    return Report("both", stage.bootstrap, whole, about, extra, records_per_s=rate, interrupted=interrupted)
+    return Report("both", context.bootstrap, whole, about, extra, records_per_s=rate, interrupted=interrupted)
 
 
-def run_latency(stage: Stage, order: LatencyOrder, new_name: Callable[[], str]) -> Report:
+def run_latency(context: RunContext, spec: LatencySpec, new_name: Callable[[], str]) -> Report:
     """Send at a fixed rate, and measure how long each record takes from when it was due to the consumer.
 
     :raises RunFailedError: the consumer has not seen all records.
     """
-    with run_topic(stage.admin, order.topic, new_name) as topic:
+    with run_topic(context.admin, spec.topic, new_name) as topic:
         job = LatencyJob(
-            producer_settings=_writer(stage).settings(acks=order.acks, compression_type=order.compression),
-            consumer_settings=_reader(stage).settings(auto_offset_reset="earliest"),
+            producer_settings=_writer(context).settings(acks=spec.acks, compression_type=spec.compression),
+            consumer_settings=_reader(context).settings(auto_offset_reset="earliest"),
             topic=topic.name,
-            starts=ends_of(stage.admin, topic.name),
-            rate=order.rate,
-            records=max(1, round(order.rate * order.seconds)),
-            warm_up=order.warm_up,
-            size=order.size,
+            starts=ends_of(context.admin, topic.name),
+            rate=spec.rate,
+            records=max(1, round(spec.rate * spec.seconds)),
+            warm_up=spec.warm_up,
+            size=spec.size,
         )
-        results, interrupted = _perform(stage, topic.name, (send_paced, job), (receive, job), START_DELAY_S)
-        sent = results.get(PRODUCER) or stage.nothing()
-        received = results.get(CONSUMER) or LatencyMeasured(stage.nothing(), NOTHING)
+        results, interrupted = _perform(context, topic.name, (send_paced, job), (receive, job), START_DELAY_S)
+        sent = results.get(PRODUCER) or context.empty_result()
+        received = results.get(CONSUMER) or LatencyMeasured(context.empty_result(), NOTHING)
         if received.latency.count < job.records and not interrupted:
             lost = job.records - received.latency.count
             raise RunFailedError(f"{lost:,} of {job.records:,} records were not consumed")
@@ -148,16 +148,16 @@ def run_latency(stage: Stage, order: LatencyOrder, new_name: Callable[[], str]) 
             "cpu_producer_s": round(sent.cpu_s, 4),
             "cpu_consumer_s": round(received.measured.cpu_s, 4),
         }
-        about = {"topic": topic.name, "partitions": topic.partitions, **order.as_json()}
-        return Report("latency", stage.bootstrap, whole, about, extra, interrupted=interrupted)
+        about = {"topic": topic.name, "partitions": topic.partitions, **spec.as_json()}
+        return Report("latency", context.bootstrap, whole, about, extra, interrupted=interrupted)
 
 
-def _writer(stage: Stage) -> Stage:
-    return replace(stage, properties=settings_without(stage.properties, ConsumerConfig, ProducerConfig))
+def _writer(context: RunContext) -> RunContext:
+    return replace(context, properties=settings_without(context.properties, ConsumerConfig, ProducerConfig))
 
 
-def _reader(stage: Stage) -> Stage:
-    return replace(stage, properties=settings_without(stage.properties, ProducerConfig, ConsumerConfig))
+def _reader(context: RunContext) -> RunContext:
+    return replace(context, properties=settings_without(context.properties, ProducerConfig, ConsumerConfig))
 
 
 def settings_without(
@@ -179,7 +179,7 @@ def _names(config: type[ClientConfig]) -> set[str]:
 
 
 def _perform(
-    stage: Stage,
+    context: RunContext,
     topic: str,
     writing: tuple[Workload, Any],
     reading: tuple[Workload, Any],
@@ -189,14 +189,14 @@ def _perform(
 
     :returns: what each did, and whether Ctrl-C ended it early.
     """
-    with Workers(stage.on_progress) as workers:
+    with Workers(context.on_progress) as workers:
         try:
             workers.start(CONSUMER, *reading)
             workers.start(PRODUCER, *writing)
             workers.await_all(workers.names, READY)
-            workers.tell_all(GO, stage.clock.monotonic() + delay_s)
+            workers.send_all(GO, context.clock.monotonic() + delay_s)
             workers.await_all([PRODUCER], DONE)
-            workers.tell([CONSUMER], ENDS, ends_of(stage.admin, topic))
+            workers.send([CONSUMER], ENDS, ends_of(context.admin, topic))
             return workers.await_all([PRODUCER, CONSUMER], DONE), False
         except KeyboardInterrupt:
-            return stopped(workers), True
+            return stop_workers(workers), True

@@ -6,20 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from barnabas.laboratory.perf.errors import RunFailedError
-from barnabas.laboratory.perf.meter import together
+from barnabas.laboratory.perf.meter import combined
 from barnabas.laboratory.perf.payloads import PayloadSpec
-from barnabas.laboratory.perf.pipelined import PipelineJob, produce_pipelined
-from barnabas.laboratory.perf.producing import ProduceJob, SendMode, produce
-from barnabas.laboratory.perf.quotas import share_evenly
+from barnabas.laboratory.perf.pipelined_workload import PipelineJob, produce_pipelined
+from barnabas.laboratory.perf.produce_workload import ProduceJob, SendMode, produce
 from barnabas.laboratory.perf.report import Report, per_second
-from barnabas.laboratory.perf.stage import Stage
-from barnabas.laboratory.perf.topics import RunTopic, TopicPlan, await_stored, ends_of, leaders_of, run_topic
-from barnabas.laboratory.perf.workers import Workload
+from barnabas.laboratory.perf.run_context import RunContext
+from barnabas.laboratory.perf.run_control import RunFailedError
+from barnabas.laboratory.perf.topics import RunTopic, TopicSpec, await_stored, ends_of, leaders_of, run_topic
+from barnabas.laboratory.perf.work_shares import share_evenly
+from barnabas.laboratory.perf.worker_processes import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class ProduceOrder:
+class ProduceSpec:
     """What to produce.
 
     :param records: in all; None: as many as go into `seconds`.
@@ -28,7 +28,7 @@ class ProduceOrder:
     :param producers: so many at once, a process each.
     """
 
-    topic: TopicPlan
+    topic: TopicSpec
     payload: PayloadSpec = field(default_factory=PayloadSpec)
     mode: SendMode = SendMode.SEND
     acks: str = "all"
@@ -56,72 +56,80 @@ class ProduceOrder:
         }
 
 
-def run_produce(stage: Stage, order: ProduceOrder, new_name: Callable[[], str], workload: str = "produce") -> Report:
+def run_produce(
+    context: RunContext, spec: ProduceSpec, new_name: Callable[[], str], workload: str = "produce"
+) -> Report:
     """Produce; then ask the log.
 
     :param workload: the name of the run in its report.
     :raises RunFailedError: not all records are in the log.
     :raises BarnabasError: why a record was not delivered, no broker ...
     """
-    with run_topic(stage.admin, order.topic, new_name) as topic:
-        work, jobs = _jobs(stage, order, topic)
-        begun_at = sum(ends_of(stage.admin, topic.name).values())
-        parts, interrupted = stage.perform(work, jobs)
-        measured = together(parts) if len(parts) > 1 else parts[0]
-        expected = begun_at + order.warm_up + measured.records
-        now_there = _stored(stage, topic, 0 if interrupted else expected)
-        stored = max(0, now_there - begun_at - order.warm_up)
+    with run_topic(context.admin, spec.topic, new_name) as topic:
+        work, jobs = _jobs(context, spec, topic)
+        begun_at = sum(ends_of(context.admin, topic.name).values())
+        parts, interrupted = context.run_workload(work, jobs)
+        measured = combined(parts) if len(parts) > 1 else parts[0]
+        expected = begun_at + spec.warm_up + measured.records
+        now_there = _stored(context, topic, 0 if interrupted else expected)
+        stored = max(0, now_there - begun_at - spec.warm_up)
         if stored < measured.records and not interrupted:
             raise RunFailedError(
                 f"{measured.records - stored:,} of {measured.records:,} records are not in topic {topic.name}"
             )
         extra: dict[str, Any] = {"stored": stored}
-        if order.batch_records is not None:
-            requests = -(-measured.records // order.batch_records)
+        if spec.batch_records is not None:
+            requests = -(-measured.records // spec.batch_records)
             extra["requests_per_s"] = round(per_second(requests, measured.elapsed_s), 1)
-        about = {"topic": topic.name, "partitions": topic.partitions, **order.as_json()}
-        return Report(workload, stage.bootstrap, measured, about, extra, interrupted=interrupted)
+        about = {"topic": topic.name, "partitions": topic.partitions, **spec.as_json()}
+        return Report(workload, context.bootstrap, measured, about, extra, interrupted=interrupted)
 
 
-def _stored(stage: Stage, topic: RunTopic, expected: int) -> int:
-    return await_stored(lambda: sum(ends_of(stage.admin, topic.name).values()), expected, stage.clock, stage.pause)
+def _stored(context: RunContext, topic: RunTopic, expected: int) -> int:
+    return await_stored(
+        lambda: sum(ends_of(context.admin, topic.name).values()), expected, context.clock, context.pause
+    )
 
 
-def _jobs(stage: Stage, order: ProduceOrder, topic: RunTopic) -> tuple[Workload, Mapping[str, Any]]:
-    count = order.producers
-    records = [None] * count if order.records is None else share_evenly(order.records, count)
-    warm_ups = share_evenly(order.warm_up, count)
+def _jobs(context: RunContext, spec: ProduceSpec, topic: RunTopic) -> tuple[Workload, Mapping[str, Any]]:
+    count = spec.producers
+    records = [None] * count if spec.records is None else share_evenly(spec.records, count)
+    warm_ups = share_evenly(spec.warm_up, count)
     names = ["producer"] if count == 1 else [f"producer {number}" for number in range(count)]
-    make = producer_job if order.batch_records is None else _pipeline_job
-    jobs = [make(stage, order, topic, *each) for each in zip(records, warm_ups, strict=True)]
-    return produce if order.batch_records is None else produce_pipelined, dict(zip(names, jobs, strict=True))
+    make = producer_job if spec.batch_records is None else _pipeline_job
+    jobs = [make(context, spec, topic, *each) for each in zip(records, warm_ups, strict=True)]
+    return produce if spec.batch_records is None else produce_pipelined, dict(zip(names, jobs, strict=True))
 
 
-def producer_job(stage: Stage, order: ProduceOrder, topic: RunTopic, records: int | None, warm_up: int) -> ProduceJob:
+def producer_job(
+    context: RunContext, spec: ProduceSpec, topic: RunTopic, records: int | None, warm_up: int
+) -> ProduceJob:
     """Return the job of one `Producer`."""
     return ProduceJob(
-        settings=stage.settings(acks=order.acks, compression_type=order.compression),
+        settings=context.settings(acks=spec.acks, compression_type=spec.compression),
         topic=topic.name,
-        mode=order.mode,
-        payload=order.payload,
+        mode=spec.mode,
+        payload=spec.payload,
         records=records,
-        seconds=order.seconds,
+        seconds=spec.seconds,
         warm_up=warm_up,
     )
 
 
-def _pipeline_job(stage: Stage, order: ProduceOrder, topic: RunTopic, records: int | None, warm_up: int) -> PipelineJob:
-    assert order.batch_records is not None
+def _pipeline_job(
+    context: RunContext, spec: ProduceSpec, topic: RunTopic, records: int | None, warm_up: int
+) -> PipelineJob:
+    assert spec.batch_records is not None
     return PipelineJob(
-        settings=stage.settings(),
+        settings=context.settings(),
         topic=topic.name,
-        leaders=leaders_of(stage.admin, topic.name),
-        batch_records=order.batch_records,
-        acks=-1 if order.acks == "all" else int(order.acks),
-        in_flight=order.in_flight,
-        compression=order.compression,
-        payload=order.payload,
+        leaders=leaders_of(context.admin, topic.name),
+        batch_records=spec.batch_records,
+        acks=-1 if spec.acks == "all" else int(spec.acks),
+        in_flight=spec.in_flight,
+        compression=spec.compression,
+        payload=spec.payload,
         records=records,
-        seconds=order.seconds,
+        seconds=spec.seconds,
         warm_up=warm_up,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from barnabas.client.admin import Admin
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError
-from barnabas.laboratory.perf.pipelined import Leader
+from barnabas.laboratory.perf.pipelined_workload import Leader
 from barnabas.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ STORED_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPlan:
+class TopicSpec:
     """Which topic to use, and what it should be like if it has to be made.
 
     :param name: None: a new one, which is deleted after the run unless `keep` is set. One that is named stays.
@@ -44,7 +44,7 @@ class RunTopic:
 
 
 @contextmanager
-def run_topic(admin: Admin, plan: TopicPlan, new_name: Callable[[], str]) -> Iterator[RunTopic]:
+def run_topic(admin: Admin, plan: TopicSpec, new_name: Callable[[], str]) -> Iterator[RunTopic]:
     """Provide the topic for a run.
 
     :param new_name: names a topic that does not exist yet.

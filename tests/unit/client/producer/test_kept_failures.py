@@ -11,7 +11,7 @@ import pytest
 from barnabas.client.producer.accumulator import Accumulator, ProducerBatch
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, BarnabasError, ClosedError, DisconnectedError, ErrorCode, Failure, TimedOutError
-from barnabas.laboratory.perf.frame_pipe import FramePipe
+from barnabas.laboratory.perf.pipelined_workload import FramePipe
 from barnabas.records import BatchBuilder, Compression, Delivery
 
 ROUNDS = 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.clock import ManualClock
-from barnabas.laboratory.perf.meter import STRETCH_S, Measured, Meter, Sample, next_stretch, together
+from barnabas.laboratory.perf.meter import CHUNK_S, Measured, Meter, Sample, combined, next_chunk_records
 
 
 class Cpu:
@@ -91,7 +91,7 @@ def test_records_at_a_moment_lie_between_the_samples() -> None:
 
 
 def test_several_processes_are_measured_from_the_first_start_to_the_last_end() -> None:
-    whole = together([Measured(1.0, 3.0, 10, 100, 0.5), Measured(2.0, 5.0, 20, 200, 0.25)])
+    whole = combined([Measured(1.0, 3.0, 10, 100, 0.5), Measured(2.0, 5.0, 20, 200, 0.25)])
     assert (whole.elapsed_s, whole.records, whole.bytes, whole.cpu_s) == (4.0, 30, 300, 0.75)
 
 
@@ -99,6 +99,6 @@ def test_several_processes_are_measured_from_the_first_start_to_the_last_end() -
 def test_stretches_come_to_take_the_time_they_should(records_per_s: int) -> None:
     stretch = 100
     for _ in range(40):
-        stretch = next_stretch(stretch, stretch / records_per_s, 10_000)
-    wanted = min(10_000, max(1, records_per_s * STRETCH_S))
+        stretch = next_chunk_records(stretch, stretch / records_per_s, 10_000)
+    wanted = min(10_000, max(1, records_per_s * CHUNK_S))
     assert wanted / 2 <= stretch <= wanted * 2

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.clock import ManualClock
 from barnabas.errors import TimedOutError
-from barnabas.laboratory.perf.topics import STORED_PATIENCE_S, Leader, TopicPlan, await_stored, leaders_of, run_topic
+from barnabas.laboratory.perf.topics import STORED_PATIENCE_S, Leader, TopicSpec, await_stored, leaders_of, run_topic
 
 
 class FakeAdmin:
@@ -46,7 +46,7 @@ def test_new_topic_is_deleted_also_after_an_error() -> None:
     admin = FakeAdmin()
 
     def interrupted_run() -> None:
-        with run_topic(admin, TopicPlan(partitions=4), lambda: "new") as topic:
+        with run_topic(admin, TopicSpec(partitions=4), lambda: "new") as topic:
             assert (topic.name, topic.partitions, list(admin.topics)) == ("new", 4, ["new"])
             raise KeyboardInterrupt
 
@@ -55,8 +55,8 @@ def test_new_topic_is_deleted_also_after_an_error() -> None:
     assert not admin.topics
 
 
-@pytest.mark.parametrize("plan", [TopicPlan(keep=True), TopicPlan(name="new")])
-def test_topic_that_is_named_or_kept_stays(plan: TopicPlan) -> None:
+@pytest.mark.parametrize("plan", [TopicSpec(keep=True), TopicSpec(name="new")])
+def test_topic_that_is_named_or_kept_stays(plan: TopicSpec) -> None:
     admin = FakeAdmin()
     with run_topic(admin, plan, lambda: "new"):
         pass
@@ -65,7 +65,7 @@ def test_topic_that_is_named_or_kept_stays(plan: TopicPlan) -> None:
 
 def test_topic_that_exists_is_used_as_it_is() -> None:
     admin = FakeAdmin("clicks")
-    with run_topic(admin, TopicPlan(name="clicks", partitions=6), lambda: "new") as topic:
+    with run_topic(admin, TopicSpec(name="clicks", partitions=6), lambda: "new") as topic:
         assert topic.partitions == 3
     assert list(admin.topics) == ["clicks"]
 
@@ -73,7 +73,7 @@ def test_topic_that_exists_is_used_as_it_is() -> None:
 def test_figures_survive_when_the_topic_cannot_be_deleted(caplog: pytest.LogCaptureFixture) -> None:
     admin = FakeAdmin()
     admin.deletion_error = TimedOutError("nobody answers")
-    with run_topic(admin, TopicPlan(), lambda: "new"):
+    with run_topic(admin, TopicSpec(), lambda: "new"):
         pass
     assert "topic new was not deleted: nobody answers" in caplog.text
 

@@ -8,7 +8,7 @@ from array import array
 
 import pytest
 
-from barnabas.laboratory.perf.latencies import NOTHING, histogram_ms, percentile, summarise
+from barnabas.laboratory.perf.latency_summary import NOTHING, histogram_ms, percentile, summarise
 
 
 def test_percentile_is_the_smallest_value_that_so_many_do_not_exceed() -> None:

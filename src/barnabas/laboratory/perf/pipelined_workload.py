@@ -14,22 +14,131 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from barnabas import __version__
+from barnabas.addresses import host_port
 from barnabas.client.client_lifecycle import new_event_loop
 from barnabas.client.config import ClientConfig, make_config
-from barnabas.errors import BarnabasError
-from barnabas.laboratory.perf.control import Control
-from barnabas.laboratory.perf.frame_pipe import FramePipe
+from barnabas.errors import BarnabasError, DisconnectedError, Failure, TimedOutError
 from barnabas.laboratory.perf.meter import Measured, Meter
 from barnabas.laboratory.perf.payloads import PayloadSpec, lists_of
 from barnabas.laboratory.perf.produce_frames import CORRELATION_ID_MAX, VERSION_MAX, AnswerReader, FramePattern
+from barnabas.laboratory.perf.run_control import RunControl
 from barnabas.net.client_connection import dial
 from barnabas.protocol.codec import request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.records import BatchBuilder, Compression
+
+UNSENT_BYTES_MAX = 1024 * 1024
+"""Above this the pipe is not writable until it has got rid of most of it."""
+
+
+class FramePipe(asyncio.Protocol):
+    """One connection. Used from the thread of its event loop only.
+
+    :param on_bytes: takes what arrives; an error that it raises ends the pipe.
+    """
+
+    def __init__(self, address: str, on_bytes: Callable[[bytes], None]) -> None:
+        self.address = address
+        self.writable = True
+        self._on_bytes = on_bytes
+        self._transport: asyncio.Transport | None = None
+        self._failure: Failure | None = None
+        self._news: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def open(cls, host: str, port: int, on_bytes: Callable[[bytes], None]) -> FramePipe:
+        """Connect.
+
+        :raises DisconnectedError: nobody listens there.
+        """
+        loop = asyncio.get_running_loop()
+        pipe = cls(host_port(host, port), on_bytes)
+        try:
+            await loop.create_connection(lambda: pipe, host, port)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise DisconnectedError(f"cannot connect to {host_port(host, port)}: {reason}", reason) from None
+        return pipe
+
+    def write(self, frames: bytes) -> None:
+        """Send frames behind those sent before.
+
+        :raises BarnabasError: why the pipe has ended.
+        """
+        self.check()
+        assert self._transport is not None
+        self._transport.write(frames)
+
+    def check(self) -> None:
+        """:raises BarnabasError: why the pipe has ended, if it has."""
+        if self._failure is not None:
+            raise self._failure.error()
+
+    async def news(self, timeout_s: float) -> None:
+        """Wait until something has arrived, or the pipe is writable again.
+
+        :raises TimedOutError: nothing happened for so long.
+        :raises BarnabasError: why the pipe has ended.
+        """
+        self.check()
+        self._news = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._news
+        except TimeoutError:
+            raise TimedOutError(f"{self.address} did not answer within {timeout_s:g} s") from None
+        finally:
+            self._news = None
+        self.check()
+
+    def close(self) -> None:
+        """End the connection; what is unsent is dropped."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def _fail(self, error: BarnabasError) -> None:
+        if self._failure is None:
+            self._failure = Failure.of(error)
+        self._tell()
+
+    # --- called by the event loop -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Bound what the transport may hold."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what arrived."""
+        try:
+            self._on_bytes(data)
+        except BarnabasError as error:
+            self._fail(error)
+            self.close()
+        self._tell()
+
+    def pause_writing(self) -> None:
+        """The transport holds enough."""
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        """The transport holds little again."""
+        self.writable = True
+        self._tell()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell whoever waits."""
+        reason = f": {error}" if error else ""
+        self._fail(DisconnectedError(f"the connection to {self.address} was closed{reason}"))
+
 
 BURST_BYTES = 64 * 1024
 """How much is written at once, at least one request: enough to make the write cheap, little enough to overlap."""
@@ -70,7 +179,7 @@ class PipelineJob:
     warm_up: int = 0
 
 
-def produce_pipelined(job: PipelineJob, meter: Meter, control: Control) -> Measured:
+def produce_pipelined(job: PipelineJob, meter: Meter, control: RunControl) -> Measured:
     """Produce until the records are stored or the meter or the control says that it is enough.
 
     :raises ApiError: a request was refused.
@@ -85,7 +194,7 @@ def produce_pipelined(job: PipelineJob, meter: Meter, control: Control) -> Measu
     return measured
 
 
-async def _run(job: PipelineJob, meter: Meter, control: Control) -> None:
+async def _run(job: PipelineJob, meter: Meter, control: RunControl) -> None:
     config = make_config(ClientConfig, job.settings, {})
     to_leaders = [await _LeaderRequests.open(job, leader, config) for leader in job.leaders]
     batches = lists_of(job.payload.values(), job.batch_records)
@@ -101,7 +210,7 @@ async def _run(job: PipelineJob, meter: Meter, control: Control) -> None:
             requests.pipe.close()
 
 
-async def _pump_all(to_leaders: Sequence[_LeaderRequests], work: _Work, meter: Meter, control: Control) -> None:
+async def _pump_all(to_leaders: Sequence[_LeaderRequests], work: _Work, meter: Meter, control: RunControl) -> None:
     def going() -> bool:
         return meter.going and not control.stopped.is_set()
 
@@ -202,7 +311,7 @@ class _LeaderRequests:
         while going():
             room = self._room
             if room < enough:
-                await self.pipe.news(self._timeout_s)
+                await self.pipe.wait_for_change(self._timeout_s)
                 continue
             frames, records, size = self._burst(work, room if self._acks else None, meter.clock.time_ms())
             if not records:
@@ -242,10 +351,10 @@ class _LeaderRequests:
         """Wait until the broker has carried out all that was sent."""
         if self._acks:
             while self._answers.answered < self._sent:
-                await self.pipe.news(self._timeout_s)
+                await self.pipe.wait_for_change(self._timeout_s)
             return
         self._fence_answered = False
         fence = request_frame(ApiVersionsRequest(), 0, CORRELATION_ID_MAX, self._client_id)
         self.pipe.write(b"".join(bytes(memoryview(chunk)) for chunk in fence))  # type: ignore[arg-type]
         while not self._fence_answered:
-            await self.pipe.news(self._timeout_s)
+            await self.pipe.wait_for_change(self._timeout_s)

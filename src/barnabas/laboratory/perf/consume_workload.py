@@ -18,11 +18,11 @@ from typing import Any
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
 from barnabas.extras import require
-from barnabas.laboratory.perf.control import Control
-from barnabas.laboratory.perf.meter import Measured, Meter, next_stretch
+from barnabas.laboratory.perf.meter import Measured, Meter, next_chunk_records
+from barnabas.laboratory.perf.run_control import RunControl
 from barnabas.model import TopicPartition
 
-STRETCH_RECORDS_MAX = 10_000
+CHUNK_RECORDS_MAX = 10_000
 ARROW_RECORDS_MAX = 100_000
 POLL_TIMEOUT_S = 0.1
 WATCH_INTERVAL_S = 0.05
@@ -63,12 +63,12 @@ class ConsumeJob:
 Read = Callable[[Consumer, Meter, int], None]
 
 
-def consume(job: ConsumeJob, meter: Meter, control: Control) -> Measured:
+def consume(job: ConsumeJob, meter: Meter, control: RunControl) -> Measured:
     """Consume until the end, or until the meter or the control says that it is enough."""
     read = _reader(job.mode)
     joined = threading.Event()
     with Consumer(dict(job.settings)) as consumer:
-        watch = Watch(consumer, meter, control, joined)
+        watch = EndWatch(consumer, meter, control, joined)
         watch.start()
         try:
             if job.warm_up or job.starts is not None:
@@ -113,13 +113,13 @@ def _read_iterating(consumer: Consumer, meter: Meter, records_max: int) -> None:
             meter.add(count, size)
         if count < wanted:
             return  # the consumer was closed: nothing more is to come
-        stretch = next_stretch(stretch, meter.clock.monotonic() - began_s, STRETCH_RECORDS_MAX)
+        stretch = next_chunk_records(stretch, meter.clock.monotonic() - began_s, CHUNK_RECORDS_MAX)
 
 
 def _read_polling(consumer: Consumer, meter: Meter, records_max: int) -> None:
     while meter.going and (left := records_max - meter.records) > 0:
         try:
-            records = consumer.poll(max_records=min(left, STRETCH_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
+            records = consumer.poll(max_records=min(left, CHUNK_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
         except ClosedError:
             return  # by the watch: nothing more is to come
         if records:
@@ -149,7 +149,7 @@ def _reader(mode: ReadMode) -> Read:
     return _read_polling if mode is ReadMode.POLL else _read_iterating
 
 
-class Watch:
+class EndWatch:
     """A thread that closes the consumer when there is nothing more to come, for the reader would wait for ever.
 
     :param joined: set while the consumer is a member of its group.
@@ -158,7 +158,7 @@ class Watch:
     """
 
     def __init__(
-        self, consumer: Consumer, meter: Meter, control: Control, joined: threading.Event | None = None
+        self, consumer: Consumer, meter: Meter, control: RunControl, joined: threading.Event | None = None
     ) -> None:
         self._consumer = consumer
         self._meter = meter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from barnabas.laboratory.perf.quotas import share_evenly, share_partitions, share_records
+from barnabas.laboratory.perf.work_shares import share_evenly, share_partitions, share_records
 
 
 def test_each_partition_has_one_reader() -> None:

@@ -65,7 +65,7 @@ def pause(delay_s: float, stopped: threading.Event, sleep: Callable[[float], obj
     return stopped.is_set()
 
 
-def sharpen_sleep() -> None:
+def reduce_timer_slack() -> None:
     """Let the sleeps of this thread end when they should, and not, as is usual, up to 50 us later. Linux only.
 
     What is late here would be counted as latency. Threads that were started before keep their ways.

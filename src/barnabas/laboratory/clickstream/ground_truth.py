@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from barnabas.laboratory.clickstream.drawing import Ints
+from barnabas.laboratory.clickstream.random_draws import Ints
 from barnabas.laboratory.clickstream.records import address_numbers, address_texts
 from barnabas.laboratory.clickstream.sessions import CLICK, IMPRESSION, Events
-from barnabas.laboratory.clickstream.world import HOUR_MS, World
+from barnabas.laboratory.clickstream.site_model import HOUR_MS, SiteModel
 
 
 @dataclass(slots=True)
-class HourTruth:
+class HourlyTruth:
     """The impressions of an hour, and how many of them were clicked, at whatever time."""
 
     hour_ms: int
@@ -25,19 +25,19 @@ class HourTruth:
 
 
 @dataclass(slots=True)
-class Truth:
+class GroundTruth:
     """Counts what is handed out."""
 
-    world: World
+    site: SiteModel
     events: int = 0
     first_ms: int | None = None
     last_ms: int | None = None
-    _hours: dict[int, HourTruth] = field(default_factory=dict)
+    _hours: dict[int, HourlyTruth] = field(default_factory=dict)
     _bot_events: Counter[int] = field(default_factory=Counter)
     _seen: Ints = field(init=False)
 
     def __post_init__(self) -> None:
-        self._seen = np.zeros(self.world.settings.items, dtype=np.int64)
+        self._seen = np.zeros(self.site.settings.items, dtype=np.int64)
 
     def add(self, events: Events) -> None:
         """Count events."""
@@ -47,7 +47,7 @@ class Truth:
         first, last = int(events.time.min()), int(events.time.max())
         self.first_ms = first if self.first_ms is None else min(first, self.first_ms)
         self.last_ms = last if self.last_ms is None else max(last, self.last_ms)
-        is_bot = events.member >= self.world.settings.member_count
+        is_bot = events.member >= self.site.settings.member_count
         bots, counts = np.unique(events.member[is_bot], return_counts=True)
         self._bot_events.update(dict(zip(bots.tolist(), counts.tolist(), strict=True)))
         seen, clicks = events.kind == IMPRESSION, events.kind == CLICK
@@ -60,29 +60,29 @@ class Truth:
     def _count(self, name: str, times_ms: Ints) -> None:
         hours, counts = np.unique(times_ms // HOUR_MS, return_counts=True)
         for hour, count in zip(hours.tolist(), counts.tolist(), strict=True):
-            truth = self._hours.setdefault(hour, HourTruth(hour * HOUR_MS))
+            truth = self._hours.setdefault(hour, HourlyTruth(hour * HOUR_MS))
             setattr(truth, name, getattr(truth, name) + count)
 
-    def hours(self) -> list[HourTruth]:
+    def hours(self) -> list[HourlyTruth]:
         """Return impressions and clicks by the hour of the impression."""
         return [self._hours[hour] for hour in sorted(self._hours)]
 
     def bots(self) -> dict[str, int]:
         """Return the addresses of bots, with how many events came from each."""
         members = sorted(self._bot_events)
-        texts = address_texts(address_numbers(self.world, np.array(members, dtype=np.int64))).to_pylist()
+        texts = address_texts(address_numbers(self.site, np.array(members, dtype=np.int64))).to_pylist()
         return {text: self._bot_events[member] for text, member in zip(texts, members, strict=True)}
 
     def groups(self) -> list[list[str]]:
         """Return which items are related."""
-        return [[f"i{item}" for item in sorted(group)] for group in self.world.group_items.tolist()]
+        return [[f"i{item}" for item in sorted(group)] for group in self.site.group_items.tolist()]
 
     def trends(self) -> list[dict[str, object]]:
         """Return which item was in fashion in which hours."""
         if self.first_ms is None or self.last_ms is None:
             return []
         hours = range(self.first_ms // HOUR_MS, self.last_ms // HOUR_MS + 1)
-        items = {hour: self.world.trend(hour * HOUR_MS) for hour in hours}
+        items = {hour: self.site.trend(hour * HOUR_MS) for hour in hours}
         return [{"item": f"i{item}", "hour_ms": hour * HOUR_MS} for hour, item in items.items() if item is not None]
 
     def impressions(self) -> dict[str, int]:
@@ -92,7 +92,7 @@ class Truth:
 
     def to_json(self) -> dict[str, object]:
         """Return all of it."""
-        settings = self.world.settings
+        settings = self.site.settings
         return {
             "settings": {**asdict(settings), "members": settings.member_count},
             "events": self.events,

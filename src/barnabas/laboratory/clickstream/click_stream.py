@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from barnabas.laboratory.clickstream.drawing import Drawing
+from barnabas.laboratory.clickstream.ground_truth import GroundTruth
+from barnabas.laboratory.clickstream.random_draws import RandomDraws
 from barnabas.laboratory.clickstream.records import record_batch
 from barnabas.laboratory.clickstream.sessions import (
     BOT_SHARE,
@@ -15,12 +16,11 @@ from barnabas.laboratory.clickstream.sessions import (
     EVENTS_PER_BOT_SESSION,
     EVENTS_PER_SESSION,
     Events,
+    assign_ids_and_arrivals,
     bot_sessions,
-    human_sessions,
-    number_and_send,
+    member_sessions,
 )
-from barnabas.laboratory.clickstream.truth import Truth
-from barnabas.laboratory.clickstream.world import HOUR_MS, ClickSettings, World, day_factor
+from barnabas.laboratory.clickstream.site_model import HOUR_MS, ClickSettings, SiteModel, day_factor
 
 WARM_UP_MS = 1_200_000
 STRETCH_MS_MAX = 600_000
@@ -33,8 +33,8 @@ class ClickStream:
     """An endless stream of events, and the truth of those that were handed out. Not for several threads at once."""
 
     def __init__(self, settings: ClickSettings) -> None:
-        self.world = World(settings)
-        self.truth = Truth(self.world)
+        self.site = SiteModel(settings)
+        self.truth = GroundTruth(self.site)
 
     def batches(self, count: int | None = None, at_most: int = BATCH_RECORDS) -> Iterator[pa.RecordBatch]:
         """Yield columns key, value and timestamp.
@@ -43,12 +43,12 @@ class ClickStream:
         :param at_most: the rows of a batch. What comes does not depend on it.
         """
         for events in self.events(count, at_most):
-            yield record_batch(self.world, events)
+            yield record_batch(self.site, events)
 
     def events(self, count: int | None = None, at_most: int = BATCH_RECORDS) -> Iterator[Events]:
         """Yield the same events before they are records. They are part of the truth once the next are asked for."""
         left = count
-        for arrived in _arriving(self.world):
+        for arrived in _arriving(self.site):
             for start in range(0, len(arrived), at_most):
                 part = arrived.take(slice(start, start + (at_most if left is None else min(at_most, left))))
                 yield part
@@ -59,10 +59,10 @@ class ClickStream:
                         return
 
 
-def _arriving(world: World) -> Iterator[Events]:
+def _arriving(site: SiteModel) -> Iterator[Events]:
     """Yield what arrives in each stretch of time: of what happens in it, and of what happened before."""
     waiting = Events.of(0)
-    for events, end_ms in _happening(world):
+    for events, end_ms in _happening(site):
         waiting = Events.joined([waiting, events])
         order = np.lexsort((waiting.id, waiting.arrival))
         arrived = int(np.searchsorted(waiting.arrival[order], end_ms))
@@ -70,9 +70,9 @@ def _arriving(world: World) -> Iterator[Events]:
         waiting = waiting.take(order[arrived:])
 
 
-def _happening(world: World) -> Iterator[tuple[Events, int]]:
+def _happening(site: SiteModel) -> Iterator[tuple[Events, int]]:
     """Yield the events of sessions that begin in each stretch, and when it ends; no later one arrives before."""
-    settings = world.settings
+    settings = site.settings
     # What began before the stream is left out, but for what people go on with: else it would begin with a lull.
     start_ms, session, event_id, stretch = max(0, settings.start_ms - WARM_UP_MS), 0, 0, 0
     people, bots = 0.0, 0.0  # sessions that are due and have not begun, as a stretch has a whole number of them
@@ -85,11 +85,11 @@ def _happening(world: World) -> Iterator[tuple[Events, int]]:
         bot_share = BOT_SHARE if settings.bots else 0.0
         people += per_ms * length_ms * (1 - bot_share) / EVENTS_PER_SESSION
         bots += per_ms * length_ms * bot_share / EVENTS_PER_BOT_SESSION
-        draw = Drawing(settings.seed, _STRETCHES, stretch)
+        draw = RandomDraws(settings.seed, _STRETCHES, stretch)
         parts = []
-        for begin, due in ((human_sessions, int(people)), (bot_sessions, int(bots))):
-            part = begin(world, draw, start_ms, length_ms, due, session)
-            number_and_send(draw, part, event_id)
+        for begin, due in ((member_sessions, int(people)), (bot_sessions, int(bots))):
+            part = begin(site, draw, start_ms, length_ms, due, session)
+            assign_ids_and_arrivals(draw, part, event_id)
             session, event_id = session + due, event_id + len(part)
             parts.append(part)
         people, bots = people % 1.0, bots % 1.0

@@ -9,8 +9,8 @@ from itertools import islice
 import pytest
 
 from barnabas.errors import ConfigurationError
-from barnabas.laboratory.clickstream.clicks import ClickStream
-from barnabas.laboratory.clickstream.world import HOUR_MS, ClickSettings
+from barnabas.laboratory.clickstream.click_stream import ClickStream
+from barnabas.laboratory.clickstream.site_model import HOUR_MS, ClickSettings
 
 COUNT = 60_000
 SETTINGS = ClickSettings(seed=3, events_per_s=3.0, bots=4)

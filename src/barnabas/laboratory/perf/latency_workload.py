@@ -16,18 +16,17 @@ from typing import Any
 from barnabas.client.consumer.consumer import Consumer
 from barnabas.client.producer.producer import Producer
 from barnabas.errors import BarnabasError
-from barnabas.laboratory.perf.consuming import Watch
-from barnabas.laboratory.perf.control import Control
-from barnabas.laboratory.perf.errors import RunFailedError
-from barnabas.laboratory.perf.latencies import LatencySummary, summarise
-from barnabas.laboratory.perf.meter import Measured, Meter, next_stretch
-from barnabas.laboratory.perf.pacing import OpenLoop, pause, sharpen_sleep
+from barnabas.laboratory.perf.consume_workload import EndWatch
+from barnabas.laboratory.perf.latency_summary import LatencySummary, summarise
+from barnabas.laboratory.perf.meter import Measured, Meter, next_chunk_records
+from barnabas.laboratory.perf.open_loop import OpenLoop, pause, reduce_timer_slack
+from barnabas.laboratory.perf.run_control import RunControl, RunFailedError
 from barnabas.model import TopicPartition
 
 DUE = struct.Struct(">d")
 """The head of each payload: when the record was due, in seconds of the monotonic clock."""
 
-STRETCH_RECORDS_MAX = 1_000
+CHUNK_RECORDS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class LatencyMeasured:
     latency: LatencySummary
 
 
-def send_paced(job: LatencyJob, meter: Meter, control: Control) -> Measured:
+def send_paced(job: LatencyJob, meter: Meter, control: RunControl) -> Measured:
     """Send each record when it is due: sleep until the next one is, then send all that are.
 
     :raises BarnabasError: why the last record was not delivered.
@@ -74,7 +73,7 @@ def send_paced(job: LatencyJob, meter: Meter, control: Control) -> Measured:
     with Producer(dict(job.producer_settings)) as producer:
         producer.partitions_for(topic)
         send = producer.send
-        sharpen_sleep()
+        reduce_timer_slack()
         loop = OpenLoop(control.await_go(), job.rate)
         meter.begin()
         warm = not job.warm_up
@@ -96,7 +95,7 @@ def send_paced(job: LatencyJob, meter: Meter, control: Control) -> Measured:
     return measured
 
 
-def receive(job: LatencyJob, meter: Meter, control: Control) -> LatencyMeasured:
+def receive(job: LatencyJob, meter: Meter, control: RunControl) -> LatencyMeasured:
     """Read all records and note how long after they were due they came; leave out those that warm up.
 
     :raises RunFailedError: there are others' records in the topic.
@@ -108,7 +107,7 @@ def receive(job: LatencyJob, meter: Meter, control: Control) -> LatencyMeasured:
             consumer.seek(TopicPartition(job.topic, partition), offset)
         from_s = OpenLoop(control.await_go(), job.rate).due_s(job.warm_up)
         meter.begin()
-        watch = Watch(consumer, meter, control)
+        watch = EndWatch(consumer, meter, control)
         watch.start()
         try:
             _read(consumer, meter, job, samples, from_s)
@@ -141,4 +140,4 @@ def _read(consumer: Consumer, meter: Meter, job: LatencyJob, samples: array[floa
         meter.add(count, count * job.size)
         if count < wanted:
             return  # the consumer was closed: nothing more is to come
-        stretch = next_stretch(stretch, now() - began_s, STRETCH_RECORDS_MAX)
+        stretch = next_chunk_records(stretch, now() - began_s, CHUNK_RECORDS_MAX)

@@ -1,8 +1,8 @@
-"""Processes that work on one run together: each with an interpreter, and an interpreter's lock, of its own.
+"""Worker processes of one run, each with its own interpreter.
 
-A worker is told things and tells things over a pipe; a thread of it listens. It does not listen to Ctrl-C: the
-command's own process does, and tells all workers to stop, so that each can say how far it came. If that process
-dies, the pipe ends, and so does the worker.
+The command and a worker exchange messages over a pipe; a thread of the worker reads them. Workers ignore Ctrl-C: the
+command sends `STOP` to all of them, so that each can send its result so far. If the command's process dies, the pipe
+ends, and the worker ends too.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from typing import Any, Self
 
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
-from barnabas.laboratory.perf.control import Control
-from barnabas.laboratory.perf.errors import RunFailedError
 from barnabas.laboratory.perf.meter import Meter, Sample
-from barnabas.laboratory.perf.producing import losses_left_to_the_run
+from barnabas.laboratory.perf.produce_workload import loss_warnings_disabled
+from barnabas.laboratory.perf.run_control import RunControl, RunFailedError
 
 GO, ENDS, STOP = "go", "ends", "stop"
-"""What a worker is told: to begin (with a moment that all agree on), where reading ends, to stop."""
+"""Messages to a worker: begin (with a moment that all workers share), the end offsets of the topic, stop."""
 
 READY, PROGRESS, DONE, FAILED = "ready", "progress", "done", "failed"
-"""What it tells: that it waits for `GO`, a sample, its result, or why there is none."""
+"""Messages from a worker: it waits for `GO`, a sample, its result, its error."""
 
 LEAVE_PATIENCE_S = 10.0
 
@@ -36,33 +35,32 @@ WORKER_SAMPLE_INTERVAL_S = 0.1
 """Figures of several workers are laid over each other, between samples."""
 
 
-class Link:
+class WorkerLink:
     """A worker's end of the pipe."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
-        self.control = Control()
+        self.control = RunControl(await_go=self._await_go)
         self._connection = connection
         self._gone = threading.Event()
-        self._told_to_go = 0.0
-        self.control.await_go = self._await_go
+        self._go_at_s = 0.0
         threading.Thread(target=self._listen, name="barnabas-perf-link", daemon=True).start()
 
-    def tell(self, kind: str, value: object = None) -> None:
-        """Tell the command something; nobody listens any more if it has died."""
+    def send(self, kind: str, value: object = None) -> None:
+        """Send a message to the command; stop if the command has died."""
         try:
             self._connection.send((kind, value))
         except OSError:
             self.control.stop()
 
     def progress(self, sample: Sample) -> None:
-        """Tell how far the work is."""
-        self.tell(PROGRESS, sample)
+        """Send a sample."""
+        self.send(PROGRESS, sample)
 
     def _await_go(self) -> float:
-        """Say that all is prepared; wait until the command says go, or stop."""
-        self.tell(READY)
+        """Send `READY`, then wait for `GO` or `STOP`."""
+        self.send(READY)
         self._gone.wait()
-        return self._told_to_go
+        return self._go_at_s
 
     def _listen(self) -> None:
         while True:
@@ -71,7 +69,7 @@ class Link:
             except (EOFError, OSError):
                 kind, value = STOP, None
             if kind == GO:
-                self._told_to_go = value
+                self._go_at_s = value
                 self._gone.set()
             elif kind == ENDS:
                 self.control.set_ends(value)
@@ -81,23 +79,23 @@ class Link:
                 return
 
 
-Workload = Callable[[Any, Meter, Control], Any]
+Workload = Callable[[Any, Meter, RunControl], Any]
 """What a worker does: takes its job, returns its result. A function of a module, so that it can be sent."""
 
 
-def work(workload: Workload, job: Any, connection: Connection[Any, Any], log_level: int) -> None:
-    """Do a workload in a worker's process and tell its result."""
+def run_worker(workload: Workload, job: Any, connection: Connection[Any, Any], log_level: int) -> None:
+    """Run a workload in a worker's process and send its result."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(format="barnabas: %(message)s", level=log_level)
-    link = Link(connection)
+    link = WorkerLink(connection)
     meter = Meter(SYSTEM_CLOCK, listener=link.progress, interval_s=WORKER_SAMPLE_INTERVAL_S, seconds_max=job.seconds)
     try:
-        with losses_left_to_the_run():
+        with loss_warnings_disabled():
             result = workload(job, meter, link.control)
     except (BarnabasError, OSError) as error:
-        link.tell(FAILED, error)
+        link.send(FAILED, error)
     else:
-        link.tell(DONE, result)
+        link.send(DONE, result)
 
 
 class Workers:
@@ -113,7 +111,7 @@ class Workers:
         self._context = multiprocessing.get_context("spawn")
         self._processes: dict[str, multiprocessing.process.BaseProcess] = {}
         self._pipes: dict[str, Connection[Any, Any]] = {}
-        self._told: dict[tuple[str, str], Any] = {}
+        self._received: dict[tuple[str, str], Any] = {}
 
     @property
     def names(self) -> list[str]:
@@ -124,41 +122,41 @@ class Workers:
         """Start a worker; the job says in `seconds` how long it may take."""
         ours, theirs = self._context.Pipe()
         level = logging.getLogger().getEffectiveLevel()
-        process = self._context.Process(target=work, args=(workload, job, theirs, level), name=name, daemon=True)
+        process = self._context.Process(target=run_worker, args=(workload, job, theirs, level), name=name, daemon=True)
         with _ctrl_c_ignored():
             process.start()
         theirs.close()
         self._processes[name] = process
         self._pipes[name] = ours
 
-    def tell(self, names: Iterable[str], kind: str, value: object = None) -> None:
-        """Tell some workers something; one that is gone does not hear it."""
+    def send(self, names: Iterable[str], kind: str, value: object = None) -> None:
+        """Send a message to some workers; skip those that are gone."""
         for name in names:
             try:
                 self._pipes[name].send((kind, value))
             except OSError:
                 continue
 
-    def tell_all(self, kind: str, value: object = None) -> None:
-        """Tell all workers something."""
-        self.tell(self._pipes, kind, value)
+    def send_all(self, kind: str, value: object = None) -> None:
+        """Send a message to all workers."""
+        self.send(self._pipes, kind, value)
 
     def await_all(self, names: Iterable[str], kind: str, patience_s: float | None = None) -> dict[str, Any]:
-        """Wait until each of some workers has told something of this kind; return what.
+        """Wait for a message of this kind from each of the named workers; return the values.
 
-        :param patience_s: how long nobody may tell anything; None: for ever.
+        :param patience_s: the longest time without any message; None: no limit.
         :raises BarnabasError: why a worker failed.
         :raises RunFailedError: a worker has died, or the patience is at its end.
         """
         wanted = list(names)
-        while any((name, kind) not in self._told for name in wanted):
-            open_pipes = {pipe: name for name, pipe in self._pipes.items() if (name, DONE) not in self._told}
+        while any((name, kind) not in self._received for name in wanted):
+            open_pipes = {pipe: name for name, pipe in self._pipes.items() if (name, DONE) not in self._received}
             told = wait(list(open_pipes), patience_s)
             if not told:
                 raise RunFailedError(f"the processes did not come to an end within {patience_s:g} s")
             for pipe in told:
                 self._take(open_pipes[pipe], pipe)  # type: ignore[index, arg-type]
-        return {name: self._told[name, kind] for name in wanted}
+        return {name: self._received[name, kind] for name in wanted}
 
     def _take(self, name: str, pipe: Connection[Any, Any]) -> None:
         try:
@@ -172,7 +170,7 @@ class Workers:
         if kind == PROGRESS:
             self._on_progress(name, value)
         else:
-            self._told[name, kind] = value
+            self._received[name, kind] = value
 
     def __enter__(self) -> Self:
         return self
@@ -180,7 +178,7 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.tell_all(STOP)
+        self.send_all(STOP)
         for pipe in self._pipes.values():
             pipe.close()
         for process in self._processes.values():

@@ -18,16 +18,16 @@ from typing import Any
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.producer import Producer
 from barnabas.extras import require
-from barnabas.laboratory.perf.control import Control
 from barnabas.laboratory.perf.meter import Measured, Meter
 from barnabas.laboratory.perf.payloads import PayloadSpec, list_length, lists_of
+from barnabas.laboratory.perf.run_control import RunControl
 
 CALL_RECORDS_MAX = 10_000
 """How many records `send_many` and `send_arrow` are given at once."""
 
 
 @contextlib.contextmanager
-def losses_left_to_the_run() -> Iterator[None]:
+def loss_warnings_disabled() -> Iterator[None]:
     """Do not log each batch that is lost meanwhile: a run looks at the outcomes itself, and then fails."""
     log = logging.getLogger("barnabas.client.producer")
     before = log.level
@@ -70,7 +70,7 @@ Stretch = tuple[Any, int, int]
 Send = Callable[[Any], object]
 
 
-def produce(job: ProduceJob, meter: Meter, control: Control) -> Measured:
+def produce(job: ProduceJob, meter: Meter, control: RunControl) -> Measured:
     """Produce until the records are sent or the meter or the control says that it is enough.
 
     :raises BarnabasError: why a record was not delivered, if that is known by then.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from barnabas.errors import ConfigurationError
-from barnabas.laboratory.clickstream.drawing import Drawing, Floats, Ints, zipf
+from barnabas.laboratory.clickstream.random_draws import Floats, Ints, RandomDraws, zipf
 
 GROUP_ITEMS = 10
 OFFICE_MEMBERS = 20
@@ -65,7 +65,7 @@ class ClickSettings:
         return int(min(max(1_000, 2_000 * self.events_per_s), 1_000_000))
 
 
-class World:
+class SiteModel:
     """Who and what there is, drawn from the seed.
 
     `member_address` numbers the address of each member, `bot_item` says what each bot wants to be clicked.
@@ -73,7 +73,7 @@ class World:
 
     def __init__(self, settings: ClickSettings) -> None:
         self.settings = settings
-        draw = Drawing(settings.seed, _WORLD)
+        draw = RandomDraws(settings.seed, _WORLD)
         members, items = settings.member_count, settings.items
         self.activity = zipf(members, 0.5)
         self.fame = zipf(members, 1.0)
@@ -93,7 +93,7 @@ class World:
         hour = time_ms // HOUR_MS
         if hour % TREND_EVERY_HOURS:
             return None
-        draw = Drawing(self.settings.seed, _TRENDS, hour)
+        draw = RandomDraws(self.settings.seed, _TRENDS, hour)
         rank = UNPOPULAR_RANK + int(draw.below(self.settings.items - UNPOPULAR_RANK, 1)[0])
         return int(self.item_of_rank[rank])
 
@@ -105,7 +105,7 @@ def day_factor(times_ms: Ints) -> Floats:
     return factor
 
 
-def _addresses(draw: Drawing, members: int) -> Ints:
+def _addresses(draw: RandomDraws, members: int) -> Ints:
     """Return an address for each member: some sit in offices, others live together."""
     order = draw.permutation(members)
     in_offices = int(members * OFFICE_SHARE) // OFFICE_MEMBERS * OFFICE_MEMBERS

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from barnabas.laboratory.perf.pacing import OpenLoop, pause, sharpen_sleep
+from barnabas.laboratory.perf.open_loop import OpenLoop, pause, reduce_timer_slack
 
 
 @pytest.mark.parametrize("rate", [0.5, 3.0, 999.0, 10_000.0, 1_000_000.0])
@@ -57,7 +57,7 @@ def test_sharp_sleeps_are_those_of_one_thread() -> None:
     slack_ns: list[int] = []
 
     def look() -> None:
-        sharpen_sleep()
+        reduce_timer_slack()
         slack_ns.append(prctl(get_timer_slack, 0, 0, 0, 0))
 
     thread = threading.Thread(target=look)

@@ -11,10 +11,10 @@ import pytest
 
 from barnabas.clock import ManualClock
 from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
-from barnabas.laboratory.perf import consuming
-from barnabas.laboratory.perf.consuming import IDLE_S_MAX, ConsumeJob, ReadMode, Watch, consume
-from barnabas.laboratory.perf.control import Control
+from barnabas.laboratory.perf import consume_workload
+from barnabas.laboratory.perf.consume_workload import IDLE_S_MAX, ConsumeJob, EndWatch, ReadMode, consume
 from barnabas.laboratory.perf.meter import Meter
+from barnabas.laboratory.perf.run_control import RunControl
 from barnabas.model import TopicPartition
 
 VALUES = [b"four", None, b"", b"sevens!"] * 250
@@ -84,7 +84,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[FakeConsumer]:
         consumers.append(FakeConsumer(settings))
         return consumers[-1]
 
-    monkeypatch.setattr(consuming, "Consumer", make)
+    monkeypatch.setattr(consume_workload, "Consumer", make)
     return consumers
 
 
@@ -97,47 +97,47 @@ BOTH_WAYS = pytest.mark.parametrize("mode", [ReadMode.RECORDS, ReadMode.POLL])
 
 @BOTH_WAYS
 def test_records_and_bytes_are_counted_and_null_has_none(made, mode: ReadMode) -> None:
-    measured = consume(job(mode, records=1_000), Meter(ManualClock()), Control())
+    measured = consume(job(mode, records=1_000), Meter(ManualClock()), RunControl())
     assert (measured.records, measured.bytes) == (1_000, BYTES)
 
 
 @BOTH_WAYS
 @pytest.mark.parametrize("records", [1, 99, 100, 101, 777])
 def test_no_more_are_read_than_asked_for(made, mode: ReadMode, records: int) -> None:
-    assert consume(job(mode, records=records), Meter(ManualClock()), Control()).records == records
+    assert consume(job(mode, records=records), Meter(ManualClock()), RunControl()).records == records
     assert made[0].at == records
 
 
 @BOTH_WAYS
 def test_run_ends_at_the_end_of_the_topic_though_more_was_asked_for(made, mode: ReadMode) -> None:
-    measured = consume(job(mode, records=5_000), Meter(ManualClock()), Control(ends={0: 1_000}))
+    measured = consume(job(mode, records=5_000), Meter(ManualClock()), RunControl(ends={0: 1_000}))
     assert (measured.records, measured.bytes) == (1_000, BYTES)
 
 
 @BOTH_WAYS
 def test_run_that_is_told_to_stop_has_counted_what_came(made, mode: ReadMode) -> None:
-    control = Control()
+    control = RunControl()
     threading.Timer(0.1, control.stop).start()
     assert consume(job(mode), Meter(ManualClock()), control).records == 1_000
 
 
 @BOTH_WAYS
 def test_warm_up_is_read_twice_and_counted_once(made, mode: ReadMode) -> None:
-    measured = consume(job(mode, records=1_000, warm_up=300), Meter(ManualClock()), Control())
+    measured = consume(job(mode, records=1_000, warm_up=300), Meter(ManualClock()), RunControl())
     assert measured.records == 1_000
     assigned = ("assign", [TopicPartition("clicks", 0)])
     assert made[0].log == [assigned, "unsubscribe", assigned]
 
 
 def test_run_with_starts_reads_on_behind_its_warm_up(made) -> None:
-    measured = consume(job(records=600, warm_up=300, starts={0: 7}), Meter(ManualClock()), Control())
+    measured = consume(job(records=600, warm_up=300, starts={0: 7}), Meter(ManualClock()), RunControl())
     assert (measured.records, made[0].at) == (600, 900)
     tp = TopicPartition("clicks", 0)
     assert made[0].log == [("assign", [tp]), ("seek", tp, 7)]
 
 
 def test_member_of_a_group_subscribes(made) -> None:
-    consume(ConsumeJob({"group.id": "ctr"}, "clicks", None, records=10), Meter(ManualClock()), Control())
+    consume(ConsumeJob({"group.id": "ctr"}, "clicks", None, records=10), Meter(ManualClock()), RunControl())
     assert made[0].log == [("subscribe", "clicks")]
 
 
@@ -149,7 +149,7 @@ def test_error_still_tells_how_far_the_run_came(made, monkeypatch) -> None:
     monkeypatch.setattr(FakeConsumer, "__iter__", fail)
     meter = Meter(ManualClock())
     with pytest.raises(KeyboardInterrupt):
-        consume(job(), meter, Control())
+        consume(job(), meter, RunControl())
     assert (meter.end().records, meter.end().bytes) == (30, 150)
 
 
@@ -163,9 +163,9 @@ class Watched:
         self.clock = ManualClock()
         self.consumer = FakeConsumer({})
         self.meter = Meter(self.clock, seconds_max=100.0)
-        self.control = Control()
+        self.control = RunControl()
         self.joined = threading.Event()
-        self.watch = Watch(self.consumer, self.meter, self.control, self.joined)  # type: ignore[arg-type]
+        self.watch = EndWatch(self.consumer, self.meter, self.control, self.joined)  # type: ignore[arg-type]
         self.meter.begin()
         self.watch.is_over()
 

@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Drawing:
+class RandomDraws:
     """A source of random numbers; `place` says which of those of a seed."""
 
     def __init__(self, seed: int, *place: int) -> None:

@@ -12,7 +12,7 @@ from barnabas.client.producer.delivery import Delivery
 from barnabas.client.producer.producer import Producer
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode, TimedOutError
-from barnabas.laboratory.history.recording import History, Outcome
+from barnabas.laboratory.history.history_file import History, Outcome
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 

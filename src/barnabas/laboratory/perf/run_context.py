@@ -1,4 +1,4 @@
-"""What every run needs, and how one workload is run: in this process if it is one, else in a process each."""
+"""The context of a run. A single workload runs in this process, several run in a process each."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from barnabas.client.admin import Admin
 from barnabas.clock import SYSTEM_CLOCK, Clock
-from barnabas.laboratory.perf.control import Control, Ends
 from barnabas.laboratory.perf.meter import Measured, Meter, Sample
-from barnabas.laboratory.perf.workers import DONE, ENDS, GO, READY, STOP, Workers, Workload
+from barnabas.laboratory.perf.run_control import Ends, RunControl
+from barnabas.laboratory.perf.worker_processes import DONE, ENDS, GO, READY, STOP, Workers, Workload
 
 STOP_PATIENCE_S = 30.0
 """How long the processes may take to end after Ctrl-C; what is in their buffers is still sent."""
@@ -21,8 +21,8 @@ Progress = Callable[[str, Sample], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Where a run takes place.
+class RunContext:
+    """The cluster, the settings and the clock of a run; runs its workloads.
 
     :param bootstrap: where the brokers are.
     :param properties: settings of the clients, under Kafka's names, that the user chose.
@@ -42,7 +42,7 @@ class Stage:
         named = {name.replace("_", "."): value for name, value in own.items()}
         return {"bootstrap.servers": self.bootstrap, **named, **self.properties}
 
-    def perform(
+    def run_workload(
         self, workload: Workload, jobs: Mapping[str, Any], ends: Ends | None = None
     ) -> tuple[list[Measured], bool]:
         """Run a workload with each of the jobs, all at once.
@@ -58,14 +58,14 @@ class Stage:
                 for name, job in jobs.items():
                     workers.start(name, workload, job)
                 if ends is not None:
-                    workers.tell_all(ENDS, ends)
+                    workers.send_all(ENDS, ends)
                 workers.await_all(jobs, READY)
-                workers.tell_all(GO, self.clock.monotonic())
+                workers.send_all(GO, self.clock.monotonic())
                 return list(workers.await_all(jobs, DONE).values()), False
             except KeyboardInterrupt:
-                return list(stopped(workers).values()) or [self.nothing()], True
+                return list(stop_workers(workers).values()) or [self.empty_result()], True
 
-    def nothing(self) -> Measured:
+    def empty_result(self) -> Measured:
         """Return the result of who did not come to do anything."""
         now_s = self.clock.monotonic()
         return Measured(now_s, now_s, 0, 0, 0.0)
@@ -76,12 +76,12 @@ class Stage:
 
         meter = Meter(self.clock, listener=tell, seconds_max=job.seconds)
         try:
-            return [workload(job, meter, Control(ends))], False
+            return [workload(job, meter, RunControl(ends))], False
         except KeyboardInterrupt:
             return [meter.end()], True
 
 
-def stopped(workers: Workers) -> dict[str, Any]:
+def stop_workers(workers: Workers) -> dict[str, Any]:
     """Stop the workers and return how far each came."""
-    workers.tell_all(STOP)
+    workers.send_all(STOP)
     return workers.await_all(workers.names, DONE, STOP_PATIENCE_S)

@@ -8,11 +8,11 @@ import pytest
 
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, ErrorCode
-from barnabas.laboratory.perf import producing
-from barnabas.laboratory.perf.control import Control
+from barnabas.laboratory.perf import produce_workload
 from barnabas.laboratory.perf.meter import Meter
 from barnabas.laboratory.perf.payloads import PayloadKind, PayloadSpec
-from barnabas.laboratory.perf.producing import CALL_RECORDS_MAX, ProduceJob, SendMode, produce
+from barnabas.laboratory.perf.produce_workload import CALL_RECORDS_MAX, ProduceJob, SendMode, produce
+from barnabas.laboratory.perf.run_control import RunControl
 
 
 class FakeDelivery:
@@ -69,8 +69,8 @@ class FakeProducer:
 def made(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
     """The producer of the run."""
     fake = FakeProducer({})
-    monkeypatch.setattr(producing, "Producer", lambda _settings: fake)
-    monkeypatch.setattr(producing, "Delivery", FakeDelivery)
+    monkeypatch.setattr(produce_workload, "Producer", lambda _settings: fake)
+    monkeypatch.setattr(produce_workload, "Delivery", FakeDelivery)
     return fake
 
 
@@ -86,7 +86,7 @@ ALL_WAYS = pytest.mark.parametrize("mode", list(SendMode))
 def test_exactly_so_many_values_are_sent_round_and_round_the_pool(
     made: FakeProducer, mode: SendMode, records: int
 ) -> None:
-    measured = produce(job(mode, records=records), Meter(ManualClock()), Control())
+    measured = produce(job(mode, records=records), Meter(ManualClock()), RunControl())
     assert (measured.records, measured.bytes, len(made.sent)) == (records, records * 20, records)
     pool = PayloadSpec(PayloadKind.RANDOM, 20).values()
     assert made.sent == [pool[number % len(pool)] for number in range(records)]
@@ -95,13 +95,13 @@ def test_exactly_so_many_values_are_sent_round_and_round_the_pool(
 
 @ALL_WAYS
 def test_values_are_given_one_a_call_or_in_lists(made: FakeProducer, mode: SendMode) -> None:
-    produce(job(mode, records=20_000), Meter(ManualClock()), Control())
+    produce(job(mode, records=20_000), Meter(ManualClock()), RunControl())
     assert {len(call) for call in made.calls} == {1 if mode is SendMode.SEND else CALL_RECORDS_MAX}
 
 
 @ALL_WAYS
 def test_warm_up_is_sent_and_flushed_before_the_clock_starts(made: FakeProducer, mode: SendMode) -> None:
-    measured = produce(job(mode, records=700, warm_up=300), Meter(ManualClock()), Control())
+    measured = produce(job(mode, records=700, warm_up=300), Meter(ManualClock()), RunControl())
     assert (measured.records, len(made.sent), made.flushed_after) == (700, 1_000, [300, 1_000])
 
 
@@ -109,12 +109,12 @@ def test_warm_up_is_sent_and_flushed_before_the_clock_starts(made: FakeProducer,
 def test_run_without_number_goes_on_until_its_time_is_over(made: FakeProducer, mode: SendMode) -> None:
     clock = ManualClock()
     made.on_call = lambda: clock.advance(1 if mode is not SendMode.SEND else 1 / CALL_RECORDS_MAX)
-    measured = produce(job(mode), Meter(clock, seconds_max=4.5), Control())
+    measured = produce(job(mode), Meter(clock, seconds_max=4.5), RunControl())
     assert measured.records == len(made.sent) == 5 * CALL_RECORDS_MAX
 
 
 def test_run_that_is_told_to_stop_flushes(made: FakeProducer) -> None:
-    control = Control()
+    control = RunControl()
     made.on_call = control.stop
     measured = produce(job(SendMode.MANY), Meter(ManualClock()), control)
     assert (measured.records, made.flushed_after[-1]) == (CALL_RECORDS_MAX, CALL_RECORDS_MAX)
@@ -123,7 +123,7 @@ def test_run_that_is_told_to_stop_flushes(made: FakeProducer) -> None:
 def test_record_that_is_not_delivered_ends_the_run_with_the_reason(made: FakeProducer) -> None:
     made.error = ApiError(ErrorCode.MESSAGE_TOO_LARGE)
     with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
-        produce(job(SendMode.SEND, records=1_000_000), Meter(ManualClock()), Control())
+        produce(job(SendMode.SEND, records=1_000_000), Meter(ManualClock()), RunControl())
     assert len(made.sent) == CALL_RECORDS_MAX
 
 
@@ -135,5 +135,5 @@ def test_interrupted_run_has_counted_what_was_sent(made: FakeProducer) -> None:
     made.on_call = interrupt
     meter = Meter(ManualClock())
     with pytest.raises(KeyboardInterrupt):
-        produce(job(SendMode.MANY), meter, Control())
+        produce(job(SendMode.MANY), meter, RunControl())
     assert meter.end().records == 2 * CALL_RECORDS_MAX
