@@ -24,7 +24,7 @@ from barnabas.spark.day_files import DayFiles
 from barnabas.spark.dead_letter_files import DeadLetterFiles
 from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.jobs import run_here
-from barnabas.spark.leftovers import LoadFolder
+from barnabas.spark.load_folder import LoadFolder
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_place import ICEBERG, TablePlace
 from tests.pipeline.table_contents import TOPIC
@@ -46,9 +46,9 @@ PLACES: dict[str, Place] = {
     "committed": (LoadFolder, "release", "after", 2),
 }
 GATHERING_PLACES: dict[str, Place] = {
-    "small files put together": (table_load, "gather", "after", 1),
+    "small files put together": (table_load, "merge_files", "after", 1),
     "small files removed": (TableLoader, "_gathered", "after", 1),
-    "small files of bad records put together": (table_load, "gather", "after", 2),
+    "small files of bad records put together": (table_load, "merge_files", "after", 2),
 }
 """Where there are many tasks."""
 DEAD_LETTERS_METADATA, METADATA = "dead letters' metadata written", "metadata written"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.spark import JavaNotFoundError
-from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, fits, variables
+from barnabas.spark.class_archive import JAVA_OPTIONS, archive_environment, archive_path, is_current
 from barnabas.spark.java import find_java_home
 from tests.cache import locked
 
@@ -42,10 +42,10 @@ def quick_environment() -> dict[str, str]:
     java = find_java_home(os.environ)
     archive = archive_path(java)
     with locked(archive.name):
-        if not fits(archive):
+        if not is_current(archive):
             _make(archive)
     given = {OF_SPARK: OPTIONS, OF_LAUNCHER: OPTIONS}
-    return given | variables(java, os.environ | given)
+    return given | archive_environment(java, os.environ | given)
 
 
 def _make(archive: Path) -> None:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.catalog.sql import SqlCatalog
 
 from barnabas.spark import append_batch, local_session, register
-from barnabas.spark.leftovers import LoadFolder
-from barnabas.spark.streamed_batches import BatchTable
-from barnabas.spark.streamed_delta import StreamedDeltaTable
-from barnabas.spark.streamed_table import StreamedTable
+from barnabas.spark.batch_table import BatchTable
+from barnabas.spark.delta_batch_table import DeltaBatchTable
+from barnabas.spark.iceberg_batch_table import IcebergBatchTable
+from barnabas.spark.load_folder import LoadFolder
 from barnabas.spark.table_place import DELTA, ICEBERG
 from tests.pipeline.numbered_topic import TOPIC
 from tests.pipeline.streamed import wait_for_stop
@@ -113,7 +113,7 @@ def main() -> None:
     for number, (table_format, place) in enumerate(STOPS):
         folder = Path(name, str(number))
         folder.mkdir()
-        stop_at(place, StreamedTable if table_format == ICEBERG else StreamedDeltaTable, folder)
+        stop_at(place, IcebergBatchTable if table_format == ICEBERG else DeltaBatchTable, folder)
         query = start(spark, bootstrap, folder, table_format, place)
         wait_for_stop(query, folder)
     Event().wait()

@@ -16,7 +16,7 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 
 from barnabas.spark import LoadProgress, load, local_session
-from barnabas.spark.leftovers import LoadFolder
+from barnabas.spark.load_folder import LoadFolder
 from tests.pipeline.table_contents import TOPIC
 
 AFTER_SOME_FILES = "after some files"

@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark import LoadError, WarehouseError, append_batch, open_table, register, scan_table
-from barnabas.spark.streamed_batches import EPOCH_ID
+from barnabas.spark.batch_table import EPOCH_ID
 from barnabas.spark.table_place import DELTA, ICEBERG
 from tests.conftest import BrokerProcess
 from tests.pipeline.numbered_topic import produce_numbers

@@ -23,7 +23,7 @@ from barnabas.spark import (
     read_table,
     scan_table,
 )
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 from tests.conftest import BrokerProcess
 from tests.pipeline.table_contents import TOPIC, data_files, named_files, next_offsets, numbers_in, produce
 

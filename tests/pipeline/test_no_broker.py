@@ -33,7 +33,7 @@ BEGINNINGS: dict[str, Callable[[int, Path], object]] = {
 def test_no_broker_is_told_in_a_line_before_anything_else_is_done(
     beginning: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas.spark.reading.REACHABLE_WITHIN_MS", 300)
+    monkeypatch.setattr("barnabas.spark.range_reading.REACHABLE_WITHIN_MS", 300)
     with pytest.raises(TimedOutError, match="is it running") as caught:
         BEGINNINGS[beginning](free_port(), tmp_path)
     assert "\n" not in str(caught.value)

@@ -19,7 +19,7 @@ from barnabas.laboratory.clickstream.click_stream import ClickStream
 from barnabas.laboratory.clickstream.site_model import ClickSettings
 from barnabas.reports.report import Report
 from barnabas.reports.roles import Role, Roles
-from barnabas.spark.reports import REPORTS, Asked, together
+from barnabas.spark.reports import REPORTS, ReportOptions, item_pairs
 from tests.conftest import BrokerProcess
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def quick(one_shuffle: SparkSession) -> SparkSession:
 
 
 def report(name: str, frame: DataFrame, named: dict[Role, str] | None = None, **asked: Any) -> Report:
-    return REPORTS[name](frame, Asked(Roles(frame.columns, named or {}), **asked))
+    return REPORTS[name](frame, ReportOptions(Roles(frame.columns, named or {}), **asked))
 
 
 def test_the_most_popular_are_those_that_were_shown_most(clicks: Clicks) -> None:
@@ -111,7 +111,7 @@ def test_all_bots_are_found_and_no_person_is_taken_for_one(clicks: Clicks) -> No
 def test_what_is_seen_together_is_counted_by_session_but_for_too_large_ones(
     clicks: Clicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(together, "ITEMS_MAX", 20)
+    monkeypatch.setattr(item_pairs, "ITEMS_MAX", 20)
     seen: defaultdict[str, set[str]] = defaultdict(set)
     for row in clicks.rows:
         if "item" in row:

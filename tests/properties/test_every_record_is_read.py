@@ -38,7 +38,7 @@ from barnabas.serialization.registry_client import PROTOBUF, Schema, SchemaRegis
 from barnabas.serialization.value_decoders import value_decoder
 from barnabas.serialization.wire_format import HEADER_BYTES, header
 from barnabas.spark.columns import to_record_batches
-from barnabas.spark.rows import to_rows
+from barnabas.spark.table_rows import to_rows
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
 from barnabas.sql import sampling, value_columns

@@ -27,7 +27,7 @@ from barnabas.model import TopicPartition
 if TYPE_CHECKING:
     from barnabas.formats.column_types import ColumnType
     from barnabas.spark.load_types import LoadProgress, LoadResult, ProgressCallback, TableLoad
-    from barnabas.spark.planning import OffsetRange
+    from barnabas.spark.offset_ranges import OffsetRange
     from barnabas.spark.table_place import TablePlace
     from barnabas.spark.table_store import Maintained
 

@@ -123,12 +123,12 @@ def _events(spark: Any, topics: tuple[str, ...], warehouse: str | None, catalog:
 
 def _run(name: str, frame: Any, asked: Mapping[str, Any]) -> Report:
     from barnabas.spark.reports import REPORTS as FUNCTIONS
-    from barnabas.spark.reports import Asked
+    from barnabas.spark.reports import ReportOptions
 
     given = dict(asked)
     named = {role: column for role in Role if (column := given.pop(f"{role}_column"))}
     types = {kind: given.pop(f"{kind}_type") for kind in TYPES}
-    return FUNCTIONS[name](frame, Asked(Roles(frame.columns, named), **types, **given))
+    return FUNCTIONS[name](frame, ReportOptions(Roles(frame.columns, named), **types, **given))
 
 
 def _show(found: Report, *, as_json: bool) -> None:

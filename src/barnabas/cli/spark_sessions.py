@@ -32,12 +32,12 @@ def spark_session(name: str, master: str) -> Iterator[Any]:
     """
     from barnabas.spark import local_session, stop_session
     from barnabas.spark.errors import SparkFailedError
-    from barnabas.spark.java_errors import gateway_of, told_as
+    from barnabas.spark.java_errors import gateway_of, spark_errors_as
 
     without_words_of_py4j()
     session = local_session(f"barnabas {name}", master=master)
     try:
-        with told_as(SparkFailedError, gateway_of(session)):
+        with spark_errors_as(SparkFailedError, gateway_of(session)):
             yield session
     finally:
         stop_session(session)

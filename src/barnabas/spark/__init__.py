@@ -31,8 +31,8 @@ from barnabas.spark.extras import require
 if TYPE_CHECKING:
     from barnabas.spark.audit_frame import audit
     from barnabas.spark.batch_append import append_batch
+    from barnabas.spark.load_topics import load
     from barnabas.spark.load_types import LoadProgress, LoadResult, TableLoad
-    from barnabas.spark.loading import load
     from barnabas.spark.session import LocalSessions, is_alive, local_session, stop_session
     from barnabas.spark.source import BarnabasDataSource, register
     from barnabas.spark.stream_lag import OffsetsBehind, offsets_behind
@@ -79,7 +79,7 @@ _HOMES = {
     "audit": "barnabas.spark.audit_frame",
     "is_alive": "barnabas.spark.session",
     "append_batch": "barnabas.spark.batch_append",
-    "load": "barnabas.spark.loading",
+    "load": "barnabas.spark.load_topics",
     "local_session": "barnabas.spark.session",
     "offsets_behind": "barnabas.spark.stream_lag",
     "open_table": "barnabas.spark.tables",

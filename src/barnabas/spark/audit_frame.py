@@ -5,7 +5,7 @@ producer, and that with the rows, partition by partition. So it also speaks of t
 log. What is in doubt is left to `barnabas audit`, which reads the log.
 
 What is compared was read one after the other, while all of it goes on. So a frame is of the moment when it was made
-(`audit_moment.py`), and what may still be on its way then is open.
+(`audit_cutoff.py`), and what may still be on its way then is open.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from barnabas.audit.windows import DAY_MS, NO_WINDOW_MS, WINDOW_MS
 from barnabas.client.audit.event_sender import AUDIT_TOPIC
 from barnabas.errors import ConfigurationError
 from barnabas.model import NO_TIMESTAMP
-from barnabas.spark.audit_moment import moment_of, source_moment
+from barnabas.spark.audit_cutoff import find_cutoff, find_source_cutoff
 from barnabas.spark.source import register
 from barnabas.spark.table_audit import TableAudit
 from barnabas.spark.table_names import table_name_of_topic
@@ -87,7 +87,7 @@ def audit(
         raise ConfigurationError(f"window_ms={window_ms} must be a whole part of a day, as 60000 or 3600000 is")
     name = table or table_name_of_topic(topic)
     place = TablePlace.of(warehouse, catalog=catalog)
-    moment = moment_of(bootstrap, topic, lambda: TableAudit(place, name, topic, ""))
+    moment = find_cutoff(bootstrap, topic, lambda: TableAudit(place, name, topic, ""))
     side, span = moment.side, _Span(_utc(from_), _utc(to))
     # Where a mirror began to tell is to be known, whatever is left out.
     from_ms = span.from_ms if source is None else None
@@ -332,7 +332,7 @@ def _source(spark: SparkSession, topic: str, bootstrap: str, events: DataFrame, 
     mirrors = events.filter((F.col("tier") == MIRRORED) & F.col("upstream").isNotNull())
     mirrors = mirrors.select("window_ms", "upstream.*")
     (name,) = mirrors.agg(F.max("topic")).head() or (None,)
-    moment = source_moment(bootstrap, name or topic)
+    moment = find_source_cutoff(bootstrap, name or topic)
     there = _events(spark, name or topic, bootstrap, moment.topic_id, moment.told_to, None, width_ms)
     sent = _counted(there.filter(F.col("tier").isin(PRODUCED, MIRRORED)), "tier", "host", "application")
     each = mirrors.select("window_ms", F.explode("reached").alias("of"))

@@ -64,10 +64,10 @@ class BadRecords:
         return sum(self.reasons.values())
 
     @classmethod
-    def together(cls, parts: Iterable[BadRecords]) -> BadRecords:
+    def merged(cls, parts: Iterable[BadRecords]) -> BadRecords:
         """Return the bad records of several tasks.
 
-        >>> BadRecords.together([BadRecords({"empty": 1}), BadRecords({"empty": 2})]).reasons
+        >>> BadRecords.merged([BadRecords({"empty": 1}), BadRecords({"empty": 2})]).reasons
         {'empty': 3}
         """
         reasons: dict[str, int] = {}
@@ -118,7 +118,7 @@ class BadRecordLimit:
         return bad * 100 > self.percent * records
 
 
-class BadRecordBin:
+class BadRecordCollector:
     """Takes the bad records of a task. Not thread-safe.
 
     It holds copies back until it is told to send them, as the task may have to be done again; where they are too

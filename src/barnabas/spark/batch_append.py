@@ -25,14 +25,14 @@ from pyspark import TaskContext
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from barnabas.errors import ConfigurationError
+from barnabas.spark.batch_table import BatchFile, BatchTable, nullable
 from barnabas.spark.day_files import BUFFERED_BYTES_MAX, columns_with_bounds, create_file
 from barnabas.spark.errors import LoadConflictError, LoadError
 from barnabas.spark.extras import require
-from barnabas.spark.java_errors import gateway_of, told_as
-from barnabas.spark.leftovers import claim_folder, remove_leftovers
+from barnabas.spark.iceberg_batch_table import IcebergBatchTable
+from barnabas.spark.java_errors import gateway_of, spark_errors_as
+from barnabas.spark.load_folder import claim_folder, remove_leftovers
 from barnabas.spark.projection import project
-from barnabas.spark.streamed_batches import BatchFile, BatchTable, nullable
-from barnabas.spark.streamed_table import StreamedTable
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_place import DELTA, ICEBERG, TablePlace
 from barnabas.spark.table_store import Location
@@ -103,9 +103,9 @@ def append_batch(
 
 def _kind_of(place: TablePlace) -> Callable[..., BatchTable]:
     if place.table_format == DELTA:
-        kind: Callable[..., BatchTable] = require("barnabas.spark.streamed_delta").StreamedDeltaTable
+        kind: Callable[..., BatchTable] = require("barnabas.spark.delta_batch_table").DeltaBatchTable
         return kind
-    return StreamedTable
+    return IcebergBatchTable
 
 
 def _query_of(batch: DataFrame) -> str:
@@ -124,7 +124,7 @@ def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema)
     """Have the executors write the rows, and return the files of the tasks that counted."""
     spark = batch.sparkSession
     failed = "a Spark task failed, and the table is as before: "
-    with told_as(LoadError, gateway_of(spark), failed), worker_python(spark):
+    with spark_errors_as(LoadError, gateway_of(spark), failed), worker_python(spark):
         written = batch.mapInArrow(_writer(folder, dict(location.properties), schema), _WRITTEN).collect()
     return [BatchFile(row["path"], row["size_bytes"], row["records"]) for row in written]
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from barnabas.spark.filters import Narrowing, narrow_ranges, push
-from barnabas.spark.offsets import count_partitions, resolve_ranges, select_partitions
+from barnabas.spark.error_summaries import hide_traceback
+from barnabas.spark.filter_pushdown import PushedFilters, push_filters, restrict_ranges
 from barnabas.spark.options import SourceOptions
 from barnabas.spark.range_partition import make_partitions, read_partition
-from barnabas.spark.reading import check_reachable, open_admin
-from barnabas.spark.telling import told_in_one_line
-from barnabas.spark.worker_memory import spare_collections
+from barnabas.spark.range_reading import check_reachable, open_admin
+from barnabas.spark.range_resolution import count_partitions, resolve_ranges, select_partitions
+from barnabas.spark.worker_gc import freeze_imports
 
 
 class BarnabasReader(DataSourceReader):
@@ -27,18 +27,18 @@ class BarnabasReader(DataSourceReader):
         self._options = options
         self._columns = columns
         self._cores = cores
-        self._narrowing = Narrowing()
+        self._narrowing = PushedFilters()
 
     def partitions(self) -> list[InputPartition]:
         """Ask the brokers for the offsets and split them into tasks."""
-        spare_collections()
+        freeze_imports()
         options = self._options
-        with told_in_one_line():
+        with hide_traceback():
             check_reachable(options.bootstrap, options.client_options)
             with open_admin(options.bootstrap, options.client_options) as admin:
                 counts = count_partitions(options.selection, admin.describe_topics())
                 ranges = resolve_ranges(options, select_partitions(options.selection, counts), admin)
-                ranges = narrow_ranges(ranges, self._narrowing, admin)
+                ranges = restrict_ranges(ranges, self._narrowing, admin)
         return make_partitions(ranges, options, self._cores, cuts=True)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -46,10 +46,10 @@ class BarnabasReader(DataSourceReader):
         return read_partition(partition, self._options, self._columns)
 
 
-class NarrowingReader(BarnabasReader):
-    """Leaves unread what the query's conditions exclude. Where that is safe, pushdown.py says."""
+class PushdownReader(BarnabasReader):
+    """Leaves unread what the query's conditions exclude. Where that is safe, filter_pushdown.py says."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
         """Take note of what the query's conditions leave to read; return those that Spark still has to check."""
-        self._narrowing, rest = push(filters)
+        self._narrowing, rest = push_filters(filters)
         return rest

@@ -35,7 +35,7 @@ def archive_path(java_home: Path, environ: Mapping[str, str] = os.environ) -> Pa
     return cache / f"spark-classes-{hashlib.sha256(repr(of_whom).encode()).hexdigest()[:16]}.jsa"
 
 
-def fits(archive: Path, environ: Mapping[str, str] = os.environ) -> bool:
+def is_current(archive: Path, environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether there is an archive, made since Spark's jars came where they are: Java compares their times."""
     try:
         made_s = archive.stat().st_mtime
@@ -45,17 +45,17 @@ def fits(archive: Path, environ: Mapping[str, str] = os.environ) -> bool:
         return False
 
 
-def variables(java_home: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def archive_environment(java_home: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables with which Spark's Java uses the archive; none where there is none that fits, or
     somebody has said which one to use or to make."""
     given = environ.get(JAVA_OPTIONS, "")
     archive = archive_path(java_home, environ)
-    if "Archive" in given or not fits(archive, environ):
+    if "Archive" in given or not is_current(archive, environ):
         return {}
-    return {JAVA_OPTIONS: f"{given} {naming('SharedArchiveFile', archive)}".lstrip()}
+    return {JAVA_OPTIONS: f"{given} {java_option('SharedArchiveFile', archive)}".lstrip()}
 
 
-def naming(option: str, path: Path) -> str:
+def java_option(option: str, path: Path) -> str:
     """Return an option of Java's that names a file, as Spark's script takes it: spaces would end it."""
     escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"-XX:{option}={escaped}"'

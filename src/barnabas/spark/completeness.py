@@ -3,7 +3,7 @@
     barnabas.complete  {"at_ms": 1700000000000, "before_ms": {"clicks": [10000]}}
 
 `at_ms` is when the brokers were asked for the ends of the logs: what was in them then is in the table. `before_ms` says
-how long before that the latest event time of each partition is (packed.py); older releases wrote the time itself,
+how long before that the latest event time of each partition is (compact_json.py); older releases wrote the time itself,
 `latest_ms`. Times later than `at_ms` are of clocks that are wrong, and do not count.
 
 Where the events of a partition come in their order, the table is complete up to the earliest of these: later events of
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.model import TopicPartition
-from barnabas.spark.packed import dump_short, pack, unpack
+from barnabas.spark.compact_json import dump_compact, pack, unpack
 
 COMPLETE = "barnabas.complete"
 CLOCK_DIFFERENCE_MAX_MS = 60_000
@@ -56,7 +56,7 @@ class Completeness:
         by_topic: dict[str, dict[int, int]] = {}
         for (topic, partition), time_ms in sorted(self.latest_ms.items()):
             by_topic.setdefault(topic, {})[partition] = self.at_ms - time_ms
-        return dump_short({"at_ms": self.at_ms, "before_ms": {topic: pack(ms) for topic, ms in by_topic.items()}})
+        return dump_compact({"at_ms": self.at_ms, "before_ms": {topic: pack(ms) for topic, ms in by_topic.items()}})
 
     @classmethod
     def parse(cls, text: str | None) -> Completeness:

@@ -22,7 +22,7 @@ BUFFERED_BYTES_MAX = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetterWriting:
+class DeadLetterSettings:
     """Where tasks write rows for the dead-letter table.
 
     `topic_ids`: by topic, "" where brokers give none.
@@ -42,7 +42,7 @@ class DeadLetterFiles:
     :param name: of the task's files, unique to this attempt of it.
     """
 
-    def __init__(self, writing: DeadLetterWriting, name: str) -> None:
+    def __init__(self, writing: DeadLetterSettings, name: str) -> None:
         self._topic_ids = writing.topic_ids
         self._known = writing.known
         self._files = DayFiles(

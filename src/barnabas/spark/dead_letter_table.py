@@ -33,11 +33,11 @@ from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.day_files import DataFile
-from barnabas.spark.dead_letter_files import DeadLetterWriting
+from barnabas.spark.dead_letter_files import DeadLetterSettings
 from barnabas.spark.errors import HistoryExpiredError
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, LoadedTopic, snapshot_properties
-from barnabas.spark.leftovers import Folder, claim_folder, remove_leftovers
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.load_folder import Folder, claim_folder, remove_leftovers
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_schema import DEAD_LETTERS, REASON, TOPIC_ID
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import TableStore
@@ -90,7 +90,7 @@ class DeadLetterTable:
                 topics.setdefault(topic, {})[partition] = offset
             return Ledger({topic: LoadedTopic("", offsets) for topic, offsets in topics.items()})
 
-    def claim(self, topic_ids: Mapping[str, str], ranges: Sequence[OffsetRange]) -> DeadLetterWriting:
+    def claim(self, topic_ids: Mapping[str, str], ranges: Sequence[OffsetRange]) -> DeadLetterSettings:
         """Make this load's folder, and return what its tasks are to know.
 
         :param topic_ids: of the topics that are loaded; `ranges`: what is read of them.
@@ -106,7 +106,7 @@ class DeadLetterTable:
         self._folder = claim_folder(self._location, self._load_id, self.name)
         target = self._base.target_file_bytes
         folder = f"{self._location.uri}/data/{self._load_id}"
-        return DeadLetterWriting(folder, dict(self._location.properties), dict(topic_ids), known, target)
+        return DeadLetterSettings(folder, dict(self._location.properties), dict(topic_ids), known, target)
 
     def _known(
         self, topic: str, topic_id: str, ranges: Sequence[OffsetRange]

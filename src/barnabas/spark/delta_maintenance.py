@@ -2,7 +2,7 @@
 
 delta-rs does the work, without Spark. The version that puts files together carries the ledger, and is refused, as a
 load is, where somebody else has committed meanwhile. Orphans of loads that run are not touched: their files are young,
-and in the local file system their folders are locked (leftovers.py).
+and in the local file system their folders are locked (load_folder.py).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from barnabas.spark.day_files import TARGET_BYTES
 from barnabas.spark.delta_warehouse import DeltaWarehouse
 from barnabas.spark.errors import LoadConflictError
 from barnabas.spark.ledger import KEPT_PROPERTIES, LOAD_ID
-from barnabas.spark.leftovers import SUFFIX, remove_leftovers
 from barnabas.spark.library_errors import library_errors
+from barnabas.spark.load_folder import SUFFIX, remove_leftovers
 from barnabas.spark.object_files import files_below, remove_file
 from barnabas.spark.table_store import ORPHAN_AGE, SMALL_FILE_BYTES, SNAPSHOT_AGE
 

@@ -14,8 +14,7 @@ somebody else's version.
 
 The ledger is read from the newest `commitInfo` that has one. RESTORE is a version too: then the versions behind the
 restored one do not count. Old versions expire (30 days, as `delta.logRetentionDuration` says, and by count:
-delta_history.py), and their `commitInfo` with them; what is left then are the transactions, which checkpoints keep for
-ever.
+delta_log_cleanup.py), and their `commitInfo` with them. The transactions remain: checkpoints keep them for ever.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from barnabas.errors import BarnabasError
 from barnabas.formats.value_format import RAW
 from barnabas.model import TopicPartition
 from barnabas.spark.day_files import TARGET_BYTES, DataFile
-from barnabas.spark.delta_history import delete_old_versions, is_time_to_look
+from barnabas.spark.delta_log_cleanup import delete_old_versions, is_cleanup_due
 from barnabas.spark.delta_schema import (
     column_names_of,
     delta_schema,
@@ -52,7 +51,7 @@ from barnabas.spark.delta_schema import (
     shape_of_schema,
     topics_of,
 )
-from barnabas.spark.delta_storage import storage_options
+from barnabas.spark.delta_storage_options import storage_options
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import LEDGER, LOAD_ID, RECORDS, Ledger, LoadedTopic, ends_of_rows, nothing_says_how_far
 from barnabas.spark.library_errors import library_errors, reason_of
@@ -369,7 +368,7 @@ class DeltaBase:
 
         :param needed: what the oldest version that stays must have among its properties, None for nothing.
         """
-        if not is_time_to_look(version):
+        if not is_cleanup_due(version):
             return
         open_at = partial(
             DeltaTable, path_of(self._location), storage_options=storage_options(self._location.properties)

@@ -27,11 +27,11 @@ from pyiceberg.table import FileScanTask, Table
 
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.spark.day_files import TARGET_BYTES, create_file
-from barnabas.spark.iceberg_history import expire_snapshots, summary_of
 from barnabas.spark.iceberg_reading import read_files
+from barnabas.spark.iceberg_snapshot_expiry import expire_snapshots, summary_of
 from barnabas.spark.ledger import KEPT_PROPERTIES, LEDGER, LOAD_ID
-from barnabas.spark.leftovers import SUFFIX, claim_folder, remove_leftovers
 from barnabas.spark.library_errors import library_errors
+from barnabas.spark.load_folder import SUFFIX, claim_folder, remove_leftovers
 from barnabas.spark.object_files import files_below, remove_file
 from barnabas.spark.table_store import ORPHAN_AGE, SMALL_FILE_BYTES, SNAPSHOT_AGE
 from barnabas.spark.warehouse import TableBase, Warehouse

@@ -22,7 +22,7 @@ from pyparsing import ParseBaseException
 from barnabas.errors import ConfigurationError
 from barnabas.formats.field_aliases import Path
 from barnabas.spark.library_errors import library_errors
-from barnabas.spark.parquet_rows import rows_of_file
+from barnabas.spark.parquet_batches import rows_of_file
 from barnabas.spark.projection import project
 from barnabas.spark.table_store import StoredTable
 

@@ -1,6 +1,6 @@
-"""What people are told when Spark or its JVM fails: one line, and that Java is gone where it is gone.
+"""Errors of Spark and its JVM, in one line. The line says so where the Java process has ended.
 
-`told_as` stands around all that is asked of Spark.
+`spark_errors_as` surrounds every call of Spark.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from barnabas.spark.lost_interrupts import raise_lost_interrupt
 from barnabas.spark.worker_packages import explain_workers
 from barnabas.spark.worker_python import context_of
 
-_PYTHONS_OWN = (ConnectionRefusedError, ConnectionResetError, EOFError)
+_CONNECTION_ERRORS = (ConnectionRefusedError, ConnectionResetError, EOFError)
 """What is raised where the JVM is gone."""
-SPARKS_OWN = (Py4JError, PySparkException, *_PYTHONS_OWN)
+SPARK_ERRORS = (Py4JError, PySparkException, *_CONNECTION_ERRORS)
 """What calls of Spark raise."""
 STOPPED_BY_ITSELF = "Cannot call methods on a stopped SparkContext"
 """What Spark complains of after it has waited for a master that does not answer, or has gone, for a minute."""
@@ -36,7 +36,7 @@ def gateway_of(spark: SparkSession) -> JavaGateway | None:
     return None if context is None else context._gateway
 
 
-def told_in_short(error: Exception, gateway: JavaGateway | None) -> str:
+def short_message(error: Exception, gateway: JavaGateway | None) -> str:
     """Return what an error of Spark's says, in one line.
 
     :param gateway: to the JVM that it came from.
@@ -46,27 +46,27 @@ def told_in_short(error: Exception, gateway: JavaGateway | None) -> str:
         return ended
     try:
         text = str(error)  # Py4J asks the JVM for it
-    except SPARKS_OWN as gone:
-        return told_in_short(gone, gateway)
+    except SPARK_ERRORS as gone:
+        return short_message(gone, gateway)
     if STOPPED_BY_ITSELF in text:
         return "Spark has given its master up; does that run?"
-    return explain_workers(text) or chief_line(text)
+    return explain_workers(text) or main_line(text)
 
 
 @contextmanager
-def told_as(kind: type[BarnabasError], gateway: JavaGateway | None, what: str = "") -> Iterator[None]:
-    """Have whatever Spark raises told as one error.
+def spark_errors_as(kind: type[BarnabasError], gateway: JavaGateway | None, what: str = "") -> Iterator[None]:
+    """Raise each error of Spark as an error of one kind, with a message of one line.
 
-    :param gateway: to the JVM that is asked. `what`: what has failed.
-    :raises BarnabasError: Spark has raised something; it is of that kind.
+    :param gateway: to the JVM that Spark runs in. `what`: the beginning of the message.
+    :raises BarnabasError: Spark raised an error; this one is of that kind.
     """
     try:
         yield
-    except SPARKS_OWN as error:
+    except SPARK_ERRORS as error:
         raise_lost_interrupt(error)
-        if isinstance(error, _PYTHONS_OWN) and _how_java_ended(error, gateway) is None:
+        if isinstance(error, _CONNECTION_ERRORS) and _how_java_ended(error, gateway) is None:
             raise  # it has to do with something else
-        raise kind(f"{what}{told_in_short(error, gateway)}") from error
+        raise kind(f"{what}{short_message(error, gateway)}") from error
 
 
 def _how_java_ended(error: Exception, gateway: JavaGateway | None) -> str | None:
@@ -81,12 +81,12 @@ def _how_java_ended(error: Exception, gateway: JavaGateway | None) -> str | None
     return None
 
 
-def chief_line(text: str) -> str:
+def main_line(text: str) -> str:
     """Return the line that says what went wrong: the last one of a Python traceback in it, or what Java's begins with.
 
-    >>> chief_line("An error occurred while calling o1.\\n: java.io.IOException: no room\\n\\tat a.B.c(B.java:1)\\n")
+    >>> main_line("An error occurred while calling o1.\\n: java.io.IOException: no room\\n\\tat a.B.c(B.java:1)\\n")
     'java.io.IOException: no room'
-    >>> chief_line('WARNING: new\\nException in thread "main" a.Bad: no such master\\n\\tat a.B.c(B.java:1)\\n')
+    >>> main_line('WARNING: new\\nException in thread "main" a.Bad: no such master\\n\\tat a.B.c(B.java:1)\\n')
     'a.Bad: no such master'
     """
     lines = [line for each in text.splitlines() if (line := each.strip()) and not line.startswith(("at ", "... "))]

@@ -19,9 +19,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from barnabas.spark.errors import LoadError
-from barnabas.spark.java_errors import SPARKS_OWN, gateway_of, told_as
+from barnabas.spark.java_errors import SPARK_ERRORS, gateway_of, spark_errors_as
 from barnabas.spark.lost_interrupts import interrupt_behind
-from barnabas.spark.worker_memory import spare_collections
+from barnabas.spark.worker_gc import freeze_imports
 from barnabas.spark.worker_python import context_of, worker_python
 
 ItemT = TypeVar("ItemT")
@@ -62,7 +62,7 @@ def run_tasks(
     :raises LoadError: a task failed with an exception, or Spark did.
     """
     context = context_of(spark)
-    with told_as(LoadError, gateway_of(spark), "a Spark task failed: "):
+    with spark_errors_as(LoadError, gateway_of(spark), "a Spark task failed: "):
         if context is None:
             return _run_as_rows(spark, items, work, sum(map(weight, items)), on_done)
         return _run_as_rdd(spark, context, items, work, weight, on_done)
@@ -101,7 +101,7 @@ def _run_as_rdd(
     done = context.accumulator(0)
 
     def run_one(item: ItemT) -> ResultT:
-        spare_collections()
+        freeze_imports()
         result = work(item, _attempt_id())
         done.add(weight(item))
         return result
@@ -110,8 +110,8 @@ def _run_as_rdd(
         try:
             return context.parallelize(items, len(items)).map(run_one).collect()
         except BaseException as error:
-            if interrupt_behind(error) or not isinstance(error, SPARKS_OWN):
-                with suppress(*SPARKS_OWN):  # what ended the job is told, and not that nobody can cancel it any more
+            if interrupt_behind(error) or not isinstance(error, SPARK_ERRORS):
+                with suppress(*SPARK_ERRORS):  # what ended the job is told, and not that nobody can cancel it any more
                     context.cancelAllJobs()
             raise
 
@@ -129,7 +129,7 @@ def _run_as_rows(
     """
 
     def run_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        spare_collections()
+        freeze_imports()
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 result = pickle.dumps(work(items[number], _attempt_id()))

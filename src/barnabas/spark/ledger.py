@@ -9,7 +9,7 @@ Each load adds one snapshot, and with it in one commit these properties:
     barnabas.missing   {"clicks": {"0": [100, 120]}}: the offsets before these that the log had lost, so the table
                        will never have them
     barnabas.ledger    {"clicks": {"id": "...", "next": [250, 99]}}: for all topics ever loaded into the table, the
-                       topic's id and the offset of each partition where the next load goes on (packed.py)
+                       topic's id and the offset of each partition where the next load goes on (compact_json.py)
     barnabas.bad-records   {"not JSON": 2}: records that could not be decoded, by reason
     barnabas.complete      how far the table is complete (completeness.py)
 
@@ -30,10 +30,10 @@ import pyarrow as pa
 
 from barnabas.audit.watermark import AUDIT
 from barnabas.model import TopicPartition
+from barnabas.spark.compact_json import dump_compact, pack, unpack
 from barnabas.spark.completeness import COMPLETE
 from barnabas.spark.errors import HistoryExpiredError
-from barnabas.spark.packed import dump_short, pack, unpack
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 
 LOAD_ID = "barnabas.load-id"
 ADDED = "barnabas.added"
@@ -77,7 +77,7 @@ class Ledger:
 
     def dump(self) -> str:
         """Return the text that a snapshot carries."""
-        return dump_short(
+        return dump_compact(
             {
                 topic: {"id": loaded.topic_id, "next": pack(loaded.next_offsets)}
                 for topic, loaded in sorted(self.topics.items())
@@ -113,7 +113,7 @@ def _dump_counts(ranges: Iterable[OffsetRange]) -> str:
     for each in sorted(ranges):
         if each.count:
             by_topic.setdefault(each.topic, {})[each.partition] = each.count
-    return dump_short({topic: pack(counts) for topic, counts in by_topic.items()})
+    return dump_compact({topic: pack(counts) for topic, counts in by_topic.items()})
 
 
 def _dump_ranges(ranges: Iterable[OffsetRange]) -> str:

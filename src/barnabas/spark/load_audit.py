@@ -24,8 +24,8 @@ from barnabas.client.audit.event_sender import AUDIT_TOPIC
 from barnabas.errors import BarnabasError
 from barnabas.spark.errors import LoadError
 from barnabas.spark.ledger import LEDGER
-from barnabas.spark.load_plan import TopicPlan
-from barnabas.spark.reading import Settings, open_admin
+from barnabas.spark.load_plan import TopicLoadPlan
+from barnabas.spark.range_reading import Settings, open_admin
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class LoadAudit:
         except BarnabasError as error:
             raise self._failed("read", error) from error
 
-    def planned(self, topic_ids: Mapping[str, str], plan: TopicPlan, planned_at_ms: int) -> int:
+    def planned(self, topic_ids: Mapping[str, str], plan: TopicLoadPlan, planned_at_ms: int) -> int:
         """Take note of what is loaded, and return how wide the windows are in which it is counted."""
         self._topic_ids, self._planned_at_ms = topic_ids, planned_at_ms
         known = [WINDOW_MS if self._state is None else self._state.width_ms]

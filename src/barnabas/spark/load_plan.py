@@ -13,14 +13,14 @@ from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedTopicError
 from barnabas.spark.ledger import Ledger, LoadedTopic
-from barnabas.spark.planning import OffsetRange, split_ranges
+from barnabas.spark.offset_ranges import OffsetRange, split_ranges
 
 SAMPLE_RECORDS = 2_000
 """So many records at each end of a range are enough to guess what the others look like."""
 
 
 @dataclass(frozen=True, slots=True)
-class TopicNow:
+class TopicState:
     """A topic as the brokers describe it: its id ("" where they give none), the ends of its partitions' logs."""
 
     name: str
@@ -30,7 +30,7 @@ class TopicNow:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPlan:
+class TopicLoadPlan:
     """What to read of a topic, and what the table will never have.
 
     `lost`: what was deleted from the log between the last load and this one.
@@ -47,7 +47,7 @@ class TopicPlan:
         return self.before_first_load + self.lost
 
     @classmethod
-    def together(cls, plans: Sequence[TopicPlan]) -> TopicPlan:
+    def merged(cls, plans: Sequence[TopicLoadPlan]) -> TopicLoadPlan:
         """Return the plan for several topics."""
         return cls(
             tuple(wanted for plan in plans for wanted in plan.ranges),
@@ -56,7 +56,7 @@ class TopicPlan:
         )
 
 
-def plan_topic(now: TopicNow, loaded: LoadedTopic | None, starts: Mapping[TopicPartition, int]) -> TopicPlan:
+def plan_topic(now: TopicState, loaded: LoadedTopic | None, starts: Mapping[TopicPartition, int]) -> TopicLoadPlan:
     """Return the ranges to read.
 
     :param loaded: how far the table has the topic, None for a first load.
@@ -80,7 +80,7 @@ def plan_topic(now: TopicNow, loaded: LoadedTopic | None, starts: Mapping[TopicP
         if start > end:
             raise _beyond_the_end(now.name, partition, start, end, is_loaded=known is not None)
         ranges.append(OffsetRange(now.name, partition, max(start, first), end))
-    return TopicPlan(tuple(ranges), tuple(lost), tuple(gap for gap in before_first_load if gap.count))
+    return TopicLoadPlan(tuple(ranges), tuple(lost), tuple(gap for gap in before_first_load if gap.count))
 
 
 RECORDS_WORTH_A_TASK = 100_000
@@ -89,7 +89,7 @@ RECORDS_WORTH_A_CUT = 10_000
 """A range of fewer records is read by one task: to begin to read a partition takes a request or two."""
 
 
-def share_out(ranges: Sequence[OffsetRange], parallelism: int, records_max: int) -> list[tuple[OffsetRange, ...]]:
+def plan_tasks(ranges: Sequence[OffsetRange], parallelism: int, records_max: int) -> list[tuple[OffsetRange, ...]]:
     """Return which ranges each task reads, one after the other: few tasks, of about the same size.
 
     Each has the same stretch of all partitions where these are long enough. What was sent at about the same time is
@@ -100,10 +100,10 @@ def share_out(ranges: Sequence[OffsetRange], parallelism: int, records_max: int)
     :param records_max: about so many records a task, where it has several ranges.
 
     >>> ranges = [OffsetRange("t", partition, 0, 60_000) for partition in range(6)]
-    >>> [str(part) for part in share_out(ranges, 2, 1_000_000)[1]][:2]
+    >>> [str(part) for part in plan_tasks(ranges, 2, 1_000_000)[1]][:2]
     ['t-0 [30000, 60000)', 't-1 [30000, 60000)']
     >>> ranges = [OffsetRange("t", partition, 0, 100) for partition in range(200)]
-    >>> [len(task) for task in share_out(ranges, 2, 1_000_000)]
+    >>> [len(task) for task in plan_tasks(ranges, 2, 1_000_000)]
     [200]
     """
     ranges = [wanted for wanted in ranges if wanted.count]
@@ -187,7 +187,7 @@ def check_table_is_of_topic(table: str, topic: str, ledger: Ledger) -> None:
         )
 
 
-def check_all_starts_given(topics: Iterable[TopicNow], starts: Mapping[TopicPartition, int]) -> None:
+def check_all_starts_given(topics: Iterable[TopicState], starts: Mapping[TopicPartition, int]) -> None:
     """Raise where a table that has lost its history would be loaded again from the start of a log.
 
     :raises HistoryExpiredError: it names the partitions that `starts` does not.
@@ -232,7 +232,7 @@ def check_nothing_missing(missing: tuple[OffsetRange, ...]) -> None:
         )
 
 
-def _check_same_topic(now: TopicNow, loaded: LoadedTopic) -> None:
+def _check_same_topic(now: TopicState, loaded: LoadedTopic) -> None:
     if now.topic_id and loaded.topic_id and now.topic_id != loaded.topic_id:
         raise RecreatedTopicError(
             f"topic {now.name!r} was deleted and created again since the last load (id {loaded.topic_id}, now "

@@ -13,7 +13,7 @@ from barnabas.formats.further_columns import Counts
 from barnabas.formats.json_fields import JsonRules
 from barnabas.model import TopicPartition
 from barnabas.spark.bad_records import BadRecordLimit, BadRecords
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 
 Step = Literal["planning", "inferring", "writing", "gathering", "committing", "done"]
 

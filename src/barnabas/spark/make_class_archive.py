@@ -17,9 +17,9 @@ from subprocess import SubprocessError
 from pyspark.errors import PySparkException
 
 from barnabas.errors import BarnabasError
-from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, fits, naming
+from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, is_current, java_option
+from barnabas.spark.fast_worker_start import environment_set
 from barnabas.spark.java import find_java_home
-from barnabas.spark.quick_workers import having
 from barnabas.spark.session import local_session, stop_session
 
 WRITING_S_MAX = 300.0
@@ -38,8 +38,8 @@ def make_class_archive() -> Path:
     with tempfile.TemporaryDirectory(prefix=f"{archive.stem}-", dir=archive.parent) as name:
         folder = Path(name)
         given = os.environ.get(JAVA_OPTIONS, "")
-        options = f"{given} {naming('ArchiveClassesAtExit', folder / archive.name)}".lstrip()
-        with having(os.environ, {JAVA_OPTIONS: options}):
+        options = f"{given} {java_option('ArchiveClassesAtExit', folder / archive.name)}".lstrip()
+        with environment_set(os.environ, {JAVA_OPTIONS: options}):
             _use_spark(folder)
         try:
             # At once, so that others find all of it or nothing.
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--if-missing", action="store_true", help="do nothing where there is one that fits")
     options = parser.parse_args(arguments)
     try:
-        if options.if_missing and fits(archive_path(find_java_home(os.environ))):
+        if options.if_missing and is_current(archive_path(find_java_home(os.environ))):
             return 0
         sys.stderr.write("making an archive of Spark's classes, once: Spark then starts in half of the time\n")
         archive = make_class_archive()

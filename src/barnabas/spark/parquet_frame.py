@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from barnabas.formats.column_names import sql_key
 from barnabas.formats.field_aliases import Path
-from barnabas.spark.parquet_rows import rows_of_file
+from barnabas.spark.parquet_batches import rows_of_file
 from barnabas.spark.projection import FormerNames
 
 READ_BY_SPARK = frozenset({"", "file", "hdfs", "viewfs"})

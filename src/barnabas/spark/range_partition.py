@@ -22,11 +22,11 @@ from pyspark.sql.types import (
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark.columns import SPARK_TYPES, select_columns
+from barnabas.spark.error_summaries import hide_traceback
+from barnabas.spark.offset_ranges import OffsetRange, combine_ranges, records_per_core, split_ranges
 from barnabas.spark.options import SourceOptions
-from barnabas.spark.planning import OffsetRange, gather_ranges, share_of_a_core, split_ranges
-from barnabas.spark.reading import Connections, read_range, read_what_is_left
-from barnabas.spark.telling import told_in_one_line
-from barnabas.spark.worker_memory import spare_collections
+from barnabas.spark.range_reading import RangeConnections, read_range, read_remaining
+from barnabas.spark.worker_gc import freeze_imports
 
 _TYPES: dict[str, DataType] = {
     "binary": BinaryType(),
@@ -59,9 +59,9 @@ def make_partitions(
     known = cores if least is most is None else None
     ranges = list(ranges)
     if cuts and known:
-        most = share_of_a_core(ranges, known)
+        most = records_per_core(ranges, known)
     pieces = split_ranges(ranges, partitions_min=least, records_max=most)
-    return [RangePartition(task) for task in gather_ranges(pieces, known)]
+    return [RangePartition(task) for task in combine_ranges(pieces, known)]
 
 
 def read_partition(
@@ -71,11 +71,11 @@ def read_partition(
 
     :param columns: those that are made, in this order.
     """
-    spare_collections()
+    freeze_imports()
     if not isinstance(partition, RangePartition):
         return  # for a query without any partition, Spark makes one of its own
-    read = read_range if options.fail_on_data_loss else read_what_is_left
-    with told_in_one_line(), closing(Connections()) as connections:
+    read = read_range if options.fail_on_data_loss else read_remaining
+    with hide_traceback(), closing(RangeConnections()) as connections:
         for wanted in partition.wanted:
             for records in read(
                 wanted,

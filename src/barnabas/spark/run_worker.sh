@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stands in for the Python of Spark's workers, and becomes it: see quick_workers.py for why and when.
+# Stands in for the Python of Spark's workers, and becomes it: see fast_worker_start.py for why and when.
 #
 # _BARNABAS_WORKER_PYTHON is that Python, _BARNABAS_WORKER_PYSPARK the folder of the PySpark that is installed in it. Where
 # Spark runs from that folder, the archives below it are the same PySpark once more, packed, and leave the path.

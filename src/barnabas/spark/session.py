@@ -26,11 +26,11 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from barnabas.spark import class_archive, quick_workers
+from barnabas.spark import class_archive, fast_worker_start
 from barnabas.spark.errors import SparkFailedError
+from barnabas.spark.fast_worker_start import environment_set
 from barnabas.spark.java import find_java_home
-from barnabas.spark.java_errors import chief_line, told_as
-from barnabas.spark.quick_workers import having
+from barnabas.spark.java_errors import main_line, spark_errors_as
 from barnabas.stop_signals import stop_signals
 
 log = logging.getLogger(__name__)
@@ -88,11 +88,15 @@ def local_session(
 def _started(conf: SparkConf, python: str, log_file: Path) -> SparkSession:
     gateway = None
     try:
-        with log_file.open("ab") as output, having(os.environ, quick_workers.variables()), _interrupts_as_before():
+        with (
+            log_file.open("ab") as output,
+            environment_set(os.environ, fast_worker_start.worker_environment()),
+            _interrupts_as_before(),
+        ):
             # An interrupt half way would leave a JVM behind that nobody knows of.
             with _signals_held():
                 gateway = _start_java(conf, output)
-            with told_as(SparkFailedError, gateway, _not_started(conf)):
+            with spark_errors_as(SparkFailedError, gateway, _not_started(conf)):
                 context = SparkContext(conf=conf, gateway=gateway)
                 context.pythonExec = python
                 # Its own prints a traceback where the JVM is gone; who asked something of Spark hears of that.
@@ -118,8 +122,8 @@ def _start_java(conf: SparkConf, output: BinaryIO) -> JavaGateway:
 
     :raises SparkFailedError: it does not start.
     """
-    quick = class_archive.variables(Path(os.environ["JAVA_HOME"]))
-    with suppress(PySparkRuntimeError), having(os.environ, quick):
+    quick = class_archive.archive_environment(Path(os.environ["JAVA_HOME"]))
+    with suppress(PySparkRuntimeError), environment_set(os.environ, quick):
         return _launched(conf, output)
     if quick:
         with suppress(PySparkRuntimeError):
@@ -132,7 +136,7 @@ def _start_java(conf: SparkConf, output: BinaryIO) -> JavaGateway:
             return _launched(conf, words)
         except PySparkRuntimeError as error:
             words.seek(0)
-            told = chief_line(words.read(WORDS_BYTES_MAX).decode(errors="replace"))
+            told = main_line(words.read(WORDS_BYTES_MAX).decode(errors="replace"))
             raise SparkFailedError(f"{_not_started(conf)}{told}") from error
 
 
@@ -272,4 +276,4 @@ def _prepare_environment() -> None:
 def _python_of_workers(master: str) -> str:
     """Return what the workers run: the Python that was chosen, in the quick way where it is this one."""
     chosen = os.environ["PYSPARK_PYTHON"]
-    return quick_workers.quick_python() if master.startswith("local") and chosen == sys.executable else chosen
+    return fast_worker_start.fast_worker_python() if master.startswith("local") and chosen == sys.executable else chosen

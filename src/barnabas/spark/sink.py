@@ -19,8 +19,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from barnabas.client.producer.producer import Producer
 from barnabas.errors import ConfigurationError
+from barnabas.spark.error_summaries import hide_traceback
 from barnabas.spark.sink_options import SinkOptions
-from barnabas.spark.telling import told_in_one_line
 
 if TYPE_CHECKING:
     from barnabas.client.producer.delivery import Deliveries
@@ -69,9 +69,9 @@ def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Writt
     """
     open_deliveries: deque[Deliveries] = deque()
     records = 0
-    with told_in_one_line(), Producer(options.bootstrap, **options.producer_settings) as producer:  # type: ignore[call-overload]
+    with hide_traceback(), Producer(options.bootstrap, **options.producer_settings) as producer:  # type: ignore[call-overload]
         for batch in batches:
-            for part in split_by_place(batch, options):
+            for part in split_by_partition(batch, options):
                 open_deliveries.append(_send(producer, part, options))
             records += len(batch)
             while len(open_deliveries) > OPEN_BATCHES_MAX:
@@ -82,7 +82,7 @@ def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Writt
     return Written(records)
 
 
-class Part:
+class PartitionRows:
     """Rows of one batch, in their order, that go to the same topic and, where it is given, partition."""
 
     __slots__ = ("partition", "rows", "topic")
@@ -93,7 +93,7 @@ class Part:
         self.rows = rows
 
 
-def split_by_place(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[Part]:
+def split_by_partition(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[PartitionRows]:
     """Yield the rows of a batch for each topic and partition that they name.
 
     :raises ConfigurationError: a row has no topic.
@@ -108,7 +108,7 @@ def split_by_place(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[Part
                 "there are rows without a topic: fill the column 'topic', or give the option 'topic'"
             )
         for partition, part in _groups(rows, names.get("partition")):
-            yield Part(options.topic or str(topic), partition, part)
+            yield PartitionRows(options.topic or str(topic), partition, part)
 
 
 def _groups(rows: pa.RecordBatch, column: str | None) -> Iterator[tuple[Any, pa.RecordBatch]]:
@@ -125,7 +125,7 @@ def _groups(rows: pa.RecordBatch, column: str | None) -> Iterator[tuple[Any, pa.
             yield value.as_py(), rows.filter(pc.equal(values, value) if value.is_valid else pc.is_null(values))
 
 
-def _send(producer: Producer, part: Part, options: SinkOptions) -> Deliveries:
+def _send(producer: Producer, part: PartitionRows, options: SinkOptions) -> Deliveries:
     names, rows = options.columns, part.rows
     key, headers = names.get("key"), names.get("headers")
     if headers is None or not pc.any(pc.greater(pc.list_value_length(rows.column(headers)), 0)).as_py():

@@ -23,12 +23,13 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from barnabas.errors import BarnabasError, ConfigurationError
-from barnabas.spark.batch_reader import BarnabasReader, NarrowingReader
+from barnabas.spark.batch_reader import BarnabasReader, PushdownReader
 from barnabas.spark.columns import column_names
+from barnabas.spark.error_summaries import hide_traceback
+from barnabas.spark.filter_pushdown import supports_filter_pushdown
 from barnabas.spark.options import parse_any_options, parse_options, parse_stream_options
-from barnabas.spark.pushdown import keeps_scans_apart
 from barnabas.spark.range_partition import check_columns, make_schema
-from barnabas.spark.reading import check_reachable
+from barnabas.spark.range_reading import check_reachable
 from barnabas.spark.sink_options import SinkOptions, parse_sink_options
 from barnabas.spark.stream_reader import BarnabasStreamReader, RefusedStream
 from barnabas.spark.table_options import (
@@ -38,7 +39,6 @@ from barnabas.spark.table_options import (
     options_of_query,
     with_options,
 )
-from barnabas.spark.telling import told_in_one_line
 from barnabas.spark.worker_packages import check_workers
 from barnabas.spark.worker_python import cores_of, worker_python
 
@@ -64,7 +64,7 @@ class BarnabasDataSource(DataSource):
         :raises ConfigurationError: an option is wrong.
         """
         given = given_options(self.options)
-        with told_in_one_line():
+        with hide_traceback():
             options = parse_any_options(given)
         columns = make_schema(
             column_names(include_headers=options.include_headers, include_raw_timestamp=options.include_raw_timestamp)
@@ -73,7 +73,7 @@ class BarnabasDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BarnabasReader:
         """Return what plans and reads one query."""
-        with told_in_one_line():
+        with hide_traceback():
             options = parse_options(options_of_query(self.options, schema))
             return self.reader_class(options, check_columns(schema), self.cores)
 
@@ -93,7 +93,7 @@ class BarnabasDataSource(DataSource):
         """
         from barnabas.spark.sink import BarnabasWriter  # noqa: PLC0415  # a producer: who reads need not load it
 
-        with told_in_one_line():
+        with hide_traceback():
             options = self._sink_options(schema, overwrite=overwrite)
             check_reachable(options.bootstrap, options.client_options)
             return BarnabasWriter(options)
@@ -106,7 +106,7 @@ class BarnabasDataSource(DataSource):
         """
         from barnabas.spark.sink import BarnabasStreamWriter  # noqa: PLC0415
 
-        with told_in_one_line():
+        with hide_traceback():
             options = self._sink_options(schema, overwrite=overwrite)
             check_reachable(options.bootstrap, options.client_options)
             return BarnabasStreamWriter(options)
@@ -118,10 +118,10 @@ class BarnabasDataSource(DataSource):
         return parse_sink_options(options_of_insert(self.options, schema), types)
 
 
-class NarrowingDataSource(BarnabasDataSource):
+class PushdownDataSource(BarnabasDataSource):
     """The same, with queries whose conditions leave records unread."""
 
-    reader_class = NarrowingReader
+    reader_class = PushdownReader
 
 
 def register(spark: SparkSession, *, pushdown: bool | None = None) -> None:
@@ -133,12 +133,12 @@ def register(spark: SparkSession, *, pushdown: bool | None = None) -> None:
         `spark.sql.python.filterPushdown.enabled` in the session.
     :raises ConfigurationError: the session's workers run a Python without this package, or without one that it needs.
     """
-    narrows = keeps_scans_apart(spark) if pushdown is None else pushdown
+    narrows = supports_filter_pushdown(spark) if pushdown is None else pushdown
     if narrows:
         # Off by default; Spark refuses a source that can make use of conditions while it is off.
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     check_workers(spark)
-    chosen = NarrowingDataSource if narrows else BarnabasDataSource
+    chosen = PushdownDataSource if narrows else BarnabasDataSource
     with worker_python(spark):
         # A class of its own for this session is sent whole to what plans its queries.
         spark.dataSource.register(type(chosen.__name__, (chosen,), {"cores": cores_of(spark)}))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from barnabas.clock import Clock
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 
 Offsets = Mapping[TopicPartition, int]
 StoredOffsets = dict[str, dict[str, int]]
@@ -54,26 +54,26 @@ def restore_offsets(stored: object) -> dict[TopicPartition, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnds:
+class LogBounds:
     """Where the logs of the partitions that a query reads begin and end now."""
 
     first: Offsets
     last: Offsets
 
-    def reaching(self, offsets: Offsets) -> LogEnds:
+    def extended_to(self, offsets: Offsets) -> LogBounds:
         """Return the same with logs that end no earlier than `offsets`."""
-        return LogEnds(self.first, {tp: max(end, offsets.get(tp, end)) for tp, end in self.last.items()})
+        return LogBounds(self.first, {tp: max(end, offsets.get(tp, end)) for tp, end in self.last.items()})
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class BatchStart:
     """Where a batch starts, and what is not there any more, a sentence for each partition."""
 
     offsets: Offsets
     losses: tuple[str, ...]
 
 
-def find_start(committed: Offsets, logs: LogEnds) -> Start:
+def find_start(committed: Offsets, logs: LogBounds) -> BatchStart:
     """Return where to go on after `committed`.
 
     A partition that is new starts with its first record. One that is gone is left out. Where the log begins later than
@@ -92,7 +92,7 @@ def find_start(committed: Offsets, logs: LogEnds) -> Start:
         elif wanted < first:
             losses.append(f"{tp} begins at {first}: offsets {wanted} to {first - 1} were deleted before they were read")
             offsets[tp] = first
-    return Start(offsets, tuple(losses))
+    return BatchStart(offsets, tuple(losses))
 
 
 def limit_offsets(start: Offsets, last: Offsets, records_max: int) -> dict[TopicPartition, int]:
@@ -132,7 +132,7 @@ class BatchPlan:
     losses: tuple[str, ...]
 
 
-def plan_batch(committed: Offsets, end: Offsets, logs: LogEnds, *, is_first: bool = False) -> BatchPlan:
+def plan_batch(committed: Offsets, end: Offsets, logs: LogBounds, *, is_first: bool = False) -> BatchPlan:
     """Return the ranges between two offsets of the checkpoint, of which the second was decided some time ago.
 
     :param is_first: `committed` is where the query began, found out anew for a batch that a crash interrupted. Where it
@@ -162,7 +162,7 @@ def plan_batch(committed: Offsets, end: Offsets, logs: LogEnds, *, is_first: boo
     return BatchPlan(tuple(each for each in ranges if each.count), tuple(losses))
 
 
-class Admission:
+class BatchLimiter:
     """Decides where the next batch ends: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger`, `maxTriggerDelay`.
 
     :param records_max: None for no limit; of the records see `limit_offsets`.

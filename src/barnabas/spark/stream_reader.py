@@ -28,13 +28,14 @@ from pyspark.sql.streaming.datasource import (
 
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ConfigurationError
+from barnabas.spark.error_summaries import hide_traceback
 from barnabas.spark.errors import DataLossError
 from barnabas.spark.options import StreamOptions, starts_at_end
 from barnabas.spark.range_partition import make_partitions, read_partition
-from barnabas.spark.stream_logs import StreamLogs, is_hopeless
+from barnabas.spark.stream_log_ends import StreamLogEnds, is_permanent
 from barnabas.spark.stream_offsets import (
-    Admission,
-    LogEnds,
+    BatchLimiter,
+    LogBounds,
     Offsets,
     StoredOffsets,
     find_start,
@@ -42,7 +43,6 @@ from barnabas.spark.stream_offsets import (
     restore_offsets,
     store_offsets,
 )
-from barnabas.spark.telling import told_in_one_line
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +58,11 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._cores = cores
-        self._logs = StreamLogs(options.source)
-        self._admission = Admission(options.records_max, options.records_min, options.delay_ms_max, SYSTEM_CLOCK)
+        self._logs = StreamLogEnds(options.source)
+        self._admission = BatchLimiter(options.records_max, options.records_min, options.delay_ms_max, SYSTEM_CLOCK)
         self._initial: Offsets | None = None
         self._begins = False
-        self._target: LogEnds | None = None
+        self._target: LogBounds | None = None
         self._last: Offsets | None = None
         self._reached: Offsets | None = None
         """The offsets that the group has."""
@@ -72,7 +72,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> StoredOffsets:  # noqa: N802  Spark's name, as those below
         """Return where a new query starts."""
-        with told_in_one_line():
+        with hide_traceback():
             self._initial = self._logs.initial()
             self._begins = True
             return store_offsets(self._initial)
@@ -87,18 +87,18 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take what is there now for all that will ever be there."""
-        with told_in_one_line():
+        with hide_traceback():
             self._target = self._logs.ends({}, fresh=True)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends; `start` where there is nothing to read, or not enough yet."""
-        with told_in_one_line():
+        with hide_traceback():
             committed = restore_offsets(start)
             self._commit_to_group(committed)
             begins, self._begins = self._begins, False
             if begins and self._target is not None:
                 # What came between the two questions is before the query's start, and so is no end for it.
-                self._target = self._target.reaching(committed)
+                self._target = self._target.extended_to(committed)
             logs = self._target or self._logs.ends(committed)
             self._last = logs.last
             if begins and starts_at_end(self._options.source):
@@ -120,7 +120,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Split a batch into tasks."""
-        with told_in_one_line():
+        with hide_traceback():
             committed, stop = restore_offsets(start), restore_offsets(end)
             self._begins = False
             if committed == stop:
@@ -131,7 +131,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Take note that a batch is done: with `commitToGroup`, tell the group."""
-        with told_in_one_line():
+        with hide_traceback():
             self._commit_to_group(restore_offsets(end))
 
     def stop(self) -> None:
@@ -146,7 +146,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self._logs.commit(group, offsets)
         except BarnabasError as error:
-            if self._reached is None and is_hopeless(error):
+            if self._reached is None and is_permanent(error):
                 raise ConfigurationError(f"commitToGroup={group!r} cannot be: {error}") from error
             log.warning("group %r was not told how far the query is: %s", group, error)
             return
@@ -181,7 +181,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._error = error
 
     def _refuse(self, *_asked: Any, **_named: Any) -> NoReturn:
-        with told_in_one_line():
+        with hide_traceback():
             raise self._error
 
     initialOffset = latestOffset = getDefaultReadLimit = prepareForTriggerAvailableNow = partitions = read = _refuse  # noqa: N815

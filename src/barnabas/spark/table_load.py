@@ -2,14 +2,14 @@
 
 The steps, and what a kill after each leaves:
 
-1. *clean up* after loads that died (leftovers.py).
+1. *clean up* after loads that died (load_folder.py).
 2. *plan*: the table's last snapshot says where to start, the brokers where the logs end now.
 3. *infer*, only for the first load of decoded values: which fields there are. Nothing written so far. But for lines
    this is guessed from a sample; where the tasks of step 4 find that the guess was wrong, all records are looked at,
    and the tasks write anew.
 4. *write*: tasks on the executors read ranges and write Parquet files into this load's own folder. A kill
    leaves files that no snapshot names: no reader sees them, the next load removes them.
-   Small files of the same days are put together, where there are many (gathering.py).
+   Small files of the same days are put together, where there are many (small_file_merge.py).
    Where there is an audit, the load then tells what it is about to commit (load_audit.py); if it is not committed,
    that counts for nothing.
    The rows of bad records are committed to the dead-letter table, where there is one (dead_letter_table.py).
@@ -48,36 +48,44 @@ from barnabas.serialization.value_decoders import AVRO, PROTOBUF
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.completeness import CLOCK_DIFFERENCE_MAX_MS, COMPLETE, Completeness
 from barnabas.spark.day_files import TARGET_BYTES, DataFile
-from barnabas.spark.dead_letter_files import DeadLetterWriting
+from barnabas.spark.dead_letter_files import DeadLetterSettings
 from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, LoadError, UnknownTopicError, WarehouseError
-from barnabas.spark.gathering import Bundle, Gathering, bundles_of, gather
 from barnabas.spark.jobs import is_local, parallelism, run_here, run_tasks
 from barnabas.spark.ledger import BAD_RECORDS, Ledger, snapshot_properties
-from barnabas.spark.leftovers import claim_folder, remove_leftovers
 from barnabas.spark.load_audit import LoadAudit, wants_audit
 from barnabas.spark.load_checks import check_bad_records, check_event_field, missing_event_field
+from barnabas.spark.load_folder import claim_folder, remove_leftovers
 from barnabas.spark.load_plan import (
     RECORDS_WORTH_A_TASK,
-    TopicNow,
-    TopicPlan,
+    TopicLoadPlan,
+    TopicState,
     check_all_starts_given,
     check_nothing_missing,
     check_nothing_twice,
     check_table_is_of_topic,
+    plan_tasks,
     plan_topic,
     sampled,
-    share_out,
+)
+from barnabas.spark.load_tasks import (
+    ReadSettings,
+    TaskFailed,
+    TaskInferred,
+    TaskWritten,
+    WriteSettings,
+    infer_ranges,
+    write_ranges,
 )
 from barnabas.spark.load_types import LoadProgress, LoadSettings, ProgressCallback, Step, TableLoad
 from barnabas.spark.object_files import remove_file
-from barnabas.spark.planning import OffsetRange
-from barnabas.spark.reading import open_admin
+from barnabas.spark.offset_ranges import OffsetRange
+from barnabas.spark.range_reading import open_admin
 from barnabas.spark.session import Sessions
+from barnabas.spark.small_file_merge import FileGroup, MergeSettings, merge_files, small_file_groups
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import Location, StoredTable, TableStore
-from barnabas.spark.tasks import Failed, Inferred, Reading, Writing, Written, infer_ranges, write_ranges
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -93,7 +101,7 @@ class _Outcome:
     """What the tasks have written, and what its rows look like."""
 
     shape: TableShape
-    written: Sequence[Written]
+    written: Sequence[TaskWritten]
     gathered: Sequence[DataFile] = ()
     """The files, after small ones were put together."""
     not_renamed: Mapping[str, str] = field(default_factory=dict)
@@ -104,7 +112,7 @@ class _Outcome:
 
     @property
     def bad(self) -> BadRecords:
-        return BadRecords.together(task.bad for task in self.written)
+        return BadRecords.merged(task.bad for task in self.written)
 
     @property
     def files(self) -> Sequence[DataFile]:
@@ -141,7 +149,7 @@ class TableLoader:
         self._load_id = uuid.uuid4().hex
         self._target_file_bytes = TARGET_BYTES
         self._runs_here = False
-        self._reading = Reading(settings.bootstrap, dict(settings.client_options), settings.registry)
+        self._reading = ReadSettings(settings.bootstrap, dict(settings.client_options), settings.registry)
 
     def run(self, topics: Sequence[str], *, is_named_after: str | None = None) -> TableLoad:
         """Do all steps.
@@ -188,7 +196,7 @@ class TableLoader:
             dead_rows = 0
             if dead is not None and rows_to is not None:
                 dead_files = self._gathered(
-                    Gathering(rows_to.folder, rows_to.io_properties, "timestamp", rows_to.target_file_bytes),
+                    MergeSettings(rows_to.folder, rows_to.io_properties, "timestamp", rows_to.target_file_bytes),
                     outcome.dead_letter_files,
                 )
                 dead_rows = dead.commit(dead_files, outcome.bad, topic_ids, plan.ranges)
@@ -272,7 +280,7 @@ class TableLoader:
             check_nothing_twice(self._settings.starting_offsets, base.next_offsets_of_rows())
             return None
 
-    def _plan(self, topics: Sequence[str], ledger: Ledger | None) -> tuple[dict[str, str], TopicPlan]:
+    def _plan(self, topics: Sequence[str], ledger: Ledger | None) -> tuple[dict[str, str], TopicLoadPlan]:
         """Return the topics' ids, and what to read of them all."""
         with open_admin(self._settings.bootstrap, self._settings.client_options) as admin:
             states = _describe(admin, topics)
@@ -282,12 +290,12 @@ class TableLoader:
             check_all_starts_given(states, self._settings.starting_offsets)
         loaded = ledger.topics if ledger else {}
         starts = self._settings.starting_offsets
-        plan = TopicPlan.together([plan_topic(now, loaded.get(now.name), starts) for now in states])
+        plan = TopicLoadPlan.merged([plan_topic(now, loaded.get(now.name), starts) for now in states])
         if self._settings.fail_on_data_loss:
             check_nothing_missing(plan.lost)
         return {now.name: now.topic_id for now in states}, plan
 
-    def _shares(self, plan: TopicPlan) -> list[Share]:
+    def _shares(self, plan: TopicLoadPlan) -> list[Share]:
         ranges = tuple(wanted for wanted in plan.ranges if wanted.count)
         if not ranges:
             return []  # and Spark is not even started
@@ -295,7 +303,7 @@ class TableLoader:
             self._runs_here = True  # Spark's one task would do the same here, some seconds later
             return [ranges]
         tasks = self._settings.partitions_min or parallelism(self._sessions())
-        return share_out(ranges, tasks, self._settings.records_per_task_max)
+        return plan_tasks(ranges, tasks, self._settings.records_per_task_max)
 
     def _shape(self, base: StoredTable, shares: Sequence[Share], *, guesses: bool = True) -> TableShape:
         """Return the shape of the rows: the table's; for a new one what was asked for, and what the records tell.
@@ -370,13 +378,13 @@ class TableLoader:
         shape: TableShape,
         planned_at_ms: int,
         audit_width_ms: int | None,
-        rows_to: DeadLetterWriting | None,
+        rows_to: DeadLetterSettings | None,
     ) -> _Outcome | None:
         """Write the files; where records have fields that the table has no column for, with more columns.
 
         None is returned, and nothing is left of what was written, where a new table's shape was guessed wrong.
         """
-        writing = Writing(
+        writing = WriteSettings(
             self._folder(location),
             dict(location.properties),
             shape,
@@ -410,22 +418,22 @@ class TableLoader:
             written[number] = task
         return _Outcome(grown, written, not_renamed=kept_beside(grown.fields or {}, renames, grown.aliases))
 
-    def _gathering(self, location: Location, outcome: _Outcome) -> Gathering:
+    def _gathering(self, location: Location, outcome: _Outcome) -> MergeSettings:
         folder, time_column = self._folder(location), outcome.shape.time_column
-        return Gathering(folder, dict(location.properties), time_column, self._target_file_bytes)
+        return MergeSettings(folder, dict(location.properties), time_column, self._target_file_bytes)
 
-    def _gathered(self, gathering: Gathering, files: Sequence[DataFile]) -> Sequence[DataFile]:
+    def _gathered(self, gathering: MergeSettings, files: Sequence[DataFile]) -> Sequence[DataFile]:
         """Return what is to be committed of files, after small ones were put together where that is worth a job."""
-        bundles, left = bundles_of(files, gathering.target_file_bytes)
+        bundles, left = small_file_groups(files, gathering.target_file_bytes)
         if not bundles:
             return files
-        made = self._run("gathering", bundles, partial(gather, gathering), _records)
+        made = self._run("gathering", bundles, partial(merge_files, gathering), _records)
         return [*left, *(file for part in made for file in part)]
 
     def _folder(self, location: Location) -> str:
         return f"{location.uri}/data/{self._load_id}"
 
-    def _remove_files(self, location: Location, written: Sequence[Written]) -> None:
+    def _remove_files(self, location: Location, written: Sequence[TaskWritten]) -> None:
         """Remove what tasks have written that are to be done again, to have room for it."""
         for task in written:
             for file in (*task.files, *task.dead_letter_files):
@@ -436,7 +444,7 @@ class TableLoader:
         self,
         step: Step,
         items: Sequence[ItemT],
-        work: Callable[[ItemT, int], ResultT | Failed],
+        work: Callable[[ItemT, int], ResultT | TaskFailed],
         weight: Callable[[ItemT], int],
         *,
         is_here: bool = False,
@@ -450,14 +458,14 @@ class TableLoader:
         results = run(items, work, weight=weight, on_done=lambda done: self._step(step, done, total))
         good = []
         for result in results:
-            if isinstance(result, Failed):
+            if isinstance(result, TaskFailed):
                 raise _ERRORS[result.kind](f"table {self._table_name} is as before: {result.message}")
             good.append(result)
         self._step(step, total, total)
         return good
 
     def _commit(
-        self, base: StoredTable, outcome: _Outcome, ledger: Ledger, plan: TopicPlan, more: Mapping[str, str]
+        self, base: StoredTable, outcome: _Outcome, ledger: Ledger, plan: TopicLoadPlan, more: Mapping[str, str]
     ) -> int:
         self._step("committing", outcome.records, outcome.records)
         properties = {
@@ -471,7 +479,7 @@ class TableLoader:
         self,
         base: StoredTable,
         snapshot_id: int,
-        plan: TopicPlan,
+        plan: TopicLoadPlan,
         before: TableShape,
         outcome: _Outcome,
         removed: int,
@@ -507,11 +515,11 @@ class TableLoader:
 # Functions of the module, not methods: they are sent to the executors, and a loader cannot be.
 
 
-def _infer(reading: Reading, shape: TableShape, wanted: Share, _attempt_id: int) -> Inferred | Failed:
+def _infer(reading: ReadSettings, shape: TableShape, wanted: Share, _attempt_id: int) -> TaskInferred | TaskFailed:
     return infer_ranges(wanted, reading, shape)
 
 
-def _write(reading: Reading, writing: Writing, wanted: Share, attempt_id: int) -> Written | Failed:
+def _write(reading: ReadSettings, writing: WriteSettings, wanted: Share, attempt_id: int) -> TaskWritten | TaskFailed:
     return write_ranges(wanted, reading, writing, attempt_id)
 
 
@@ -519,7 +527,7 @@ def _count(wanted: Share) -> int:
     return sum(each.count for each in wanted)
 
 
-def _records(bundle: Bundle) -> int:
+def _records(bundle: FileGroup) -> int:
     return bundle.records
 
 
@@ -533,7 +541,7 @@ def _prepare_dead_letter(admin: Admin, topic: str) -> None:
                 raise
 
 
-def _describe(admin: Admin, topics: Sequence[str]) -> list[TopicNow]:
+def _describe(admin: Admin, topics: Sequence[str]) -> list[TopicState]:
     known = {topic.name: topic for topic in admin.describe_topics()}
     unknown = [name for name in topics if name not in known]
     if unknown:
@@ -542,7 +550,7 @@ def _describe(admin: Admin, topics: Sequence[str]) -> list[TopicNow]:
     partitions = [TopicPartition(name, part.partition) for name in topics for part in known[name].partitions]
     first, last = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
     return [
-        TopicNow(
+        TopicState(
             name=name,
             topic_id=str(known[name].id or ""),
             first_offsets={tp.partition: first[tp] for tp in partitions if tp.topic == name},

@@ -44,7 +44,12 @@ from barnabas.spark.day_files import DataFile
 from barnabas.spark.embedded_catalog import NAME, EmbeddedCatalog
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
 from barnabas.spark.iceberg_files import add_files
-from barnabas.spark.iceberg_history import BOUNDS, expire_beyond_count, lacking_bounds, summary_of
+from barnabas.spark.iceberg_snapshot_expiry import (
+    BOUNDS,
+    expire_surplus_snapshots,
+    missing_bounds_properties,
+    summary_of,
+)
 from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, ends_of_rows, nothing_says_how_far
 from barnabas.spark.library_errors import library_errors, reason_of
 from barnabas.spark.spark_catalogs import is_known_to_pyiceberg, properties_in_spark, settings_of
@@ -189,7 +194,7 @@ def set_what_commits_need(table: Table, name: str, *, is_own: bool) -> None:
     :param is_own: whether Barnabas made the table.
     :raises WarehouseError: they cannot be set.
     """
-    lacking = lacking_bounds(table, is_own=is_own)
+    lacking = missing_bounds_properties(table, is_own=is_own)
     if table.properties.get(RETRIES) != "0":
         lacking[RETRIES] = "0"
     if lacking:
@@ -456,7 +461,7 @@ class TableBase:
         """Bound the history after a commit; what fails here is left to the next one."""
         try:
             with library_errors(f"table {self.name}: cannot expire old snapshots"):
-                expire_beyond_count(table)
+                expire_surplus_snapshots(table)
         except WarehouseError as error:
             is_conflict = isinstance(error.__cause__, CommitFailedException)  # with a load that is as good at it
             level = logging.INFO if is_conflict else logging.WARNING

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from barnabas.errors import ConfigurationError
-from barnabas.spark.quick_workers import SCRIPT, having, quick_python, variables
+from barnabas.spark.fast_worker_start import SCRIPT, environment_set, fast_worker_python, worker_environment
 
 CHECK_TIMEOUT_S = 60.0
 
@@ -41,7 +41,7 @@ def worker_python(spark: SparkSession) -> Iterator[None]:
     before = context.pythonExec
     context.pythonExec = choose_python(before, context.master or "", _chosen(os.environ, context))
     try:
-        with having(context.environment, variables() if context.pythonExec == str(SCRIPT) else {}):
+        with environment_set(context.environment, worker_environment() if context.pythonExec == str(SCRIPT) else {}):
             yield
     finally:
         context.pythonExec = before
@@ -57,7 +57,7 @@ def choose_python(default: str, master: str, chosen: str | None) -> str:
     if default == str(SCRIPT):
         return default
     if master.startswith("local") and chosen in (None, sys.executable):
-        return quick_python()
+        return fast_worker_python()
     found = shutil.which(default)
     if found is not None and not has_package(found):
         raise ConfigurationError(

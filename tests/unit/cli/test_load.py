@@ -15,7 +15,7 @@ from barnabas.cli.failures import exit_code_of
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import DataLossError, EventTimeFieldError, LoadsFailedError, TooManyBadRecordsError
 from barnabas.spark.load_types import LoadResult, TableLoad
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 
 GAP = OffsetRange("clicks", 0, 0, 50)
 LOADED = TableLoad("default.clicks", 7, 50, (OffsetRange("clicks", 0, 50, 100),), 1, missing=(GAP,))

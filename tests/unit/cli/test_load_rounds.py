@@ -24,7 +24,7 @@ from barnabas.spark.errors import (
     WarehouseError,
 )
 from barnabas.spark.load_types import LoadResult, TableLoad
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_store import Maintained
 
 LOADED = TableLoad("default.t", 7, 50, (), 2, bad=BadRecords({"not JSON": 3}), missing=(OffsetRange("t", 0, 0, 4),))

@@ -13,12 +13,12 @@ import pytest
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.records.header import stamp
-from barnabas.spark import table_load, tasks
+from barnabas.spark import load_tasks, table_load
 from barnabas.spark.jobs import run_here
-from barnabas.spark.leftovers import LoadFolder
-from barnabas.spark.load_plan import TopicNow
+from barnabas.spark.load_folder import LoadFolder
+from barnabas.spark.load_plan import TopicState
 from barnabas.spark.load_types import LoadSettings, TableLoad
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_place import TablePlace
@@ -80,14 +80,14 @@ class Lake:
         monkeypatch.setattr(table_load, "run_tasks", run_tasks)
         monkeypatch.setattr(table_load, "parallelism", lambda _spark: 2)
         monkeypatch.setattr(table_load, "is_local", lambda _spark: False)
-        monkeypatch.setattr(tasks, "read_range", self.read)
+        monkeypatch.setattr(load_tasks, "read_range", self.read)
 
     def open(self) -> TableStore:
         return open_place(self.place)
 
-    def describe(self, _admin: object, _topics: object) -> list[TopicNow]:
+    def describe(self, _admin: object, _topics: object) -> list[TopicState]:
         ends = dict(enumerate(map(len, self.partitions)))
-        return [TopicNow("t", self.topic_id, dict.fromkeys(ends, 0), ends)]
+        return [TopicState("t", self.topic_id, dict.fromkeys(ends, 0), ends)]
 
     def read(self, wanted: OffsetRange, *_arguments: object, **_options: object) -> Iterator[pa.RecordBatch]:
         for offset in range(wanted.start_offset, wanted.end_offset):

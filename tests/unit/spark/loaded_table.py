@@ -17,7 +17,7 @@ from barnabas.model import TopicPartition
 from barnabas.spark.completeness import COMPLETE, Completeness
 from barnabas.spark.day_files import DataFile
 from barnabas.spark.ledger import snapshot_properties
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_schema import table_schema

@@ -11,7 +11,7 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.spark import bad_records
-from barnabas.spark.bad_records import EXAMPLES_MAX, OTHER_REASONS, REASONS_MAX, BadRecordBin, BadRecords
+from barnabas.spark.bad_records import EXAMPLES_MAX, OTHER_REASONS, REASONS_MAX, BadRecordCollector, BadRecords
 from barnabas.spark.columns import to_record_batches
 
 
@@ -61,7 +61,7 @@ def records(*values: bytes) -> pa.RecordBatch:
 
 
 def test_only_bad_records_are_sent_with_reason_and_place(producer: FakeProducer) -> None:
-    task = BadRecordBin("b:1", "dead")
+    task = BadRecordCollector("b:1", "dead")
     task.add(records(b"good", b"bad"), pa.array([None, "why"]))
     assert not producer.sent
     task.send()
@@ -72,7 +72,7 @@ def test_only_bad_records_are_sent_with_reason_and_place(producer: FakeProducer)
 
 
 def test_a_record_that_the_topic_refuses_is_told_of_and_stops_nothing(producer: FakeProducer) -> None:
-    task = BadRecordBin("b:1", "dead")
+    task = BadRecordCollector("b:1", "dead")
     task.add(records(b"x" * 20, b"bad"), pa.array(["why", "why"]))
     task.send()
     (nothing, headers), (value, _) = producer.sent
@@ -81,7 +81,7 @@ def test_a_record_that_the_topic_refuses_is_told_of_and_stops_nothing(producer: 
 
 
 def test_without_a_topic_they_are_counted(producer: FakeProducer) -> None:
-    task = BadRecordBin("b:1", None)
+    task = BadRecordCollector("b:1", None)
     task.add(records(*[b"bad"] * 9), pa.array(["why"] * 9))
     task.send()
     assert (task.counts().count, len(task.counts().examples), producer.sent) == (9, EXAMPLES_MAX, [])
@@ -89,5 +89,5 @@ def test_without_a_topic_they_are_counted(producer: FakeProducer) -> None:
 
 def test_reasons_without_end_are_counted_together() -> None:
     parts = [BadRecords({f"field {number}": 1}) for number in range(REASONS_MAX + 5)]
-    together = BadRecords.together(parts)
+    together = BadRecords.merged(parts)
     assert (len(together.reasons), together.reasons[OTHER_REASONS], together.count) == (51, 5, 55)

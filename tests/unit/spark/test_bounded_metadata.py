@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.spark import iceberg_files
-from barnabas.spark.iceberg_history import BOUNDS, SNAPSHOTS_MAX
+from barnabas.spark.iceberg_snapshot_expiry import BOUNDS, SNAPSHOTS_MAX
 from barnabas.spark.table_status import table_status
 from tests.unit.spark.loaded_table import PARTITIONS, LoadedTable
 
@@ -26,8 +26,8 @@ def iceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedTable:
 @pytest.fixture
 def delta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedTable:
     """A table whose log is cut after some commits, and not only after two hundred."""
-    monkeypatch.setattr("barnabas.spark.delta_history.VERSIONS_KEPT", 10)
-    monkeypatch.setattr("barnabas.spark.delta_history.VERSIONS_BETWEEN_LOOKS", 5)
+    monkeypatch.setattr("barnabas.spark.delta_log_cleanup.VERSIONS_KEPT", 10)
+    monkeypatch.setattr("barnabas.spark.delta_log_cleanup.VERSIONS_BETWEEN_LOOKS", 5)
     table = LoadedTable(tmp_path, "delta")
     table.commit()
     table.table.alter.set_table_properties({"delta.checkpointInterval": "5"})

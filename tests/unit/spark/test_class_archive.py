@@ -14,7 +14,7 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 
 from barnabas.spark import class_archive, make_class_archive, session
-from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path, fits, variables
+from barnabas.spark.class_archive import JAVA_OPTIONS, archive_environment, archive_path, is_current
 from barnabas.spark.errors import SparkFailedError
 
 JAVA = Path("/nowhere/java-17")
@@ -35,7 +35,7 @@ def archive(environ: dict[str, str]) -> Path:
 
 
 def test_without_an_archive_java_is_told_nothing(environ: dict[str, str]) -> None:
-    assert variables(JAVA, environ) == {}
+    assert archive_environment(JAVA, environ) == {}
 
 
 def test_an_archive_of_jars_that_were_put_there_since_is_left_aside_and_made_anew(
@@ -51,20 +51,20 @@ def test_an_archive_of_jars_that_were_put_there_since_is_left_aside_and_made_ane
     monkeypatch.setattr(make_class_archive, "archive_path", lambda _java: archive)
     monkeypatch.setattr(make_class_archive, "find_java_home", lambda _environ: JAVA)
     monkeypatch.setattr(make_class_archive, "make_class_archive", make)
-    assert variables(JAVA, environ)
+    assert archive_environment(JAVA, environ)
     assert make_class_archive.main(["--if-missing"]) == 0
     assert made == []
     newest_s = max(jar.stat().st_mtime for jar in (Path(pyspark.__file__).parent / "jars").iterdir())
     os.utime(archive, (newest_s - 1, newest_s - 1))
-    assert variables(JAVA, environ) == {}
+    assert archive_environment(JAVA, environ) == {}
     assert make_class_archive.main(["--if-missing"]) == 0
     assert made == [archive]
     assert str(archive) in capsys.readouterr().out
-    assert variables(JAVA, environ)
+    assert archive_environment(JAVA, environ)
 
 
 def test_without_the_jars_of_spark_no_archive_fits(environ: dict[str, str], archive: Path) -> None:
-    assert not fits(archive, {**environ, "SPARK_HOME": "/nowhere/spark"})
+    assert not is_current(archive, {**environ, "SPARK_HOME": "/nowhere/spark"})
 
 
 @pytest.mark.parametrize(("given", "told"), [(None, ""), ("-Xmx2g", "-Xmx2g ")])
@@ -73,18 +73,18 @@ def test_java_is_told_of_the_archive_besides_what_was_given(
 ) -> None:
     if given is not None:
         environ[JAVA_OPTIONS] = given
-    assert variables(JAVA, environ) == {JAVA_OPTIONS: f'{told}"-XX:SharedArchiveFile={archive}"'}
+    assert archive_environment(JAVA, environ) == {JAVA_OPTIONS: f'{told}"-XX:SharedArchiveFile={archive}"'}
 
 
 @pytest.mark.parametrize("given", ["-XX:SharedArchiveFile=/mine.jsa", "-XX:ArchiveClassesAtExit=/new.jsa"])
 def test_who_names_an_archive_has_that_one(given: str, environ: dict[str, str], archive: Path) -> None:
-    assert variables(JAVA, {**environ, JAVA_OPTIONS: given}) == {}
+    assert archive_environment(JAVA, {**environ, JAVA_OPTIONS: given}) == {}
 
 
 def test_each_java_and_each_home_of_spark_has_an_archive_of_its_own(environ: dict[str, str], archive: Path) -> None:
     others = {archive_path(Path("/nowhere/java-21"), environ), archive_path(JAVA, {**environ, "SPARK_HOME": "/spark"})}
     assert len(others | {archive}) == 3
-    assert variables(Path("/nowhere/java-21"), environ) == {}
+    assert archive_environment(Path("/nowhere/java-21"), environ) == {}
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def starts(environ: dict[str, str], archive: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("JAVA_HOME", str(JAVA))
     monkeypatch.delenv(JAVA_OPTIONS, raising=False)
     monkeypatch.setattr(session, "launch_gateway", launch)
-    monkeypatch.setattr(class_archive, "variables", lambda home: variables(home, environ))
+    monkeypatch.setattr(class_archive, "archive_environment", lambda home: archive_environment(home, environ))
     return given
 
 

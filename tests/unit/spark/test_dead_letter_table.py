@@ -16,7 +16,7 @@ from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.errors import HistoryExpiredError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import Ledger
 from barnabas.spark.load_types import LoadProgress
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_schema import TOPIC_ID
 from barnabas.spark.table_store import Maintained, StoredTable

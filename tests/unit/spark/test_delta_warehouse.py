@@ -21,18 +21,18 @@ from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
 from barnabas.records.header import stamp
-from barnabas.spark import tasks
+from barnabas.spark import load_tasks
 from barnabas.spark.completeness import COMPLETE, Completeness
 from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import snapshot_properties
-from barnabas.spark.leftovers import LoadFolder
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.load_folder import LoadFolder
+from barnabas.spark.load_tasks import ReadSettings, TaskWritten, WriteSettings, write_ranges
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_status import table_status
 from barnabas.spark.table_store import Location, maintain
 from barnabas.spark.tables import scan_table
-from barnabas.spark.tasks import Reading, Writing, Written, write_ranges
 from barnabas.spark.warehouse import local_path
 
 delta_warehouse = pytest.importorskip("barnabas.spark.delta_warehouse", reason="deltalake is not installed")
@@ -76,11 +76,11 @@ def write(
     shape = base.shape() or TableShape("json", FIELDS, {"a": "a"}, rules=JsonRules(nested=True), widens_types=False)
     wanted = [OffsetRange("t", 0, first, first + len(values) + markers)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tasks, "read_range", lambda *_args, **_options: [batch])
+        patched.setattr(load_tasks, "read_range", lambda *_args, **_options: [batch])
         for attempt in range(2):
-            writing = Writing(f"{location.uri}/data/{load_id}", {}, shape)
-            done = write_ranges(wanted, Reading("", {}), writing, attempt)
-            assert isinstance(done, Written)
+            writing = WriteSettings(f"{location.uri}/data/{load_id}", {}, shape)
+            done = write_ranges(wanted, ReadSettings("", {}), writing, attempt)
+            assert isinstance(done, TaskWritten)
             if shape.grown_by(done.found) is shape:
                 break
             shape = shape.grown_by(done.found)

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 from barnabas.formats.json_fields import JsonRules
 from barnabas.serialization import value_decoders
-from barnabas.spark import load_plan, table_load, tasks
+from barnabas.spark import load_plan, load_tasks, table_load
 from barnabas.spark.day_files import TARGET_BYTES, DataFile
 from barnabas.spark.ledger import Ledger
-from barnabas.spark.load_plan import TopicNow
+from barnabas.spark.load_plan import TopicState
 from barnabas.spark.load_types import LoadProgress, LoadSettings, TableLoad
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import Location
 from tests.known_schemas import avro_record, registry_of
 from tests.searches import examples
-from tests.unit.spark.test_tasks import fake_log
+from tests.unit.spark.test_load_tasks import fake_log
 
 SAMPLE = 2
 PLAIN, NESTED = JsonRules(), JsonRules(nested=True)
@@ -99,7 +99,7 @@ class Loads:
         def read(wanted: OffsetRange, *_rest: object, **_options: object) -> Sequence[pa.RecordBatch]:
             return [log.slice(wanted.start_offset, wanted.count)]
 
-        now = TopicNow("t", "one", {0: 0}, {0: len(values)})
+        now = TopicState("t", "one", {0: 0}, {0: len(values)})
         value_format, url = ("json", None) if registry is None else ("avro", "http://registry")
         asked = LoadSettings("nowhere:1", value_format, None, {}, True, None, 100, {}, rules, audit=False, registry=url)
         session: Any = object
@@ -114,7 +114,7 @@ class Loads:
             patched.setattr(table_load, "parallelism", lambda _spark: 1)
             patched.setattr(table_load, "is_local", lambda _spark: is_local)
             patched.setattr(table_load, "run_tasks", self._run_tasks)
-            patched.setattr(tasks, "read_range", read)
+            patched.setattr(load_tasks, "read_range", read)
             patched.setattr(value_decoders, "registry_at", lambda _url: registry)
             return TableLoader(session, store, "t", asked, self._note).run(["t"])
 

@@ -15,17 +15,17 @@ from barnabas.formats.column_types import ColumnType
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
-from barnabas.spark import tasks
+from barnabas.spark import load_tasks
 from barnabas.spark.completeness import COMPLETE, Completeness
 from barnabas.spark.errors import LoadConflictError, WarehouseError
 from barnabas.spark.iceberg_maintenance import IcebergMaintainer
 from barnabas.spark.ledger import snapshot_properties
-from barnabas.spark.leftovers import LoadFolder
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.load_folder import LoadFolder
+from barnabas.spark.load_tasks import ReadSettings, TaskWritten, WriteSettings, write_ranges
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_status import table_status
 from barnabas.spark.table_store import maintain
-from barnabas.spark.tasks import Reading, Writing, Written, write_ranges
 from barnabas.spark.warehouse import TableBase, Warehouse
 
 DAY_MS = 86_400_000
@@ -53,10 +53,10 @@ def load(warehouse: Warehouse, load_id: str, first: int, *values: bytes) -> None
     shape = base.shape() or TableShape.of("json", FIELDS)
     wanted = [OffsetRange("t", 0, first, first + len(values))]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tasks, "read_range", lambda *_args, **_options: [batch])
+        patched.setattr(load_tasks, "read_range", lambda *_args, **_options: [batch])
         for attempt in range(2):
-            done = write_ranges(wanted, Reading("", {}), Writing(str(claimed.data), {}, shape), attempt)
-            assert isinstance(done, Written)
+            done = write_ranges(wanted, ReadSettings("", {}), WriteSettings(str(claimed.data), {}, shape), attempt)
+            assert isinstance(done, TaskWritten)
             shape = shape.grown_by(done.found)
     ledger = base.ledger().advanced({"t": "topic-id"}, wanted)
     complete = Completeness(5, {TopicPartition("t", 0): first})

@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 
 from barnabas.spark import java_errors
 from barnabas.spark.errors import SparkFailedError
-from barnabas.spark.java_errors import told_as, told_in_short
+from barnabas.spark.java_errors import short_message, spark_errors_as
 
 
 @pytest.fixture
@@ -33,14 +33,14 @@ def gateway(process: object) -> Any:
 def test_how_java_ended_is_told(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGKILL)
     for error in (Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError("refused")):
-        assert told_in_short(error, gateway(process)) == "Spark's Java process was ended by SIGKILL"
+        assert short_message(error, gateway(process)) == "Spark's Java process was ended by SIGKILL"
 
 
 def test_what_java_says_is_told_while_it_runs(
     process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(java_errors, "END_WAIT_S", 0.0)
-    assert told_in_short(Py4JError("no such method"), gateway(process)) == "no such method"
+    assert short_message(Py4JError("no such method"), gateway(process)) == "no such method"
 
 
 def test_java_may_be_gone_before_it_has_said_what_went_wrong(process: subprocess.Popen[bytes]) -> None:
@@ -52,7 +52,7 @@ def test_java_may_be_gone_before_it_has_said_what_went_wrong(process: subprocess
             raise ConnectionRefusedError
 
     process.kill()
-    assert told_in_short(UnsaidError(), gateway(process)) == "Spark's Java process was ended by SIGKILL"
+    assert short_message(UnsaidError(), gateway(process)) == "Spark's Java process was ended by SIGKILL"
 
 
 def test_what_spark_raises_is_told_as_one_error(
@@ -61,17 +61,20 @@ def test_what_spark_raises_is_told_as_one_error(
     monkeypatch.setattr(java_errors, "END_WAIT_S", 0.0)
     java = gateway(process)
     for error in (Py4JError("no room"), AnalysisException("no room")):
-        with pytest.raises(SparkFailedError, match=r"^load: no room$"), told_as(SparkFailedError, java, "load: "):
+        with (
+            pytest.raises(SparkFailedError, match=r"^load: no room$"),
+            spark_errors_as(SparkFailedError, java, "load: "),
+        ):
             raise error
     for other in (ValueError("mine"), BrokenPipeError(), ConnectionRefusedError(), KeyboardInterrupt()):
-        with pytest.raises(type(other)), told_as(SparkFailedError, java):
+        with pytest.raises(type(other)), spark_errors_as(SparkFailedError, java):
             raise other
     process.kill()
     process.wait()
     for gone in (Py4JNetworkError("empty"), ConnectionRefusedError(), EOFError()):
-        with pytest.raises(SparkFailedError, match=r"was ended by SIGKILL$"), told_as(SparkFailedError, java):
+        with pytest.raises(SparkFailedError, match=r"was ended by SIGKILL$"), spark_errors_as(SparkFailedError, java):
             raise gone
-    with pytest.raises(BrokenPipeError), told_as(SparkFailedError, java):
+    with pytest.raises(BrokenPipeError), spark_errors_as(SparkFailedError, java):
         raise BrokenPipeError
 
 
@@ -85,6 +88,6 @@ def lose(interrupt: BaseException) -> None:
 
 @pytest.mark.parametrize("came", [KeyboardInterrupt(), SystemExit(143)])
 def test_an_interrupt_that_pyspark_has_lost_is_raised_again(came: BaseException) -> None:
-    with pytest.raises(type(came)) as raised, told_as(SparkFailedError, None):
+    with pytest.raises(type(came)) as raised, spark_errors_as(SparkFailedError, None):
         lose(came)
     assert raised.value.args == came.args

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.errors import ConfigurationError
 from barnabas.formats.value_format import decoder_of
-from barnabas.spark.loading import load
+from barnabas.spark.load_topics import load
 from barnabas.spark.tables import scan_table
 from tests.unit.spark.lake import Lake
 

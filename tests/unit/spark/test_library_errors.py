@@ -23,8 +23,8 @@ from barnabas.spark.errors import (
     UnknownTopicError,
     WarehouseError,
 )
-from barnabas.spark.leftovers import claim_folder
 from barnabas.spark.library_errors import library_errors, reason_of
+from barnabas.spark.load_folder import claim_folder
 from barnabas.spark.table_formats import format_of, open_place
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_status import table_status

@@ -14,19 +14,19 @@ from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedT
 from barnabas.spark.ledger import Ledger, LoadedTopic, snapshot_properties
 from barnabas.spark.load_plan import (
     RECORDS_WORTH_A_CUT,
-    TopicNow,
+    TopicState,
     check_all_starts_given,
     check_nothing_missing,
     check_table_is_of_topic,
+    plan_tasks,
     plan_topic,
     sampled,
-    share_out,
 )
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 
 
-def topic(first: int = 0, end: int = 10, topic_id: str = "one") -> TopicNow:
-    return TopicNow("t", topic_id, {0: first, 1: 0}, {0: end, 1: 4})
+def topic(first: int = 0, end: int = 10, topic_id: str = "one") -> TopicState:
+    return TopicState("t", topic_id, {0: first, 1: 0}, {0: end, 1: 4})
 
 
 def test_a_first_load_reads_the_whole_log() -> None:
@@ -123,7 +123,7 @@ def ranges_of(*counts: int, start: int = 7) -> list[OffsetRange]:
 
 def test_tasks_have_the_same_stretch_of_all_partitions_however_long_these_are() -> None:
     """What was sent at about the same time is in one task's files."""
-    shares = share_out(ranges_of(800_000, 80_000, 1), 4, 1_000_000)
+    shares = plan_tasks(ranges_of(800_000, 80_000, 1), 4, 1_000_000)
     assert [[(part.partition, part.count) for part in share] for share in shares] == [
         [(0, 200_000), (1, 20_000)],
         [(0, 200_000), (1, 20_000)],
@@ -133,12 +133,12 @@ def test_tasks_have_the_same_stretch_of_all_partitions_however_long_these_are() 
 
 
 def test_partitions_that_are_short_stay_whole() -> None:
-    shares = share_out(ranges_of(*[2 * RECORDS_WORTH_A_CUT - 1] * 100), 2, 1_000_000)
+    shares = plan_tasks(ranges_of(*[2 * RECORDS_WORTH_A_CUT - 1] * 100), 2, 1_000_000)
     assert [[part.partition for part in share] for share in shares] == [[*range(50)], [*range(50, 100)]]
 
 
 def test_a_partition_that_has_nearly_all_is_cut_where_the_others_are_short() -> None:
-    shares = share_out(ranges_of(900_000, *[10_000] * 11), 16, 1_000_000)
+    shares = plan_tasks(ranges_of(900_000, *[10_000] * 11), 16, 1_000_000)
     assert len(shares) == 11
     assert max(sum(part.count for part in share) for share in shares) <= 110_000
 
@@ -150,7 +150,7 @@ def test_each_record_is_of_one_task_and_no_task_has_much_more_than_it_may(
     counts: list[int], parallelism: int, records_max: int
 ) -> None:
     ranges = ranges_of(*counts)
-    shares = share_out(ranges, parallelism, records_max)
+    shares = plan_tasks(ranges, parallelism, records_max)
     pieces = sorted(part for share in shares for part in share)
     for wanted in ranges:
         ends = [(part.start_offset, part.end_offset) for part in pieces if part.partition == wanted.partition]
@@ -161,5 +161,5 @@ def test_each_record_is_of_one_task_and_no_task_has_much_more_than_it_may(
 
 def test_a_sample_is_as_small_however_many_tasks_there_are() -> None:
     ranges = ranges_of(30_000_000)
-    samples = [sampled(share_out(ranges, tasks, 1_000_000), 1_000_000) for tasks in (1, 2, 300)]
+    samples = [sampled(plan_tasks(ranges, tasks, 1_000_000), 1_000_000) for tasks in (1, 2, 300)]
     assert [sum(part.count for share in sample for part in share) for sample in samples] == [30 * 2 * 2_000] * 3

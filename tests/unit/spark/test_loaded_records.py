@@ -23,12 +23,12 @@ from barnabas.formats.json_values import nulls_beside
 from barnabas.model import Header
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
-from barnabas.spark import tasks
+from barnabas.spark import load_tasks
 from barnabas.spark.day_files import DataFile
 from barnabas.spark.ledger import Ledger, snapshot_properties
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.load_tasks import ReadSettings, TaskWritten, WriteSettings, write_ranges
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_shape import TableShape
-from barnabas.spark.tasks import Reading, Writing, Written, write_ranges
 from barnabas.spark.warehouse import Warehouse
 from tests.searches import examples
 
@@ -55,11 +55,11 @@ def write(folder: Path, records: list[Sent], shape: TableShape) -> tuple[DataFil
         builder.append(record.timestamp_ms, record.key, record.value, record.headers)
     reader = ArrowReader()
     reader.read(builder.build(), "t", 0)
-    writing = Writing(str(folder), {}, shape)
+    writing = WriteSettings(str(folder), {}, shape)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tasks, "read_range", lambda *_args, **_options: [reader.finish()])
-        done = write_ranges([OffsetRange("t", 0, 0, len(records))], Reading("", {}), writing, 0)
-    assert isinstance(done, Written)
+        patched.setattr(load_tasks, "read_range", lambda *_args, **_options: [reader.finish()])
+        done = write_ranges([OffsetRange("t", 0, 0, len(records))], ReadSettings("", {}), writing, 0)
+    assert isinstance(done, TaskWritten)
     return done.files
 
 

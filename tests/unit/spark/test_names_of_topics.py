@@ -12,7 +12,7 @@ from barnabas.cli.ship_state import ShipState
 from barnabas.model import in_file_name
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.ledger import Ledger
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.reports import events
 
 NAME_BYTES_MAX = 255

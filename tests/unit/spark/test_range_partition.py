@@ -7,8 +7,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark.columns import SPARK_TYPES
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.options import parse_options
-from barnabas.spark.planning import OffsetRange
 from barnabas.spark.range_partition import RangePartition, check_columns, make_partitions, make_schema
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from barnabas.errors import ConfigurationError
-from barnabas.spark.sink import split_by_place
+from barnabas.spark.sink import split_by_partition
 from barnabas.spark.sink_options import SinkOptions, parse_sink_options
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -18,7 +18,7 @@ def parts(options: SinkOptions, **columns: list[object]) -> list[tuple[str, int 
     batch = pa.RecordBatch.from_arrays(
         [pa.array(values, kinds[name]) for name, values in columns.items()], names=list(columns)
     )
-    found = split_by_place(batch, options)
+    found = split_by_partition(batch, options)
     return [(part.topic, part.partition, part.rows.column("value").to_pylist()) for part in found]
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from barnabas.clock import ManualClock
 from barnabas.errors import ConfigurationError
 from barnabas.model import TopicPartition
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.stream_offsets import (
-    Admission,
-    LogEnds,
+    BatchLimiter,
+    LogBounds,
     find_start,
     limit_offsets,
     plan_batch,
@@ -25,10 +25,10 @@ PARTITIONS = [TopicPartition(topic, number) for topic in "ab" for number in rang
 COUNTS = st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 10**9), min_size=1)
 
 
-def logs(**last: int) -> LogEnds:
+def logs(**last: int) -> LogBounds:
     """Return logs from offset 10 on of partitions t0, t1 ..."""
     ends = {TopicPartition(name[0], int(name[1:])): end for name, end in last.items()}
-    return LogEnds(dict.fromkeys(ends, 10), ends)
+    return LogBounds(dict.fromkeys(ends, 10), ends)
 
 
 @given(COUNTS)
@@ -69,7 +69,7 @@ def test_batches_end_when_all_is_read(waiting: dict[TopicPartition, int], record
 
 
 def test_a_new_partition_starts_with_its_first_record() -> None:
-    found = find_start({ZERO: 20}, LogEnds({ZERO: 10, ONE: 0}, {ZERO: 30, ONE: 5}))
+    found = find_start({ZERO: 20}, LogBounds({ZERO: 10, ONE: 0}, {ZERO: 30, ONE: 5}))
     assert found.offsets == {ZERO: 20, ONE: 0}
     assert not found.losses
 
@@ -113,7 +113,7 @@ def test_the_first_batch_planned_again_after_a_crash_has_nothing_where_the_query
 
 def test_few_records_wait_but_not_for_ever() -> None:
     clock = ManualClock()
-    admission = Admission(None, 10, 60_000, clock)
+    admission = BatchLimiter(None, 10, 60_000, clock)
     assert admission.end({ZERO: 0}, {ZERO: 1}, waits=True) == {ZERO: 1}  # the first batch does not wait
     assert admission.end({ZERO: 1}, {ZERO: 10}, waits=True) is None
     assert admission.end({ZERO: 1}, {ZERO: 11}, waits=True) == {ZERO: 11}
@@ -125,5 +125,5 @@ def test_few_records_wait_but_not_for_ever() -> None:
 
 
 def test_many_records_are_limited_after_they_waited() -> None:
-    admission = Admission(20, 10, 60_000, ManualClock())
+    admission = BatchLimiter(20, 10, 60_000, ManualClock())
     assert admission.end({ZERO: 0}, {ZERO: 100}, waits=True) == {ZERO: 20}

@@ -10,7 +10,7 @@ import pytest
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.records.arrow import ArrowReader
-from barnabas.spark import table_load, tasks
+from barnabas.spark import load_tasks, table_load
 from barnabas.spark.errors import (
     CommitUnknownError,
     DataLossError,
@@ -19,9 +19,9 @@ from barnabas.spark.errors import (
     LoadError,
 )
 from barnabas.spark.ledger import Ledger, LoadedTopic, snapshot_properties
-from barnabas.spark.load_plan import RECORDS_WORTH_A_TASK, TopicNow
+from barnabas.spark.load_plan import RECORDS_WORTH_A_TASK, TopicState
 from barnabas.spark.load_types import LoadSettings, TableLoad
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.warehouse import TableBase, Warehouse
@@ -55,7 +55,7 @@ class NoAdmin:
 def starts_planned(
     monkeypatch: pytest.MonkeyPatch, ledger: Ledger | None, starts: dict[TopicPartition, int]
 ) -> list[int]:
-    now = TopicNow("t", "one", {0: 0, 1: 0}, {0: 10, 1: 10})
+    now = TopicState("t", "one", {0: 0, 1: 0}, {0: 10, 1: 10})
     monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
     monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [now])
     fields = dict.fromkeys(LoadSettings.__dataclass_fields__)
@@ -89,7 +89,7 @@ def test_a_loss_that_is_accepted_stands_in_a_snapshot_even_with_nothing_to_load(
     ledger = Ledger().advanced({"t": "one"}, loaded)
     warehouse.begin("t").commit([], snapshot_properties("first", ledger, loaded, 5), TableShape())
     monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
-    monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [TopicNow("t", "one", {0: 9}, {0: 9})])
+    monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [TopicState("t", "one", {0: 9}, {0: 9})])
 
     def no_session() -> Any:
         raise AssertionError("Spark is not needed where there is nothing to load")
@@ -129,9 +129,9 @@ def test_work_for_one_task_needs_no_spark_on_this_machine(monkeypatch: pytest.Mo
     reader.read(builder.build(), "t", 0)
     batch = reader.finish()
     ends = {0: 3}
-    monkeypatch.setattr(tasks, "read_range", lambda *_args, **_options: [batch])
+    monkeypatch.setattr(load_tasks, "read_range", lambda *_args, **_options: [batch])
     monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
-    monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [TopicNow("t", "one", {0: 0}, dict(ends))])
+    monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [TopicState("t", "one", {0: 0}, dict(ends))])
     settings = LoadSettings("nowhere:1", "json", None, {}, True, None, 100, {}, audit=False)
 
     def run(*, is_this_machine: bool = True) -> TableLoad:
@@ -146,7 +146,7 @@ def test_work_for_one_task_needs_no_spark_on_this_machine(monkeypatch: pytest.Mo
     with pytest.raises(LoadError, match="Spark was asked for"):
         run()
     ends[0] = 6
-    monkeypatch.setattr(tasks, "read_range", lambda *_args, **_options: [None])
+    monkeypatch.setattr(load_tasks, "read_range", lambda *_args, **_options: [None])
     with pytest.raises(LoadError, match="a task failed: AttributeError: 'NoneType'"):
         run()
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
@@ -170,7 +170,7 @@ def test_files_are_removed_after_a_commit_only_if_it_says_that_it_was_not_done(
     ledger = Ledger().advanced({"t": "one"}, loaded)
     warehouse.begin("t").commit([], snapshot_properties("first", ledger, loaded, 5), TableShape())
     monkeypatch.setattr(table_load, "open_admin", lambda *_arguments: NoAdmin())
-    monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [TopicNow("t", "one", {0: 9}, {0: 9})])
+    monkeypatch.setattr(table_load, "_describe", lambda _admin, _topics: [TopicState("t", "one", {0: 9}, {0: 9})])
 
     def commit(*_arguments: object) -> int:
         raise ends_with

@@ -24,7 +24,7 @@ from barnabas.spark.columns import to_record_batches
 from barnabas.spark.day_files import DayFiles, create_file
 from barnabas.spark.errors import CommitUnknownError, HistoryExpiredError, LoadConflictError, WarehouseError
 from barnabas.spark.ledger import Ledger, snapshot_properties
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_names import parse_table_name, table_name_of_topic, tables_of_topics
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_schema import KAFKA_COLUMNS, kafka_arrow_columns

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.errors import ConfigurationError
-from barnabas.spark.quick_workers import quick_python
+from barnabas.spark.fast_worker_start import fast_worker_python
 from barnabas.spark.worker_python import choose_python, cores_of, worker_python
 
 
@@ -23,7 +23,7 @@ def bare_python(tmp_path: Path) -> str:
 
 
 def test_where_nobody_chose_the_workers_of_this_machine_run_this_python(bare_python: str) -> None:
-    assert choose_python(bare_python, "local[*]", None) == quick_python()
+    assert choose_python(bare_python, "local[*]", None) == fast_worker_python()
 
 
 @pytest.mark.parametrize(("master", "is_chosen"), [("local[2]", True), ("spark://there:7077", False)])
@@ -65,7 +65,7 @@ def test_what_else_the_session_runs_is_left_as_it_is(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     session: Any = Session()
     with worker_python(session):
-        assert session.sparkContext.pythonExec == quick_python()
+        assert session.sparkContext.pythonExec == fast_worker_python()
     assert session.sparkContext.pythonExec == "python3"
     assert session.sparkContext.environment == {}
 

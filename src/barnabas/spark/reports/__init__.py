@@ -20,16 +20,16 @@ with naming_extra("spark"):
 
     from barnabas.reports.report import Report
     from barnabas.spark.reports.abuse import abuse
-    from barnabas.spark.reports.asked import Asked
     from barnabas.spark.reports.click_through import click_through
+    from barnabas.spark.reports.item_pairs import co_occurrence, recommendations
     from barnabas.spark.reports.newsfeed import newsfeed
     from barnabas.spark.reports.popularity import popularity
-    from barnabas.spark.reports.together import co_occurrence, recommendations
+    from barnabas.spark.reports.report_options import ReportOptions
     from barnabas.spark.reports.trending import trending
 
 __all__ = ["REPORTS", "Asked"]
 
-REPORTS: Mapping[str, Callable[[DataFrame, Asked], Report]] = {
+REPORTS: Mapping[str, Callable[[DataFrame, ReportOptions], Report]] = {
     "popularity": popularity,
     "trending": trending,
     "co-occurrence": co_occurrence,

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from barnabas.reports.report import Bars, Column, Kind, Report
 from barnabas.reports.roles import Role
-from barnabas.spark.reports.asked import Asked
+from barnabas.spark.reports.report_options import ReportOptions
 from barnabas.spark.streams.event_time import column
 from barnabas.spark.streams.windows import COUNT, WINDOW, count_windows
 
@@ -16,12 +16,12 @@ MINUTE, SLIDE = "1 minute", "20 seconds"
 ABOVE_MAX = 10_000
 
 
-def abuse(frame: DataFrame, asked: Asked) -> Report:
+def abuse(frame: DataFrame, options: ReportOptions) -> Report:
     """Compare the highest rate of each address with the threshold.
 
     All addresses above it are rows, and where these are few, the next ones.
     """
-    address, time = asked.roles.need(Role.ADDRESS), asked.roles.need(Role.TIME)
+    address, time = options.roles.need(Role.ADDRESS), options.roles.need(Role.TIME)
     events = frame.where(column(address).isNotNull()).withColumn("__address", column(address).cast("string"))
     windows = count_windows(events, MINUTE, by="__address", time=time, slide=SLIDE)
     highest = windows.groupBy(F.col("__address").alias("address")).agg(
@@ -29,7 +29,7 @@ def abuse(frame: DataFrame, asked: Asked) -> Report:
         F.min_by(F.col(WINDOW)["start"], F.struct(-F.col(COUNT), F.col(WINDOW)["start"])).alias("at"),
     )
     totals = events.groupBy(F.col("__address").alias("address")).agg(F.count(F.lit(1)).alias("events"))
-    rates = highest.join(totals, "address").withColumn("above", F.col("peak") > asked.threshold).cache()
+    rates = highest.join(totals, "address").withColumn("above", F.col("peak") > options.threshold).cache()
     try:
         sums = rates.agg(
             F.count(F.lit(1)), F.count_if("above"), F.sum("events"), F.sum(F.when(F.col("above"), F.col("events")))
@@ -37,13 +37,13 @@ def abuse(frame: DataFrame, asked: Asked) -> Report:
         shown = F.unix_millis("at").alias("at_ms")
         ordered = rates.select("address", "peak", shown, "events", "above").orderBy(F.desc("peak"), "address")
         addresses, above, total, total_above = sums or (0, 0, 0, 0)
-        found = ordered.limit(max(asked.top, min(above, ABOVE_MAX))).collect()
+        found = ordered.limit(max(options.top, min(above, ABOVE_MAX))).collect()
     finally:
         rates.unpersist()
     share = (total_above or 0) / total if total else 0.0
     return Report(
         "abuse",
-        f"{above:,} of {addresses:,} addresses are above {asked.threshold:,} events a minute",
+        f"{above:,} of {addresses:,} addresses are above {options.threshold:,} events a minute",
         (
             Column("address"),
             Column("most a minute", Kind.COUNT),
@@ -57,8 +57,8 @@ def abuse(frame: DataFrame, asked: Asked) -> Report:
             Bars(
                 "Most events in a minute",
                 [(row.address, row.peak) for row in found[:20]],
-                asked.threshold,
-                f"threshold {asked.threshold:,}",
+                options.threshold,
+                f"threshold {options.threshold:,}",
             ),
         ),
         figures={"addresses": addresses, "above": above, "events": total or 0, "events_above": total_above or 0},

@@ -7,48 +7,48 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from barnabas.reports.report import Bars, Column, Kind, Lines, Report
 from barnabas.reports.roles import Role
-from barnabas.spark.reports.asked import Asked
 from barnabas.spark.reports.popularity import events_over_time
+from barnabas.spark.reports.report_options import ReportOptions
+from barnabas.spark.streams.deduplication import drop_repeats
 from barnabas.spark.streams.event_time import column
 from barnabas.spark.streams.joins import join_within
-from barnabas.spark.streams.repeats import drop_repeats
 
 FOREVER = "36500 days"
 NAMES_SHOWN = 3
 
 
-def newsfeed(frame: DataFrame, asked: Asked) -> Report:
+def newsfeed(frame: DataFrame, options: ReportOptions) -> Report:
     """Find which items were shared by most of those whom a member follows.
 
     What was shared before the member began to follow is not in the feed.
     """
-    roles = asked.roles
-    shares, feeds = _shares(frame, asked), _feeds(frame, asked).cache()
+    roles = options.roles
+    shares, feeds = _shares(frame, options), _feeds(frame, options).cache()
     try:
         sums = feeds.agg(F.sum("sharers"), F.count(F.lit(1)), F.count_distinct("member")).first()
         updates, entries, members = (value or 0 for value in sums or (0, 0, 0))
-        first = feeds.orderBy(F.desc("sharers"), F.desc("latest_ms"), "member", "item").limit(asked.top).collect()
+        first = feeds.orderBy(F.desc("sharers"), F.desc("latest_ms"), "member", "item").limit(options.top).collect()
     finally:
         feeds.unpersist()
     most = shares.groupBy("item").agg(F.count_distinct("actor").alias("actors"))
-    items = most.orderBy(F.desc("actors"), "item").limit(asked.top).collect()
-    over_time = events_over_time(frame.where(column(roles.need(Role.TYPE)) == asked.share), asked)
+    items = most.orderBy(F.desc("actors"), "item").limit(options.top).collect()
+    over_time = events_over_time(frame.where(column(roles.need(Role.TYPE)) == options.share), options)
     return Report(
         "newsfeed",
         f"{updates:,} updates become {entries:,} entries in the feeds of {members:,} members",
         (Column("member"), Column("item"), Column("shared by", Kind.COUNT), Column("who"), Column("last", Kind.TIME)),
         [(row.member, row.item, row.sharers, _who(row.who, row.sharers), row.latest_ms) for row in first],
         panels=(
-            Lines(f"Shares {asked.per_window}", {"shares": over_time}),
+            Lines(f"Shares {options.per_window}", {"shares": over_time}),
             Bars("Shared by most", [(row.item, row.actors) for row in items]),
         ),
         figures={"updates": updates, "entries": entries, "members": members},
     )
 
 
-def _shares(frame: DataFrame, asked: Asked) -> DataFrame:
-    roles = asked.roles
-    is_share = column(roles.need(Role.TYPE)) == asked.share
+def _shares(frame: DataFrame, options: ReportOptions) -> DataFrame:
+    roles = options.roles
+    is_share = column(roles.need(Role.TYPE)) == options.share
     return frame.where(is_share).select(
         column(roles.need(Role.VISITOR)).cast("string").alias("actor"),
         column(roles.need(Role.ITEM)).cast("string").alias("item"),
@@ -56,16 +56,16 @@ def _shares(frame: DataFrame, asked: Asked) -> DataFrame:
     )
 
 
-def _feeds(frame: DataFrame, asked: Asked) -> DataFrame:
+def _feeds(frame: DataFrame, options: ReportOptions) -> DataFrame:
     """Return member, item, how many shared it, some of them, and when it was last."""
-    roles = asked.roles
-    follows = frame.where(column(roles.need(Role.TYPE)) == asked.follow).select(
+    roles = options.roles
+    follows = frame.where(column(roles.need(Role.TYPE)) == options.follow).select(
         column(roles.need(Role.VISITOR)).cast("string").alias("member"),
         column(roles.need(Role.FOLLOWS)).cast("string").alias("actor"),
         column(roles.need(Role.TIME)).alias("since"),
     )
     first = drop_repeats(follows, ["member", "actor"], time="since")
-    updates = join_within(first, _shares(frame, asked), "actor", FOREVER, left_time="since", right_time="shared")
+    updates = join_within(first, _shares(frame, options), "actor", FOREVER, left_time="since", right_time="shared")
     return updates.groupBy("member", "item").agg(
         F.count_distinct("actor").alias("sharers"),
         F.slice(F.array_sort(F.collect_set("actor")), 1, NAMES_SHOWN).alias("who"),

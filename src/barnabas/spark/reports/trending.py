@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from barnabas.reports.report import Column, Kind, Lines, Report
 from barnabas.reports.roles import Role
-from barnabas.spark.reports.asked import Asked
+from barnabas.spark.reports.report_options import ReportOptions
 from barnabas.spark.streams.durations import duration_ms
 from barnabas.spark.streams.event_time import column
 from barnabas.spark.streams.windows import COUNT, WINDOW, count_windows
@@ -16,29 +16,29 @@ LEAST_EVENTS = 5
 LINES = 5
 
 
-def trending(frame: DataFrame, asked: Asked) -> Report:
+def trending(frame: DataFrame, options: ReportOptions) -> Report:
     """Find the items whose best window is the furthest above their mean of the others.
 
     The score is (events - usual) / sqrt(usual + 1): by how many standard deviations it is above what is usual, where
     events come independently of each other.
     """
-    item, time = asked.roles.need(Role.ITEM), asked.roles.need(Role.TIME)
+    item, time = options.roles.need(Role.ITEM), options.roles.need(Role.TIME)
     events = frame.where(column(item).isNotNull()).withColumn("__item", column(item).cast("string"))
-    counted = count_windows(events, asked.window, by="__item", time=time)
+    counted = count_windows(events, options.window, by="__item", time=time)
     counts = counted.select(
         F.col("__item").alias("item"), F.unix_millis(F.col(WINDOW)["start"]).alias("start_ms"), COUNT
     )
     counts = counts.cache()
     try:
-        windows = _windows(counts, asked)
-        best = _best(counts, windows, asked.top).collect()
+        windows = _windows(counts, options)
+        best = _best(counts, windows, options.top).collect()
         names = [row.item for row in best[:LINES]]
         lines = counts.where(F.col("item").isin(names)).orderBy("start_ms").collect()
     finally:
         counts.unpersist()
     return Report(
         "trending",
-        f"What was wanted more than usual, in {windows:,} windows of {asked.window}",
+        f"What was wanted more than usual, in {windows:,} windows of {options.window}",
         (
             Column("item"),
             Column("from", Kind.TIME),
@@ -47,15 +47,15 @@ def trending(frame: DataFrame, asked: Asked) -> Report:
             Column("score", Kind.NUMBER),
         ),
         [(row.item, row.start_ms, row[COUNT], row.usual, row.score) for row in best],
-        panels=(Lines(f"Events {asked.per_window}", {name: _line(lines, name, asked) for name in names}),),
+        panels=(Lines(f"Events {options.per_window}", {name: _line(lines, name, options) for name in names}),),
         figures={"windows": windows},
     )
 
 
-def _windows(counts: DataFrame, asked: Asked) -> int:
+def _windows(counts: DataFrame, options: ReportOptions) -> int:
     """Return how many windows there are from the first to the last, also those without events."""
     first, last = counts.select(F.min("start_ms"), F.max("start_ms")).first() or (None, None)
-    return 0 if first is None else 1 + (last - first) // duration_ms(asked.window, "window")
+    return 0 if first is None else 1 + (last - first) // duration_ms(options.window, "window")
 
 
 def _best(counts: DataFrame, windows: int, top: int) -> DataFrame:
@@ -69,9 +69,9 @@ def _best(counts: DataFrame, windows: int, top: int) -> DataFrame:
     return scored.where("score > 0").orderBy(F.desc("score"), "item").limit(top)
 
 
-def _line(counts: list[Row], item: str, asked: Asked) -> list[tuple[int, float]]:
+def _line(counts: list[Row], item: str, options: ReportOptions) -> list[tuple[int, float]]:
     """Return the points of an item, also of windows without events between the first and the last of all."""
-    size_ms = duration_ms(asked.window, "window")
+    size_ms = duration_ms(options.window, "window")
     found = {row.start_ms: row[COUNT] for row in counts if row.item == item}
     starts = [row.start_ms for row in counts]
     return [(at, found.get(at, 0)) for at in range(min(starts), max(starts) + 1, size_ms)]

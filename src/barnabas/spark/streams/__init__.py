@@ -17,9 +17,9 @@ from __future__ import annotations
 from barnabas.extras import naming_extra
 
 with naming_extra("spark"):
+    from barnabas.spark.streams.deduplication import drop_repeats
     from barnabas.spark.streams.durations import Duration
     from barnabas.spark.streams.joins import enrich, join_within
-    from barnabas.spark.streams.repeats import drop_repeats
     from barnabas.spark.streams.windows import count_sessions, count_windows, top_k
 
 __all__ = ["Duration", "count_sessions", "count_windows", "drop_repeats", "enrich", "join_within", "top_k"]

@@ -1,0 +1,42 @@
+"""Numbers of partitions as short JSON: a list where most partitions have one, else an object. Pure.
+
+    {"0": 250, "1": 99, "2": 17}   as every snapshot had it once
+    [250,99,17]                    the same, packed
+
+Each snapshot of a table has such numbers, and every commit writes all snapshots again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+Packed = list[int | None] | dict[str, int]
+
+
+def pack(numbers: Mapping[int, int]) -> Packed:
+    """Return the numbers as JSON can hold them.
+
+    >>> pack({0: 7, 2: 9}), pack({40: 7})
+    ([7, None, 9], {'40': 7})
+    """
+    width = max(numbers, default=-1) + 1
+    if width <= 2 * len(numbers):
+        return [numbers.get(partition) for partition in range(width)]
+    return {str(partition): numbers[partition] for partition in sorted(numbers)}
+
+
+def unpack(packed: Packed) -> dict[int, int]:
+    """Return what `pack` was given.
+
+    >>> unpack([7, None, 9]), unpack({"40": 7})
+    ({0: 7, 2: 9}, {40: 7})
+    """
+    if isinstance(packed, dict):
+        return {int(partition): number for partition, number in packed.items()}
+    return {partition: number for partition, number in enumerate(packed) if number is not None}
+
+
+def dump_compact(value: object) -> str:
+    """Return JSON without blanks."""
+    return json.dumps(value, separators=(",", ":"))

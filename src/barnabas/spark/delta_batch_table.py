@@ -1,0 +1,172 @@
+"""A Delta table that takes the batches of streams: which it has, and one version for each.
+
+A version adds the files of a batch and a transaction (`txn`) of the stream with the batch's number: what Delta has for
+this, and what checkpoints of its log keep for ever. `RESTORE` takes rows back and leaves transactions as they are: a
+batch that was taken back so does not come again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from urllib.parse import quote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, Transaction, create_table_with_add_actions
+
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.spark.batch_table import EPOCH_ID, QUERY_ID, BatchFile, check_fields_fit, check_names
+from barnabas.spark.delta_schema import obstacle_to_rows
+from barnabas.spark.delta_storage_options import storage_options
+from barnabas.spark.delta_warehouse import DeltaBase, DeltaWarehouse, path_of
+from barnabas.spark.errors import LoadConflictError, WarehouseError
+from barnabas.spark.ledger import LOAD_ID
+from barnabas.spark.library_errors import library_errors
+
+COLUMNS_OF = "barnabas.columns-of"
+"""In the version that adds columns: the append that they are for."""
+MADE_BY_A_STREAM = "made by barnabas.spark.append_batch, which keeps at least its newest 100 versions"
+"""The description of a table that is Barnabas' own: its log is bounded (delta_log_cleanup.py)."""
+
+
+class DeltaBatchTable(DeltaBase):
+    """A table as it is now; `append` succeeds only while it still is like that."""
+
+    def __init__(self, warehouse: DeltaWarehouse, name: str, columns: pa.Schema) -> None:
+        base = warehouse.look(name)
+        super().__init__(base.name, base.location(), base.find())
+        self.columns = columns
+        if self._table is not None and self._table.metadata().partition_columns:
+            raise WarehouseError(f"table {self.name} is partitioned, and a stream goes into one that is not")
+
+    def arrow_schema(self) -> pa.Schema:
+        """Return the columns of the batches, with the types that the table's files have.
+
+        :raises WarehouseError: Delta has no such type, or a column differs from one of the table's by case alone.
+        """
+        with library_errors(f"table {self.name}: Delta has no such column"):
+            own = pa.schema(Schema.from_arrow(self.columns).to_arrow())
+        if self._table is None:
+            return pa.schema([field.with_nullable(True) for field in own])
+        target = pa.schema(self._table.schema().to_arrow())
+        check_names(self.name, self.columns.names, target.names)
+        obstacle = obstacle_to_rows(self._schema, self._table.metadata().configuration, self.columns.names)
+        if obstacle is not None:
+            raise WarehouseError(f"table {self.name} {obstacle}")
+        written = pa.schema([grown_field(target, field).remove_metadata() for field in own])
+        return check_fields_fit(self.name, own, written)
+
+    def has_batch(self, query_id: str, batch_id: int) -> bool:
+        """Return whether the table has had this batch, or a later one, of a query."""
+        last = None if self._table is None else self._table.transaction_version(_application(query_id))
+        return last is not None and last >= batch_id
+
+    def append(self, files: Sequence[BatchFile], load_id: str, query_id: str, batch_id: int) -> int:
+        """Add the files of a batch in one version, and return its number.
+
+        :raises LoadConflictError: the table is no longer as it was.
+        :raises WarehouseError: it could not be done, and the table is as before.
+        """
+        committing = CommitProperties(
+            custom_metadata={LOAD_ID: load_id, QUERY_ID: query_id, EPOCH_ID: str(batch_id)},
+            max_commit_retries=0,
+            app_transactions=[Transaction(_application(query_id), batch_id)],
+        )
+        adds = [self._added(file) for file in files]
+        table = self._table
+        if table is None:
+            return self._written(partial(self._make, adds, committing), load_id)
+        self._add_columns(table, load_id)
+        version = self._written(partial(self._append_to, table, adds, committing), load_id)
+        if table.metadata().description == MADE_BY_A_STREAM:
+            self._delete_old_versions(version, None)
+        return version
+
+    def _add_columns(self, table: DeltaTable, load_id: str) -> None:
+        """Give the table the columns that it lacks.
+
+        They come in a version before the rows: delta-rs cannot add both at once to a table without partitions. A kill
+        between the two leaves columns that are null everywhere.
+
+        :raises LoadConflictError: the table is no longer as it was.
+        """
+        before = pa.schema(table.schema().to_arrow())
+        after = self.arrow_schema()
+        new = [each for each in after if each.name not in before.names or before.field(each.name).type != each.type]
+        if not new:
+            return
+        committing = CommitProperties(custom_metadata={COLUMNS_OF: load_id}, max_commit_retries=0)
+        with library_errors(f"table {self.name}: cannot add {', '.join(field.name for field in new)}"):
+            try:
+                table.alter.add_columns(list(Schema.from_arrow(pa.schema(new)).fields), commit_properties=committing)
+            except CommitFailedError as error:
+                raise LoadConflictError(
+                    f"table {self.name}: it was changed by somebody else while this was running; run it again"
+                ) from error
+
+    def _append_to(self, table: DeltaTable, adds: list[AddAction], committing: CommitProperties) -> int:
+        version = int(table.version()) + 1
+        table.create_write_transaction(adds, "append", table.schema(), [], commit_properties=committing)
+        return version
+
+    def _make(self, adds: list[AddAction], committing: CommitProperties) -> int:
+        folder = self._location.local_folder
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        create_table_with_add_actions(
+            path_of(self._location),
+            Schema.from_arrow(self.columns),
+            adds,
+            mode="error",
+            partition_by=[],
+            name=self.name,
+            description=MADE_BY_A_STREAM,
+            storage_options=storage_options(self._location.properties),
+            commit_properties=committing,
+        )
+        return 0
+
+    def _added(self, file: BatchFile) -> AddAction:
+        return AddAction(
+            path=quote(file.path.removeprefix(f"{self._location.uri}/"), safe="/=-_.~"),
+            size=file.size_bytes,
+            partition_values={},
+            modification_time=SYSTEM_CLOCK.time_ms(),
+            data_change=True,
+            stats=json.dumps({"numRecords": file.records}),
+        )
+
+
+def _application(query_id: str) -> str:
+    """Return the application whose transaction has the number of a stream's last batch."""
+    return f"barnabas/stream/{query_id}"
+
+
+def grown_field(target: pa.Schema, field: pa.Field) -> pa.Field:
+    """Return a column of the table as it is when it has what a batch has more: a column, or fields of a struct.
+
+    Other types stay as they are, as in tables of loads: Delta widens none, and delta-rs cannot read older files where
+    structs in maps have got fields.
+    """
+    if field.name not in target.names:
+        return field.with_nullable(True)
+    known = target.field(field.name)
+    return known.with_type(_grown(known.type, field.type))
+
+
+def _grown(known: pa.DataType, batch: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(known) and pa.types.is_struct(batch):
+        names = {each.name for each in known}
+        kept = [each.with_type(_grown(each.type, _type_in(batch, each.name) or each.type)) for each in known]
+        return pa.struct([*kept, *(each for each in batch if each.name not in names)])
+    if pa.types.is_list(known) and pa.types.is_list(batch):
+        return pa.list_(known.value_field.with_type(_grown(known.value_type, batch.value_type)))
+    return known
+
+
+def _type_in(struct: pa.StructType, name: str) -> pa.DataType | None:
+    index = struct.get_field_index(name)
+    return None if index < 0 else struct.field(index).type

@@ -1,0 +1,236 @@
+"""Conditions of a query on `topic`, `partition`, `offset` and `timestamp`, and the ranges that they leave to read.
+
+Conditions on the first three decide about whole records exactly, so Spark need not look at them again. A condition on
+`timestamp` does not: times in a log need not ascend. The broker's index gives the first record that is as late as a
+query wants, and none before it can match; whatever comes after it, Spark checks. An upper end of a time therefore
+narrows nothing.
+
+What narrows is read from Spark's filters (`pyspark.sql.datasource.Filter`), which are all to hold. The rest is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from barnabas.model import TopicPartition
+from barnabas.spark.columns import TIMESTAMP_MS_MAX
+from barnabas.spark.offset_ranges import OffsetRange
+from barnabas.spark.range_resolution import OffsetLookup
+from barnabas.spark.worker_python import context_of
+
+NEVER_NULL = frozenset({"topic", "partition", "offset"})
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NUMBER_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Whole numbers from `least` to `greatest`, both included."""
+
+    least: int = -NUMBER_MAX
+    greatest: int = NUMBER_MAX
+
+    def meet(self, other: Interval) -> Interval:
+        """Return what lies in both."""
+        return Interval(max(self.least, other.least), min(self.greatest, other.greatest))
+
+    def __contains__(self, number: int) -> bool:
+        return self.least <= number <= self.greatest
+
+
+@dataclass(frozen=True, slots=True)
+class PushedFilters:
+    """What a query wants of the records that its options name; None wants all."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    partition_interval: Interval = Interval()
+    offset_values: frozenset[int] | None = None
+    offset_interval: Interval = Interval()
+    timestamp_ms_min: int | None = None
+
+    def selects(self, partition: TopicPartition) -> bool:
+        """Return whether a partition can have records that match."""
+        return (
+            (self.topics is None or partition.topic in self.topics)
+            and (self.partitions is None or partition.partition in self.partitions)
+            and partition.partition in self.partition_interval
+        )
+
+    def restrict(self, wanted: OffsetRange, start_by_time: int | None) -> OffsetRange:
+        """Return the part of a range that can have records that match.
+
+        :param start_by_time: the first record that is as late as wanted, None where there is no such condition.
+        """
+        least, greatest = self.offset_interval.least, self.offset_interval.greatest
+        if self.offset_values is not None:
+            chosen = [value for value in self.offset_values if value in self.offset_interval]
+            least, greatest = min(chosen, default=0), max(chosen, default=-1)
+        start = max(wanted.start_offset, least, start_by_time if start_by_time is not None else 0)
+        end = min(wanted.end_offset, greatest + 1)
+        start = min(start, wanted.end_offset)
+        return replace(wanted, start_offset=start, end_offset=max(start, end))
+
+
+def push_filters(filters: Iterable[Filter]) -> tuple[PushedFilters, list[Filter]]:
+    """Return what conditions leave to read, and those that Spark still has to check.
+
+    >>> push([EqualTo(("partition",), 3)])[0].partitions
+    frozenset({3})
+    """
+    narrowing, rest = PushedFilters(), []
+    for each in filters:
+        narrowed, is_exact = _push_one(narrowing, each)
+        narrowing = narrowed
+        if not is_exact:
+            rest.append(each)
+    return narrowing, rest
+
+
+def restrict_ranges(ranges: Iterable[OffsetRange], narrowing: PushedFilters, lookup: OffsetLookup) -> list[OffsetRange]:
+    """Return the parts of ranges that can have records that match; asks the brokers only for a condition on time."""
+    wanted = [each for each in ranges if narrowing.selects(each.topic_partition)]
+    starts: dict[TopicPartition, int] = {}
+    if narrowing.timestamp_ms_min is not None and wanted:
+        times = {(each.topic, each.partition): narrowing.timestamp_ms_min for each in wanted}
+        found = lookup.offsets_for_times(times)
+        # Where no record is that late, none matches.
+        starts = {tp: NUMBER_MAX if at is None else at.offset for tp, at in found.items()}
+    return [narrowing.restrict(each, starts.get(each.topic_partition)) for each in wanted]
+
+
+def _push_one(narrowing: PushedFilters, condition: Filter) -> tuple[PushedFilters, bool]:
+    """Return what one more condition leaves, and whether nothing else is left to check of it."""
+    path: Sequence[str] = getattr(condition, "attribute", ())
+    column = path[0].lower() if len(path) == 1 else ""
+    if isinstance(condition, IsNotNull):
+        return narrowing, column in NEVER_NULL
+    restrict = _COLUMNS.get(column)
+    return (narrowing, False) if restrict is None else restrict(narrowing, condition)
+
+
+def _push_topic(narrowing: PushedFilters, condition: Filter) -> tuple[PushedFilters, bool]:
+    values = _values(condition, str)
+    if values is None:
+        return narrowing, False
+    return replace(narrowing, topics=_both(narrowing.topics, values)), True
+
+
+def _push_partition(narrowing: PushedFilters, condition: Filter) -> tuple[PushedFilters, bool]:
+    values, interval = _values(condition, int), _interval(condition)
+    if values is not None:
+        return replace(narrowing, partitions=_both(narrowing.partitions, values)), True
+    if interval is not None:
+        return replace(narrowing, partition_interval=narrowing.partition_interval.meet(interval)), True
+    return narrowing, False
+
+
+def _push_offset(narrowing: PushedFilters, condition: Filter) -> tuple[PushedFilters, bool]:
+    values, interval = _values(condition, int), _interval(condition)
+    if values is not None:
+        # Between the least and the greatest of them there may be others, which Spark has to leave out.
+        wanted = _both(narrowing.offset_values, values)
+        return replace(narrowing, offset_values=wanted), len(values) <= 1
+    if interval is not None:
+        return replace(narrowing, offset_interval=narrowing.offset_interval.meet(interval)), True
+    return narrowing, False
+
+
+def _push_timestamp(narrowing: PushedFilters, condition: Filter) -> tuple[PushedFilters, bool]:
+    values = condition.value if isinstance(condition, In) else (getattr(condition, "value", None),)
+    times = [_microseconds(value) for value in values if value is not None]
+    known = [time for time in times if time is not None]
+    if not known or len(known) < len(times):
+        return narrowing, False
+    if isinstance(condition, GreaterThan):
+        least_ms = min(known) // 1000 + 1
+    elif isinstance(condition, (EqualTo, EqualNullSafe, In, GreaterThanOrEqual)):
+        least_ms = -(-min(known) // 1000)
+    else:
+        return narrowing, False
+    # Where they ask for times before 1970 nothing is narrowed: in the protocol, negative numbers mean something else.
+    if 0 < least_ms <= TIMESTAMP_MS_MAX:
+        narrowing = replace(narrowing, timestamp_ms_min=max(least_ms, narrowing.timestamp_ms_min or 0))
+    return narrowing, False
+
+
+_COLUMNS: dict[str, Callable[[PushedFilters, Filter], tuple[PushedFilters, bool]]] = {
+    "topic": _push_topic,
+    "partition": _push_partition,
+    "offset": _push_offset,
+    "timestamp": _push_timestamp,
+}
+
+
+def _values(condition: Filter, kind: type) -> frozenset[Any] | None:
+    """Return the values one of which a column must have, None for another condition. Null is none of them."""
+    if isinstance(condition, (EqualTo, EqualNullSafe)):
+        given: Iterable[Any] = (condition.value,)
+    elif isinstance(condition, In):
+        given = condition.value
+    else:
+        return None
+    values = [value for value in given if value is not None]
+    return frozenset(values) if all(type(value) is kind for value in values) else None
+
+
+def _interval(condition: Filter) -> Interval | None:
+    value = getattr(condition, "value", None)
+    if type(value) is not int:
+        return None
+    match condition:
+        case GreaterThan():
+            return Interval(least=value + 1)
+        case GreaterThanOrEqual():
+            return Interval(least=value)
+        case LessThan():
+            return Interval(greatest=value - 1)
+        case LessThanOrEqual():
+            return Interval(greatest=value)
+    return None
+
+
+def _both(known: frozenset[Any] | None, values: frozenset[Any]) -> frozenset[Any]:
+    return values if known is None else known & values
+
+
+def _microseconds(value: Any) -> int | None:
+    """Return the microseconds since 1970 of a time with a zone, None of anything else."""
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    return (value - EPOCH) // timedelta(microseconds=1)
+
+
+_SCAN_BUILDER = "org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder"
+_KEPT_IN = "readInfo"
+
+
+def supports_filter_pushdown(spark: SparkSession) -> bool:
+    """Return whether this Spark plans each scan of a frame anew; False where that cannot be found out, as with Connect.
+
+    Spark 4.2 and 4.3 keep the plan of a Python data source for all queries on the frame of one `load()`. After
+    `frame.where("partition = 1")`, `frame.count()` counts one partition; the union of two such conditions has the rows
+    of one of them twice. Later releases keep the plan with its scan. Without this, no filter may be pushed down.
+    """
+    context = context_of(spark)
+    jvm = None if context is None else context._jvm
+    if jvm is None:
+        return False
+    fields = jvm.java.lang.Class.forName(_SCAN_BUILDER).getDeclaredFields()
+    return any(field.getName().endswith(_KEPT_IN) for field in fields)

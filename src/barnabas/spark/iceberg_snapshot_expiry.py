@@ -1,0 +1,181 @@
+"""How much history a loaded Iceberg table keeps, so that its metadata stays small however often it is loaded.
+
+Every commit writes a metadata file with all snapshots in it. A table that is loaded every ten seconds has 8,640 more of
+both after a day, each file longer than the one before. Four properties of the table bound this; a load sets those that
+a table of Barnabas' own lacks, and leaves a value that somebody has chosen:
+
+    write.metadata.delete-after-commit.enabled,     old metadata files: pyiceberg deletes those that the table's own
+    write.metadata.previous-versions-max            log of metadata files no longer names
+    commit.manifest-merge.enabled                   manifests: a commit puts ten small ones together (iceberg_files.py)
+    barnabas.snapshots-max                          snapshots: `expire_surplus_snapshots` below; 0 keeps all of them
+
+A snapshot that is expired by count must be one that Barnabas has committed. These stay: the newest ones, those that a
+branch or a tag names, the last one with a ledger, and for time travel the last one of each hour of two days and of
+each day of thirty. Rows are never touched: all data files of the current snapshot stay.
+
+Expiry takes a snapshot out of the metadata only. Then the files that nothing names any more are deleted: manifest lists
+of the snapshots that were expired here, and the manifests in these lists that no snapshot left has in its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from barnabas.spark.ledger import LEDGER, LOAD_ID
+
+log = logging.getLogger(__name__)
+
+SNAPSHOTS_MAX = "barnabas.snapshots-max"
+BOUNDS: Mapping[str, str] = {
+    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
+    TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "10",
+    TableProperties.MANIFEST_MERGE_ENABLED: "true",
+    SNAPSHOTS_MAX: "50",
+}
+"""The properties that tables of Barnabas' own have."""
+HOURLY_AGE, DAILY_AGE = timedelta(days=2), timedelta(days=30)
+EXPIRED_AT_ONCE = 50
+"""Snapshots that one commit expires: a table of an older release may have thousands, each with a long manifest list."""
+_NUMBERED = re.compile(r"(.+)-m(\d{1,3})\.avro")
+_MS = timedelta(milliseconds=1)
+_HOUR_MS, _DAY_MS = timedelta(hours=1) // _MS, timedelta(days=1) // _MS
+
+
+def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
+    """Return the properties of a snapshot."""
+    return snapshot.summary.additional_properties if snapshot.summary else {}
+
+
+def missing_bounds_properties(table: Table, *, is_own: bool) -> dict[str, str]:
+    """Return the properties that a table should get.
+
+    :param is_own: whether Barnabas made the table; one in which nobody else has committed counts as such.
+    """
+    snapshots = table.metadata.snapshots
+    if not is_own and not (snapshots and all(LOAD_ID in summary_of(each) for each in snapshots)):
+        return {}
+    return {name: value for name, value in BOUNDS.items() if name not in table.properties}
+
+
+def surplus_snapshots(metadata: TableMetadata) -> list[Snapshot]:
+    """Return the snapshots of Barnabas' own that the table has beyond those that it keeps, oldest first."""
+    kept_max = _kept_max(metadata.properties)
+    in_order = sorted(metadata.snapshots, key=lambda each: (each.sequence_number or 0, each.timestamp_ms))
+    if kept_max is None or len(in_order) <= kept_max:
+        return []
+    kept = {ref.snapshot_id for ref in metadata.refs.values()} | _with_last_ledger(metadata)
+    older = in_order[:-kept_max]
+    last_of = {_period(each.timestamp_ms, in_order[-1].timestamp_ms): each.snapshot_id for each in older}
+    kept |= {snapshot_id for period, snapshot_id in last_of.items() if period is not None}
+    return [each for each in older if each.snapshot_id not in kept and LOAD_ID in summary_of(each)]
+
+
+def _kept_max(properties: Mapping[str, str]) -> int | None:
+    """Return how many of the newest snapshots stay, None for all of them."""
+    asked = properties.get(SNAPSHOTS_MAX, "")
+    if not asked.isdecimal() or int(asked) == 0:
+        return None
+    least = properties.get(TableProperties.MIN_SNAPSHOTS_TO_KEEP, "")
+    return max(int(asked), int(least) if least.isdecimal() else 1)
+
+
+def _with_last_ledger(metadata: TableMetadata) -> set[int]:
+    current = metadata.current_snapshot()
+    if current is None:
+        return set()
+    loads = (each.snapshot_id for each in ancestors_of(current, metadata) if LEDGER in summary_of(each))
+    return {each for each in (next(loads, None),) if each is not None}
+
+
+def _period(timestamp_ms: int, now_ms: int) -> tuple[int, int] | None:
+    """Return the hour or the day of which one snapshot stays, None for a time of which none does."""
+    age_ms = now_ms - timestamp_ms
+    if age_ms <= HOURLY_AGE // _MS:
+        return (_HOUR_MS, timestamp_ms // _HOUR_MS)
+    return (_DAY_MS, timestamp_ms // _DAY_MS) if age_ms <= DAILY_AGE // _MS else None
+
+
+def expire_surplus_snapshots(table: Table) -> int:
+    """Expire snapshots beyond those that the table keeps, and delete their files. Returns how many snapshots.
+
+    Nothing is done until they are half as many as the table keeps: an expiry is a commit of its own.
+
+    :param table: as the last commit left it.
+    """
+    beyond = surplus_snapshots(table.metadata)
+    if 2 * len(beyond) < (_kept_max(table.properties) or 0):
+        return 0
+    gone = beyond[:EXPIRED_AT_ONCE]
+    expire_snapshots(table, [each.snapshot_id for each in gone])
+    left = {each.snapshot_id for each in table.metadata.snapshots}
+    _delete_unnamed(table, [each for each in gone if each.snapshot_id not in left])
+    return len(gone)
+
+
+def expire_snapshots(table: Table, snapshot_ids: Sequence[int]) -> None:
+    """Take snapshots out of a table's metadata, in one commit; none of them may be named by a branch or a tag.
+
+    pyiceberg's `ExpireSnapshots.by_id` copies the whole metadata twice for each snapshot.
+
+    :raises CommitFailedException: somebody else has committed to the table meanwhile.
+    """
+    current = table.metadata.current_snapshot_id
+    table._do_commit(
+        (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(snapshot_ids)}),),
+        (AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": current}),),
+    )
+
+
+def _delete_unnamed(table: Table, gone: Sequence[Snapshot]) -> None:
+    """Delete the manifest lists of expired snapshots, and the manifests that only they name."""
+    run = ExecutorFactory.get_or_create().map
+    named = set[str]().union(*run(lambda each: _manifests_of(each, table.io), table.metadata.snapshots))
+    unnamed = set[str]().union(*run(lambda each: _manifests_if_there(each, table.io), gone))
+    unnamed |= {merged for manifest in unnamed for merged in _merged_at_once(manifest)}
+    unnamed -= named
+    unnamed |= {each.manifest_list for each in gone} - {each.manifest_list for each in table.metadata.snapshots}
+    own = table.location_provider().new_metadata_location("")
+    list(run(lambda path: _delete(path, table.io), (path for path in unnamed if path.startswith(own))))
+
+
+def _delete(path: str, io: FileIO) -> None:
+    with suppress(FileNotFoundError):
+        io.delete(path)
+
+
+def _merged_at_once(manifest: str) -> list[str]:
+    """Return the manifests that a commit wrote before this one of its own, and may have merged into it.
+
+    >>> _merged_at_once("metadata/5f1c-m2.avro")
+    ['metadata/5f1c-m0.avro', 'metadata/5f1c-m1.avro']
+    """
+    match = _NUMBERED.fullmatch(manifest)
+    return [] if match is None else [f"{match[1]}-m{number}.avro" for number in range(int(match[2]))]
+
+
+def _manifests_of(snapshot: Snapshot, io: FileIO) -> set[str]:
+    """Return the manifests that a snapshot names.
+
+    :raises OSError: its manifest list cannot be read.
+    """
+    return {each.manifest_path for each in snapshot.manifests(io)}
+
+
+def _manifests_if_there(snapshot: Snapshot, io: FileIO) -> set[str]:
+    """Return the manifests that a snapshot names, none where its manifest list is gone."""
+    try:
+        return _manifests_of(snapshot, io)
+    except FileNotFoundError:
+        return set()

@@ -1,0 +1,47 @@
+"""What is asked of a report, with what is usual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.errors import ConfigurationError
+from barnabas.reports.roles import Roles
+from barnabas.spark.streams.durations import duration_ms
+
+TOP_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """The columns, and how to count.
+
+    :param top: how many rows are shown.
+    :param window: the length of windows over time.
+    :param gap: a pause of a visitor that ends a session, where no column says which it is.
+    :param within: how long after its impression a click counts.
+    :param threshold: so many events a minute from one address are no abuse.
+    """
+
+    roles: Roles
+    top: int = 10
+    window: str = "1 hour"
+    gap: str = "30 minutes"
+    within: str = "30 minutes"
+    threshold: int = 60
+    impression: str = "impression"
+    click: str = "click"
+    share: str = "share"
+    follow: str = "follow"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top <= TOP_MAX:
+            raise ConfigurationError(f"top: {self.top} is not from 1 to {TOP_MAX:,}")
+        if self.threshold < 1:
+            raise ConfigurationError(f"threshold: {self.threshold} is not 1 or more")
+        for name in ("window", "gap", "within"):
+            duration_ms(getattr(self, name), name, least_ms=1_000)
+
+    @property
+    def per_window(self) -> str:
+        """The window's length as in "events per hour"."""
+        return f"per {self.window.removeprefix('1 ')}"

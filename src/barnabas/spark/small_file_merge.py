@@ -1,0 +1,114 @@
+"""Small files of a day that several tasks have written, put together before they are committed.
+
+Tasks take their records from the brokers as they stand there, by partition, so each of them may have some of the same
+day: 200 tasks would leave 200 files for it. To send all records through a shuffle first, for one writer a day, would
+cost each load; so only files that are small are read and written once more, and only where there will be far fewer of
+them. Which these are is decided here, purely; `merge_files` is what a task does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from barnabas.spark.day_files import NO_DAY, DataFile, DayFiles, create_file
+from barnabas.spark.load_tasks import TaskFailed
+from barnabas.spark.object_files import file_system_of
+
+BUNDLE_BYTES_MAX = 128 * 1024 * 1024
+"""What one task puts together, where files are to become larger than that."""
+TIMES_FEWER = 4
+FILES_FEWER = 8
+BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """Files of one day that are to be put together, in their order."""
+
+    number: int
+    files: tuple[DataFile, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(file.records for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """Where files are put together: the folder of the load, and as its tasks write them."""
+
+    folder: str
+    io_properties: Mapping[str, str]
+    time_column: str
+    target_file_bytes: int
+
+
+def small_file_groups(files: Sequence[DataFile], target_file_bytes: int) -> tuple[list[FileGroup], list[DataFile]]:
+    """Return which files are to be put together, and those that stay as they are: all, where it is not worth a job.
+
+    :param files: in the order of their records.
+
+    >>> day = date(2015, 5, 17)
+    >>> bundles, left = small_file_groups([DataFile(f"{number}", 5, day, 100) for number in range(200)], 10_000)
+    >>> [bundle.records for bundle in bundles], left
+    ([500, 500], [])
+    """
+    bytes_max = min(target_file_bytes, BUNDLE_BYTES_MAX)
+    by_day: dict[date | None, list[list[DataFile]]] = {}
+    room: dict[date | None, int] = {}
+    for file in files:
+        if file.size_bytes > room.get(file.day, -1):
+            by_day.setdefault(file.day, []).append([])
+            room[file.day] = bytes_max
+        by_day[file.day][-1].append(file)
+        room[file.day] -= file.size_bytes
+    found = [bundle for bundles in by_day.values() for bundle in bundles]
+    if len(found) * TIMES_FEWER > len(files) or len(files) - len(found) < FILES_FEWER:
+        return [], list(files)
+    several = [bundle for bundle in found if len(bundle) > 1]
+    return [FileGroup(number, tuple(bundle)) for number, bundle in enumerate(several)], [
+        bundle[0] for bundle in found if len(bundle) == 1
+    ]
+
+
+def merge_files(gathering: MergeSettings, bundle: FileGroup, attempt_id: int) -> tuple[DataFile, ...] | TaskFailed:
+    """Write the rows of files into new ones. The old ones stay.
+
+    :param attempt_id: unique to this attempt of this task.
+    """
+    prefix = f"{gathering.folder}/gathered-{bundle.number}-{attempt_id}"
+    made: list[DataFile] = []
+    open_files: DayFiles | None = None
+    schema: pa.Schema | None = None
+    try:
+        for rows in _rows(bundle, gathering.io_properties):
+            # Where the table has grown in this load, files of before lack columns: they stay files of their own.
+            if open_files is None or rows.schema != schema:
+                made += [] if open_files is None else open_files.finish()
+                schema = rows.schema
+                open_files = DayFiles(
+                    f"{prefix}-{len(made)}",
+                    partial(create_file, gathering.io_properties),
+                    time_column=gathering.time_column,
+                    target_bytes=gathering.target_file_bytes,
+                )
+            open_files.add(rows)
+        made += [] if open_files is None else open_files.finish()
+    except OSError as error:
+        day = bundle.files[0].day or NO_DAY
+        return TaskFailed("storage", f"cannot put {len(bundle.files)} files of {day} together: {error}")
+    assert sum(file.records for file in made) == bundle.records, "no row is lost"
+    return tuple(made)
+
+
+def _rows(bundle: FileGroup, properties: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    for file in bundle.files:
+        system, path = file_system_of(properties, file.path)
+        with pq.ParquetFile(path, filesystem=system) as opened:
+            yield from opened.iter_batches(BATCH_ROWS)

@@ -1,0 +1,114 @@
+"""Records as rows of a table: Kafka's columns, the decoded ones, the event time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from barnabas.formats.column_types import Fields
+from barnabas.formats.decoding import LOST, TOMBSTONE, Decoded, KeepValues, ValueDecoder
+from barnabas.formats.decoding import VALUE as KEPT
+from barnabas.formats.event_time import LINE, times_in_json, times_in_lines, times_of_column
+from barnabas.formats.further_columns import further_counts
+from barnabas.formats.times import TIME_TYPE
+from barnabas.formats.value_format import JSON
+from barnabas.serialization.value_decoders import AVRO, PROTOBUF
+from barnabas.spark.table_schema import EVENT_TIME, KAFKA_COLUMNS, VALUE_FORM, kafka_arrow_columns
+from barnabas.spark.table_shape import TableShape
+
+VALUE = KAFKA_COLUMNS.index("value")
+TIMESTAMP = KAFKA_COLUMNS.index("timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """A batch with the table's columns.
+
+    `kept_values`: how many values are kept beside decoded columns; `lost_values`: how many are not kept although the
+    columns do not give them back; `counts`: how many values are in each column of the fields that have further ones;
+    `reasons`: why a record is bad, else null; `found`:
+    fields without a column that takes them. `with_event_field`: how many values have something in the field of the
+    event time.
+    """
+
+    batch: pa.RecordBatch
+    reasons: pa.Array
+    kept_values: int = 0
+    found: Fields | None = None
+    with_event_field: int = 0
+    lost_values: int = 0
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+def to_rows(
+    records: pa.RecordBatch, shape: TableShape, decoder: ValueDecoder | None, keep_values: KeepValues = "bad"
+) -> TableRows:
+    """Return records (in Spark's columns) as rows of a table.
+
+    :param decoder: that of the shape.
+    :param keep_values: which values of decoded records stay whole in the column `value`.
+    """
+    arrays, names = kafka_arrow_columns(records), list(KAFKA_COLUMNS)
+    values, near = arrays[VALUE], arrays[TIMESTAMP]
+    with_field = len(values)
+    decoded = None if decoder is None else decoder.decode(values, shape.fields or {})
+    if shape.has_event_time:
+        times, with_field = event_times(values, near, shape, decoded)
+        arrays.append(times)
+        names.append(EVENT_TIME)
+    if decoded is None:
+        reasons = pa.nulls(len(values), pa.string())
+        return TableRows(pa.RecordBatch.from_arrays(arrays, names=names), reasons, with_event_field=with_field)
+    forms = decoded.forms
+    if keep_values == "all":
+        forms = pc.if_else(pc.equal(forms, TOMBSTONE), forms, KEPT)
+    elif keep_values == "none":
+        forms = pc.if_else(pc.equal(forms, KEPT), LOST, forms)
+    is_kept = pc.equal(forms, KEPT)
+    arrays[VALUE] = pc.if_else(is_kept, values, pa.scalar(None, values.type))
+    names += [VALUE_FORM, *(shape.columns[name] for name in shape.fields or ())]
+    rows = pa.RecordBatch.from_arrays([*arrays, forms, *shape.stored(decoded.columns)], names=names)
+    return TableRows(
+        rows,
+        decoded.reasons,
+        is_kept.true_count,
+        decoded.found,
+        with_field,
+        pc.equal(forms, LOST).true_count,
+        further_counts(dict(zip(shape.fields or {}, decoded.columns, strict=True)), shape.columns),
+    )
+
+
+def event_times(values: pa.Array, near: pa.Array, shape: TableShape, decoded: Decoded | None) -> tuple[pa.Array, int]:
+    """Return the event times of values, null where they do not say.
+
+    :returns: with how many values have something in the field of the event time; all where it is no field.
+    """
+    event_time = shape.event_time
+    if event_time.source == LINE:
+        return times_in_lines(values, near, event_time.zone), len(values)
+    columns = []
+    if decoded is not None:
+        columns = event_time.in_columns(dict(zip(shape.fields or {}, decoded.columns, strict=True)))
+    if not columns:
+        if shape.value_format in (AVRO, PROTOBUF):
+            return pa.nulls(len(values), TIME_TYPE), 0
+        return times_in_json(values, event_time, near)
+    assert decoded is not None, "it has the columns"
+    times, has_field = pa.nulls(len(values), TIME_TYPE), pa.repeat(pa.scalar(False), len(values))
+    for column in columns:
+        if column.null_count < len(column):
+            own = times_of_column(column, near, event_time.unit, event_time.zone)
+            times = pc.if_else(has_field, times, own)
+            has_field = pc.or_(has_field, column.is_valid())
+    # The field may hold what its column does not: text in a column of numbers. It may also be within an object where
+    # others have it at the top.
+    is_elsewhere = pc.invert(has_field) if len(event_time.path) > 1 else pa.repeat(pa.scalar(False), len(values))
+    left = pc.and_(pc.is_null(times), pc.or_(pc.equal(decoded.forms, KEPT), is_elsewhere))
+    if shape.value_format != JSON or not left.true_count:
+        return times, has_field.true_count
+    found, count = times_in_json(values.filter(left), event_time, near.filter(left))
+    return pc.replace_with_mask(times, left, found), count + pc.and_not(has_field, left).true_count
