@@ -15,10 +15,10 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 import barnabas
-from barnabas.registry import operations
+from barnabas.registry import changes
 from barnabas.registry.requests import SchemaRequest
+from barnabas.registry.schema_topic import OvertakenError, SchemaTopic
 from barnabas.registry.state import AVRO, Content, RegistryState
-from barnabas.registry.topic import OvertakenError, SchemaTopic
 from tests.conftest import BrokerProcess
 from tests.interop.reading import wait_until
 from tests.registry_process import RegistryProcess
@@ -247,8 +247,8 @@ def test_registry_that_slept_while_another_one_wrote_writes_no_id_a_second_time(
         reading = sleeping._reading
         assert reading is not None
         reading.cancel()
-        planned = operations.register(states[1], "a", SchemaRequest(Content(AVRO, '"int"')))
-        await awake.append(operations.register(states[0], "b", SchemaRequest(Content(AVRO, '"long"'))).records)
+        planned = changes.register(states[1], "a", SchemaRequest(Content(AVRO, '"int"')))
+        await awake.append(changes.register(states[0], "b", SchemaRequest(Content(AVRO, '"long"'))).records)
         late = asyncio.create_task(sleeping.append(planned.records))
         await asyncio.sleep(0)  # it has begun to write before it reads on
         sleeping._reading = asyncio.create_task(sleeping._read())
@@ -258,8 +258,8 @@ def test_registry_that_slept_while_another_one_wrote_writes_no_id_a_second_time(
         await awake.catch_up()
         for state in states:
             assert state.subjects() == ["b"]
-            assert [each.subject for each in state.homes(".", 1)] == ["b"]
-        again = operations.register(states[1], "a", SchemaRequest(Content(AVRO, '"int"')))
+            assert [each.subject for each in state.versions_of_id(".", 1)] == ["b"]
+        again = changes.register(states[1], "a", SchemaRequest(Content(AVRO, '"int"')))
         await sleeping.append(again.records)
         assert again.answer == {"id": 2}
         await awake.stop()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.registry import work
+from barnabas.registry import work_pool
 from barnabas.registry.main import Registry, RegistryConfig
 from barnabas.serialization import http_calls
 from tests.conftest import BrokerProcess
@@ -31,7 +31,7 @@ def slowest(kind: str, count: int) -> str:
 def test_client_does_not_wait_for_the_slow_schema_of_another_one(
     shared_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "SLOW_CPU_S", 0.5)
+    monkeypatch.setattr(work_pool, "SLOW_CPU_S", 0.5)
 
     async def check() -> None:
         name = "_schemas-slow"

@@ -29,8 +29,8 @@ from barnabas.formats.field_aliases import NO_ALIASES, Renaming
 from barnabas.formats.json_fields import JsonRules
 from barnabas.records.arrow import arrow_schema
 from barnabas.serialization import value_decoders
-from barnabas.serialization.avro_bytes import PythonCodec
 from barnabas.serialization.avro_columns import decode_avro
+from barnabas.serialization.avro_python_codec import PythonCodec
 from barnabas.serialization.avro_types import AvroType, avro_type
 from barnabas.serialization.avro_values import with_columns
 from barnabas.serialization.protobuf import message_class
@@ -42,7 +42,7 @@ from barnabas.spark.table_rows import to_rows
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
 from barnabas.sql import sampling, value_columns
-from barnabas.sql.record_columns import Rows
+from barnabas.sql.record_columns import RecordRows
 from barnabas.sql.sampling import ValueOptions, columns_of_values
 from tests.known_schemas import registry_of
 from tests.searches import examples
@@ -246,7 +246,7 @@ class Reading:
 
     def query(self) -> Mapping[str, pa.Array]:
         """Return the columns of a query by DuckDB."""
-        rows = Rows(columns_of_values(self.values, ValueOptions(self._format, self._url, self._rules)))
+        rows = RecordRows(columns_of_values(self.values, ValueOptions(self._format, self._url, self._rules)))
         made = pa.Table.from_batches([rows.make(self.records, rows.schema.names)])
         with duckdb.connect() as connection:
             connection.register("made", made)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.registry import operations, records
+from barnabas.registry import changes, records
+from barnabas.registry.change_order import ChangeHeader, Effect, LogEntry, SchemaLog
+from barnabas.registry.changes import Change
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.log_order import Claim, Effect, Entry, SchemaLog
-from barnabas.registry.operations import Change
 from barnabas.registry.records import Record, UnknownRecordError
 from barnabas.registry.requests import SchemaRequest
 from barnabas.registry.state import AVRO, Content, RegistryState
@@ -29,7 +29,7 @@ class Stored(NamedTuple):
     offset: int
     key: bytes
     value: bytes | None
-    claim: Claim | None
+    claim: ChangeHeader | None
 
 
 class Registry:
@@ -39,7 +39,7 @@ class Registry:
         self.log = log
         self.state = RegistryState()
         self.read = SchemaLog(self.state)
-        self.planned: tuple[list[Entry], object] | None = None
+        self.planned: tuple[list[LogEntry], object] | None = None
         self.answers: dict[str, tuple[object, int]] = {}
         """By change that is in the log and was not read back: what it answers, and how many records it has."""
         self.effects: dict[str, list[Effect]] = {}
@@ -80,11 +80,11 @@ class Registry:
     def _change(self, subject: str, schema: int | None) -> tuple[Change, object]:
         if schema is None:
             is_deleted = not self.state.versions(subject)
-            return operations.delete_subject(self.state, subject, permanent=is_deleted), None
+            return changes.delete_subject(self.state, subject, permanent=is_deleted), None
         request = SchemaRequest(Content(AVRO, SCHEMAS[schema]))
-        if operations.find(self.state, subject, request.content):
+        if changes.find(self.state, subject, request.content):
             return Change((), None), None
-        change = operations.register(self.state, subject, request)
+        change = changes.register(self.state, subject, request)
         return change, (change.answer["id"], SCHEMAS[schema])
 
     def write(self) -> None:
@@ -94,13 +94,13 @@ class Registry:
         entries, answer = self.planned
         self.planned = None
         for entry in entries:
-            claim = Claim.of([entry.header])
+            claim = ChangeHeader.of([entry.header])
             assert claim is not None
             self.answers[claim.change] = answer, len(entries)
             append(self.log, entry.key, entry.value, claim)
 
 
-def append(log: list[Stored], key: bytes, value: bytes | None, claim: Claim | None) -> None:
+def append(log: list[Stored], key: bytes, value: bytes | None, claim: ChangeHeader | None) -> None:
     log.append(Stored(log[-1].offset + 1 if log else 0, key, value, claim))
 
 
@@ -155,7 +155,7 @@ def test_registries_agree_and_an_id_stands_for_one_schema(steps: list[tuple[obje
     known = shown(registries[0].state)
     assert all(shown(registry.state) == known for registry in registries)
     for schema_id, text in given_ids.items():
-        for home in registries[0].state.homes(".", schema_id):
+        for home in registries[0].state.versions_of_id(".", schema_id):
             version = registries[0].state.version(home.subject, home.version, deleted=True)
             assert version.content.text == text
 
@@ -172,10 +172,10 @@ def test_registries_agree_and_an_id_stands_for_one_schema(steps: list[tuple[obje
     assert shown(fresh.state) == known
 
 
-def _of_a_stranger(which: int) -> tuple[bytes, bytes | None, Claim | None]:
+def _of_a_stranger(which: int) -> tuple[bytes, bytes | None, ChangeHeader | None]:
     """Return a record that anybody may write: with claims, without, and such that no registry writes."""
     noop = Record({"keytype": records.NOOP, "magic": 0}, None).encoded()
     mode = Record(records.mode_key(None), {"mode": "FOO"}).encoded()
     config = Record(records.config_key(None), {"compatibilityLevel": "FULL"}).encoded()
-    claims = (None, Claim("0" * 16, 0), Claim("f" * 16, 2**62, is_repair=True))
+    claims = (None, ChangeHeader("0" * 16, 0), ChangeHeader("f" * 16, 2**62, is_repair=True))
     return (*(noop, mode, config)[which % 3], claims[which % len(claims)])

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from barnabas.registry import records
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.kinds import parsing
-from barnabas.registry.kinds.schema import SchemaSyntaxError
 from barnabas.registry.records import Record, UnknownRecordError
 from barnabas.registry.requests import SchemaRequest, parse_config, parse_mode, parse_version
+from barnabas.registry.schema_types import schema as schema_type
+from barnabas.registry.schema_types.schema import SchemaSyntaxError
 from barnabas.registry.state import AVRO, JSON, PROTOBUF, Content, RegistryState
 
 AVRO_WORDS = ["type", "name", "namespace", "fields", "items", "values", "symbols", "size", "default", "aliases"]
@@ -51,16 +51,16 @@ TEXTS = {
 def test_any_text_is_a_schema_or_refused(kind: str, data: st.DataObject) -> None:
     text = data.draw(TEXTS[kind])
     try:
-        schema = parsing.parse(Content(kind, text), ())
+        schema = schema_type.parse(Content(kind, text), ())
     except SchemaSyntaxError:
         return
-    again = parsing.parse(Content(kind, schema.text), ())
+    again = schema_type.parse(Content(kind, schema.text), ())
     assert again.text == schema.text
-    assert parsing.parse(Content(kind, schema.normalized), ()).normalized == schema.normalized
+    assert schema_type.parse(Content(kind, schema.normalized), ()).normalized == schema.normalized
     if kind != JSON:  # there a reference may lead nowhere
-        assert not schema.obstacles_to_reading(again)
+        assert not schema.read_incompatibilities(again)
     else:
-        schema.obstacles_to_reading(again)
+        schema.read_incompatibilities(again)
 
 
 def refusal(parse: Callable[[Any], object], given: Any) -> int:
@@ -120,7 +120,7 @@ def test_any_records_leave_a_state_that_answers(read: list[tuple[dict[str, Any],
             continue
     for subject in state.subjects(":*:", deleted=True):
         for version in state.versions(subject, deleted=True):
-            assert version in state.homes(".", version.id, deleted=True)
+            assert version in state.versions_of_id(".", version.id, deleted=True)
             state.referrers(subject, version.version, deleted=True)
         state.mode(subject)
     assert {version.id for version in state.all_versions()} <= set(range(1, state.last_id(".") + 1))

@@ -18,10 +18,10 @@ from barnabas.errors import SerializationError
 from barnabas.formats.column_types import ColumnType, arrow_type, settled
 from barnabas.formats.field_aliases import NO_ALIASES, Path, Renaming
 from barnabas.formats.value_format import decoder_of
-from barnabas.serialization.avro_bytes import PythonCodec
 from barnabas.serialization.avro_codec import retyped
+from barnabas.serialization.avro_python_codec import PythonCodec
 from barnabas.serialization.avro_types import AvroType, avro_type
-from barnabas.serialization.avro_values import AvroKind
+from barnabas.serialization.avro_values import AvroFormat
 from barnabas.serialization.column_casts import fitted
 from barnabas.serialization.framed_json import FramedJsonDecoder
 from barnabas.serialization.record_values import RecordDecoder
@@ -222,13 +222,13 @@ class Table:
 
     @classmethod
     def of(cls, registry: SchemaRegistry, values: pa.Array) -> Table:
-        first = RecordDecoder(AvroKind(), registry)
+        first = RecordDecoder(AvroFormat(), registry)
         renaming = Renaming.of({}, first.infer(values), first.renames(values), NO_ALIASES, FIELDS_MAX)
         shape = TableShape.of("avro", {name: settled(kind) for name, kind in renaming.found.items()})
         return cls(registry, replace(shape, aliases=renaming.aliases))
 
     def decoder(self) -> RecordDecoder:
-        return RecordDecoder(AvroKind(), self.registry, self.shape.aliases)
+        return RecordDecoder(AvroFormat(), self.registry, self.shape.aliases)
 
     def load(self, values: pa.Array) -> None:
         decoder = self.decoder()

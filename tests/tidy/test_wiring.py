@@ -42,8 +42,10 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
         "log_lines.py": ("excepthook",),
         "protocol/declare.py": ("__fields__", "__message__"),
         "records/codec_pure/decoding.py": ("__annotations__", "__dataclass_fields__"),
-        "registry/kinds/proto_parser.py": ("label", "map_entry", "oneof_index", "package", "syntax", "type_name"),
-        "registry/kinds/protobuf.py": ("package",),
+        "registry/schema_types/proto_parser.py": (
+            "label", "map_entry", "oneof_index", "package", "syntax", "type_name",
+        ),
+        "registry/schema_types/protobuf.py": ("package",),
         "serialization/protobuf_values.py": ("nanos",),
         "spark/session.py": (
             "_activeSession", "_active_spark_context", "_gateway", "_instantiatedSession", "_jvm", "handle_error",

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from barnabas.registry.errors import cut
-from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
-from barnabas.registry.settings import Level
+from barnabas.registry.schema_types.schema import Schema, SchemaSyntaxError
 from barnabas.registry.state import Version
+from barnabas.registry.subject_config import Level
 
 REASONS_MAX = 100
 """So many reasons an answer has."""
@@ -48,19 +48,19 @@ def incompatibilities_with(
 
 
 def _reads(level: Level, new: Schema, old: Schema) -> list[str]:
-    return _obstacles(new, old) if level.is_backward else []
+    return _incompatibilities(new, old) if level.is_backward else []
 
 
 def _is_read(level: Level, new: Schema, old: Schema) -> list[str]:
-    return _obstacles(old, new) if level.is_forward else []
+    return _incompatibilities(old, new) if level.is_forward else []
 
 
-def _obstacles(reader: Schema, writer: Schema) -> list[str]:
+def _incompatibilities(reader: Schema, writer: Schema) -> list[str]:
     """Return the obstacles to reading; an error of the comparison is an obstacle as well.
 
     A $ref may lead to a part of a schema that its meta-schema does not check, so a keyword can hold any value.
     """
     try:
-        return reader.obstacles_to_reading(writer)
+        return reader.read_incompatibilities(writer)
     except Exception as error:  # noqa: BLE001
         return [f"the schemas cannot be compared: {type(error).__name__}: {error}"]

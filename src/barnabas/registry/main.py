@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from barnabas.addresses import bare_host, host_port
 from barnabas.errors import ConfigurationError, UnavailableError
 from barnabas.registry.http_server import HttpServer, Request, Response
-from barnabas.registry.routes import Rest, refusal
+from barnabas.registry.routes import RestApi, refusal
+from barnabas.registry.schema_topic import SchemaTopic
 from barnabas.registry.service import Service
 from barnabas.registry.state import RegistryState
-from barnabas.registry.topic import SchemaTopic
-from barnabas.registry.work import WorkPool
+from barnabas.registry.work_pool import WorkPool
 from barnabas.stop_signals import stop_on_signals
 
 ANSWER_S = 45.0
@@ -51,7 +51,7 @@ class Registry:
         self._topic = SchemaTopic(config.bootstrap, config.topic, self._state, config.settings)
         self._work = WorkPool()
         self._server: HttpServer | None = None
-        self._rest: Rest | None = None
+        self._rest: RestApi | None = None
         self.url = ""
         """Where clients reach it, once it has started."""
 
@@ -70,7 +70,7 @@ class Registry:
                 f"cannot listen on {host_port(config.host, config.port)}: {error.strerror}"
             ) from error
         self.url = config.url or f"http://{host_port(config.host, port)}"
-        self._rest = Rest(Service(self._state, self._topic, self._work))
+        self._rest = RestApi(Service(self._state, self._topic, self._work))
 
     async def _answer(self, request: Request) -> Response:
         if self._rest is None:

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from barnabas.registry.settings import is_number, shortened
+from barnabas.registry.subject_config import is_number, shortened
 
 Key = dict[str, Any]
 Value = dict[str, Any] | None

@@ -7,7 +7,8 @@ from typing import Any
 
 from barnabas.registry import records
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.settings import (
+from barnabas.registry.state import AVRO, Content, Reference
+from barnabas.registry.subject_config import (
     CONFIG_OBJECTS,
     CONFIG_SWITCHES,
     CONFIG_TEXTS,
@@ -21,7 +22,6 @@ from barnabas.registry.settings import (
     is_reference_version,
     shortened,
 )
-from barnabas.registry.state import AVRO, Content, Reference
 
 SUBJECT_BYTES_MAX = 1_000
 REFERENCES_MAX = 1_000

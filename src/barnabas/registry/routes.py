@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from barnabas import __version__
-from barnabas.registry import contexts, negotiation, operations
+from barnabas.registry import changes, content_types, contexts
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.http_server import Request, Response
 from barnabas.registry.records import decode_json
@@ -96,7 +96,7 @@ def route(method: str, path: str) -> Callable[[Handler], Handler]:
     return register
 
 
-class Rest:
+class RestApi:
     """Answers requests."""
 
     def __init__(self, service: Service) -> None:
@@ -104,10 +104,10 @@ class Rest:
 
     async def answer(self, request: Request) -> Response:
         """Return the answer to a request; errors are answers too."""
-        content_type = negotiation.accepted(request.headers.get("accept", ""))
+        content_type = content_types.negotiate(request.headers.get("accept", ""))
         if content_type is None:
             return refusal(406, "HTTP 406 Not Acceptable")
-        if not negotiation.is_taken(request.headers.get("content-type", "")):
+        if not content_types.is_supported(request.headers.get("content-type", "")):
             return refusal(415, "HTTP 415 Unsupported Media Type", content_type)
         try:
             return await self._answer(request, content_type)
@@ -145,7 +145,7 @@ class Text(str):
     __slots__ = ()
 
 
-def refusal(code: int, message: str, content_type: str = negotiation.V1) -> Response:
+def refusal(code: int, message: str, content_type: str = content_types.V1) -> Response:
     """Return the answer for an error."""
     status = code if code < 1000 else code // 100
     return _response(status, {"error_code": code, "message": message}, content_type)
@@ -218,7 +218,7 @@ async def look_up(call: Call) -> Any:
 async def delete_subject(call: Call) -> Any:
     """Delete all versions of a subject."""
     return await call.service.change(
-        lambda state: operations.delete_subject(state, call.subject, permanent=call.flag("permanent"))
+        lambda state: changes.delete_subject(state, call.subject, permanent=call.flag("permanent"))
     )
 
 
@@ -262,7 +262,7 @@ async def delete_version(call: Call) -> Any:
     """Delete a version of a subject."""
     number = call.version
     return await call.service.change(
-        lambda state: operations.delete_version(state, call.subject, number, permanent=call.flag("permanent"))
+        lambda state: changes.delete_version(state, call.subject, number, permanent=call.flag("permanent"))
     )
 
 
@@ -309,7 +309,9 @@ async def show_schema(call: Call) -> Any:
     if call.flag("fetchMaxId"):
         shown["maxId"] = call.service.state.last_id(call.id_context)
     if call.flag("includeSubjects"):
-        shown["subjects"] = sorted({each.subject for each in call.service.state.homes(call.id_context, call.id)})
+        shown["subjects"] = sorted(
+            {each.subject for each in call.service.state.versions_of_id(call.id_context, call.id)}
+        )
     return shown
 
 
@@ -334,7 +336,7 @@ async def list_versions_of_schema(call: Call) -> Any:
 
 def _homes(call: Call) -> list[Version]:
     call.service.state.content(call.id_context, call.id)
-    found = call.service.state.homes(call.id_context, call.id, deleted=call.flag("deleted"))
+    found = call.service.state.versions_of_id(call.id_context, call.id, deleted=call.flag("deleted"))
     wanted = call.request.query.get("subject")
     return [each for each in found if wanted is None or each.subject == wanted]
 
@@ -344,19 +346,19 @@ def _homes(call: Call) -> list[Version]:
 
 async def _judged(call: Call, *, all_versions: bool) -> Any:
     number = None if all_versions else call.version
-    reasons = await call.service.judge(call.subject, number, call.body(), all_versions=all_versions)
+    reasons = await call.service.check_compatibility(call.subject, number, call.body(), all_versions=all_versions)
     answer: dict[str, Any] = {"is_compatible": not reasons}
     return answer | {"messages": reasons} if reasons or call.flag("verbose") else answer
 
 
 @route("POST", "/compatibility/subjects/{subject}/versions/{version}")
-async def judge_with_version(call: Call) -> Any:
+async def check_with_version(call: Call) -> Any:
     """Whether a schema is compatible with a version."""
     return await _judged(call, all_versions=False)
 
 
 @route("POST", "/compatibility/subjects/{subject}/versions")
-async def judge_with_all(call: Call) -> Any:
+async def check_with_all_versions(call: Call) -> Any:
     """Whether a schema is compatible with the versions that the subject's level names."""
     return await _judged(call, all_versions=True)
 
@@ -375,13 +377,13 @@ async def show_config(call: Call) -> Any:
 async def set_config(call: Call) -> Any:
     """Change settings of all."""
     config = parse_config(call.body())
-    return await call.service.change(lambda state: operations.set_config(state, None, config))
+    return await call.service.change(lambda state: changes.set_config(state, None, config))
 
 
 @route("DELETE", "/config")
 async def delete_config(call: Call) -> Any:
     """Go back to the defaults."""
-    deleted = await call.service.change(lambda state: operations.delete_config(state, None))
+    deleted = await call.service.change(lambda state: changes.delete_config(state, None))
     return {"compatibilityLevel": "BACKWARD", **deleted}
 
 
@@ -399,13 +401,13 @@ async def show_config_of_subject(call: Call) -> Any:
 async def set_config_of_subject(call: Call) -> Any:
     """Change settings of a subject."""
     config, subject = parse_config(call.body()), parse_subject(call.subject)
-    return await call.service.change(lambda state: operations.set_config(state, subject, config))
+    return await call.service.change(lambda state: changes.set_config(state, subject, config))
 
 
 @route("DELETE", "/config/{subject}")
 async def delete_config_of_subject(call: Call) -> Any:
     """Let a subject have the settings of all."""
-    return await call.service.change(lambda state: operations.delete_config(state, call.subject))
+    return await call.service.change(lambda state: changes.delete_config(state, call.subject))
 
 
 @route("GET", "/mode")
@@ -418,7 +420,7 @@ async def show_mode(call: Call) -> Any:
 async def set_mode(call: Call) -> Any:
     """Change the mode of all."""
     mode = parse_mode(call.body())
-    return await call.service.change(lambda state: operations.set_mode(state, None, mode, force=call.flag("force")))
+    return await call.service.change(lambda state: changes.set_mode(state, None, mode, force=call.flag("force")))
 
 
 @route("GET", "/mode/{subject}")
@@ -434,13 +436,13 @@ async def show_mode_of_subject(call: Call) -> Any:
 async def set_mode_of_subject(call: Call) -> Any:
     """Change the mode of a subject."""
     mode, subject = parse_mode(call.body()), parse_subject(call.subject)
-    return await call.service.change(lambda state: operations.set_mode(state, subject, mode, force=call.flag("force")))
+    return await call.service.change(lambda state: changes.set_mode(state, subject, mode, force=call.flag("force")))
 
 
 @route("DELETE", "/mode/{subject}")
 async def delete_mode_of_subject(call: Call) -> Any:
     """Let a subject have the mode of all."""
-    return await call.service.change(lambda state: operations.delete_mode(state, call.subject))
+    return await call.service.change(lambda state: changes.delete_mode(state, call.subject))
 
 
 # --- about the registry ---------------------------------------------------------------------------------

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from barnabas.registry import compatibility, contexts, operations
+from barnabas.registry import changes, compatibility, contexts
+from barnabas.registry.changes import Change
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.operations import Change
 from barnabas.registry.requests import SchemaRequest, parse_subject
-from barnabas.registry.settings import IMPORT, Level
+from barnabas.registry.schema_topic import OvertakenError, SchemaTopic
 from barnabas.registry.state import JSON, Content, RegistryState, Version
-from barnabas.registry.topic import OvertakenError, SchemaTopic
-from barnabas.registry.work import SLOW_CPU_S, InvalidSchemaError, WorkEndedError, WorkPool
+from barnabas.registry.subject_config import IMPORT, Level
+from barnabas.registry.work_pool import SLOW_CPU_S, InvalidSchemaError, WorkEndedError, WorkPool
 
 DEFAULT_LEVEL = Level.BACKWARD
 CHECK_S = 40.0
@@ -70,14 +70,14 @@ class Service:
                 known = await self._find(basis.versions, request.content)
                 if known is not None and request.id in (None, known.id):
                     return {"id": known.id}
-                operations.check_writable(self.state, subject, imported=request.id is not None)
+                changes.check_writable(self.state, subject, imported=request.id is not None)
                 reasons = [] if basis.mode == IMPORT else await self._compare(basis, request.content)
             async with self._writing:
                 if self._basis(subject, given, normalize=normalize) != basis:
                     continue
                 if reasons:
                     raise RegistryError.incompatible(subject, reasons)
-                change = operations.register(self.state, subject, request)
+                change = changes.register(self.state, subject, request)
                 with contextlib.suppress(OvertakenError):
                     await self._topic.append(change.records)
                     return change.answer
@@ -89,7 +89,7 @@ class Service:
             self.state.mode(subject),
             normalize or bool(self.state.config(subject, "normalize", False)),
             tuple(self.state.versions(subject)),
-            operations.dependencies(self.state, subject, request.content),
+            changes.dependencies(self.state, subject, request.content),
         )
 
     async def look_up(self, subject: str, body: Any, *, normalize: bool, deleted: bool) -> Version:
@@ -117,7 +117,9 @@ class Service:
             raise RegistryError.schema_not_found()
         return found
 
-    async def judge(self, subject: str, number: int | None, body: Any, *, all_versions: bool) -> list[str]:
+    async def check_compatibility(
+        self, subject: str, number: int | None, body: Any, *, all_versions: bool
+    ) -> list[str]:
         """Return why a schema is not compatible with a version of a subject, or with those that its level names.
 
         :raises RegistryError: 40401, 40402, 42201.
@@ -147,7 +149,7 @@ class Service:
 
     async def _compare(self, basis: _Basis, content: Content) -> list[str]:
         for version in compatibility.versions_to_compare(basis.level, basis.versions):
-            its_dependencies = operations.dependencies(self.state, version.subject, version.content)
+            its_dependencies = changes.dependencies(self.state, version.subject, version.content)
             arguments = (basis.level, content, basis.dependencies, version, its_dependencies)
             try:
                 reasons: list[str] = await self._work.run("compare", *arguments)
@@ -178,16 +180,16 @@ class Service:
         return SchemaRequest(written, request.id, request.version)
 
     async def _find(self, versions: Sequence[Version], content: Content) -> Version | None:
-        exact = operations.find_exact(versions, content)
+        exact = changes.find_exact(versions, content)
         if exact is not None or content.schema_type != JSON:
             return exact
-        return await asyncio.to_thread(operations.find_in, versions, content)
+        return await asyncio.to_thread(changes.find_in, versions, content)
 
     async def formatted(self, context: str, content: Content, form: str) -> str:
         """Return a schema's text, in another form where one is asked for: `serialized` for Protobuf, `resolved`."""
         if not form:
             return content.text
-        dependencies = operations.dependencies(self.state, contexts.qualified(context, ""), content)
+        dependencies = changes.dependencies(self.state, contexts.qualified(context, ""), content)
         try:
             return await self._work.run("write", content, dependencies, form) or content.text
         except (InvalidSchemaError, WorkEndedError):  # of an older registry, which was less strict

@@ -13,7 +13,7 @@ from typing import Any
 from barnabas.registry import contexts, records
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.records import Record, UnknownRecordError
-from barnabas.registry.settings import (
+from barnabas.registry.subject_config import (
     MODES,
     NUMBER_MAX,
     READONLY,
@@ -132,11 +132,11 @@ class RegistryState:
         if not self._versions[subject]:
             del self._versions[subject]
         context = contexts.context_of(subject)
-        homes = self._homes[context, old.id]
-        del homes[subject, number]
-        if old.content not in homes.values():
+        versions_of_id = self._homes[context, old.id]
+        del versions_of_id[subject, number]
+        if old.content not in versions_of_id.values():
             self._ids.pop((context, old.content), None)
-        if not homes:
+        if not versions_of_id:
             del self._homes[context, old.id]
         for reference in old.content.references:
             home = (contexts.qualified(context, reference.subject), reference.version)
@@ -231,15 +231,15 @@ class RegistryState:
 
         :raises RegistryError: 40403.
         """
-        homes = self._homes.get((context, schema_id))
-        if not homes:
+        versions_of_id = self._homes.get((context, schema_id))
+        if not versions_of_id:
             raise RegistryError.schema_not_found(schema_id)
-        return next(iter(homes.values()))
+        return next(iter(versions_of_id.values()))
 
-    def homes(self, context: str, schema_id: int, *, deleted: bool = False) -> list[Version]:
+    def versions_of_id(self, context: str, schema_id: int, *, deleted: bool = False) -> list[Version]:
         """Return the versions that are the schema with an id, of all subjects of a context."""
-        homes = self._homes.get((context, schema_id), {})
-        found = (self._versions[subject][number] for subject, number in sorted(homes))
+        versions_of_id = self._homes.get((context, schema_id), {})
+        found = (self._versions[subject][number] for subject, number in sorted(versions_of_id))
         return [each for each in found if deleted or not each.deleted]
 
     def id_of(self, context: str, content: Content) -> int | None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import SerializationError
 from barnabas.serialization import wire_format
-from barnabas.serialization.extras import need
-from barnabas.serialization.registering import Registering
+from barnabas.serialization.extras import require_schema_package
 from barnabas.serialization.registry_client import AVRO, Schema, SchemaReference, SchemaRegistry
+from barnabas.serialization.schema_id_resolver import SchemaIdResolver
 from barnabas.serialization.subject_names import SubjectName, by_topic
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def parse(registry: SchemaRegistry, schema: Schema, *, for_reading: bool = False
     :param for_reading: refuse arrays whose items take no bytes.
     :raises SerializationError: it is no Avro schema, or is refused.
     """
-    fastavro = need("fastavro")
+    fastavro = require_schema_package("fastavro")
     if schema.kind != AVRO:
         raise SerializationError(f"the schema is of type {schema.kind}, not AVRO")
     known: dict[str, Any] = {}
@@ -105,7 +105,7 @@ class AvroSerializer:
     :param references: schemas that it needs, if they are registered.
     :param subject_name: see `barnabas.serialization.subject_names`.
     :param strict: refuse a dict with fields that the schema does not have.
-    Others: see `Registering`.
+    Others: see `SchemaIdResolver`.
     :raises ConfigurationError: fastavro is not installed.
     :raises SerializationError: it is no Avro schema.
     """
@@ -123,9 +123,9 @@ class AvroSerializer:
         normalize: bool = False,
         strict: bool = False,
     ) -> None:
-        self._write = need("fastavro").schemaless_writer
+        self._write = require_schema_package("fastavro").schemaless_writer
         self._schema = Schema(schema if isinstance(schema, str) else json.dumps(schema), AVRO, references)
-        self._registering = Registering(registry, subject_name, auto_register, use_latest, normalize)
+        self._registering = SchemaIdResolver(registry, subject_name, auto_register, use_latest, normalize)
         self._to_dict = to_dict
         self._strict = strict
         self._parsed: dict[Schema, Any] = {self._schema: parse(registry, self._schema)}
@@ -180,7 +180,7 @@ class AvroDeserializer:
         references: tuple[SchemaReference, ...] = (),
         from_dict: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._read = need("fastavro").schemaless_reader
+        self._read = require_schema_package("fastavro").schemaless_reader
         self.registry = registry
         self._from_dict = from_dict
         text = schema if schema is None or isinstance(schema, str) else json.dumps(schema)

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from barnabas.errors import SerializationError
 from barnabas.formats.column_types import without_large_types
 from barnabas.serialization import wire_format
-from barnabas.serialization.avro_cells import of_cells
 from barnabas.serialization.avro_codec import codec_of
-from barnabas.serialization.avro_defaults import as_written
+from barnabas.serialization.avro_conversion import column_to_physical
+from barnabas.serialization.avro_defaults import encode_default
 from barnabas.serialization.avro_types import AvroType, avro_type
 from barnabas.serialization.registry_client import Schema, SchemaRegistry
 
@@ -57,8 +57,8 @@ class AvroBatches:
         if count > 1:
             raise SerializationError(f"there are {count} columns {name!r}: which one the schema means cannot be told")
         given = without_large_types(batch.column(name))
-        made = of_cells(tree, given, len(given))
-        row = first_misfit(tree, given, made)
+        made = column_to_physical(tree, given, len(given))
+        row = first_mismatch(tree, given, made)
         if row is not None:
             shown = _shown(given[row])
             shown = shown if len(shown) <= SHOWN_LETTERS_MAX else shown[:SHOWN_LETTERS_MAX] + "..."
@@ -76,7 +76,7 @@ class AvroBatches:
                 f"there is no column {name!r}, which the schema {self._tree.name} has and which may not be null"
             )
         try:
-            return pa.array([as_written(tree, default)] * count, kind)
+            return pa.array([encode_default(tree, default)] * count, kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
             raise SerializationError(f"there is no column {name!r}, and its default {default!r} is none") from error
 
@@ -88,7 +88,7 @@ def _shown(value: pa.Scalar) -> str:
         return "a time that Python has not"
 
 
-def first_misfit(tree: AvroType, given: pa.Array | None, made: pa.Array) -> int | None:
+def first_mismatch(tree: AvroType, given: pa.Array | None, made: pa.Array) -> int | None:
     """Return the first row that is lost on the way to what is written; None where all is there.
 
     :param given: the column; None where there is none. `made`: what is to be written of it.
@@ -109,7 +109,7 @@ def _misfit_within(tree: AvroType, given: pa.Array, made: pa.Array) -> int | Non
     rows: list[int | None] = []
     if tree.kind in ("array", "map"):
         parents = pc.list_parent_indices(_as_list(made))
-        row = first_misfit(next(iter(tree.inner.values())), _items(given), _items(made))
+        row = first_mismatch(next(iter(tree.inner.values())), _items(given), _items(made))
         rows.append(None if row is None else parents[row].as_py())
     elif tree.kind in ("record", "union"):
         there = pc.indices_nonzero(made.is_valid())
@@ -119,7 +119,7 @@ def _misfit_within(tree: AvroType, given: pa.Array, made: pa.Array) -> int | Non
             own = there
             if tree.kind == "union":  # all of its branches are null but one
                 own = there[:0] if part is None else there.filter(part.take(there).is_valid())
-            row = first_misfit(inner, None if part is None else part.take(own), made.field(name).take(own))
+            row = first_mismatch(inner, None if part is None else part.take(own), made.field(name).take(own))
             rows.append(None if row is None else own[row].as_py())
     return min((row for row in rows if row is not None), default=None)
 

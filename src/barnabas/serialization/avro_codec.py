@@ -1,8 +1,8 @@
 """Values of one Avro schema as Arrow columns and back: by compiled code (pyruhvro) where it can, else in Python.
 
-Columns have the physical types of avro_types.py. What compiled code is not made for (fixed, unions of several types,
-null, records within themselves, records without fields) goes the way of avro_bytes.py. Bytes it does not know either;
-as strings they are written alike, and Arrow holds both alike.
+Columns have the physical types of avro_types.py. avro_python_codec.py serves the types that the compiled code lacks:
+fixed, unions of several types, null, records within themselves, records without fields. The compiled code has no bytes
+either, but strings have the same encoding in Avro and the same layout in Arrow.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas.errors import SerializationError
-from barnabas.serialization.avro_bytes import PythonCodec
+from barnabas.serialization.avro_python_codec import PythonCodec
 from barnabas.serialization.avro_types import AvroType
-from barnabas.serialization.extras import need
+from barnabas.serialization.extras import require_schema_package
 
 _NOT_COMPILED = frozenset({"fixed", "union", "null", "again"})
 
@@ -63,7 +63,7 @@ class CompiledCodec:
     """Reads and writes records by pyruhvro."""
 
     def __init__(self, tree: AvroType) -> None:
-        compiled = need("pyruhvro")
+        compiled = require_schema_package("pyruhvro")
         self._decode, self._encode = compiled.deserialize_array, compiled.serialize_record_batch
         self._fields = list(tree.inner.values())
         self._types = [each.physical() for each in self._fields]

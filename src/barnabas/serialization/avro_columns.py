@@ -18,10 +18,10 @@ from barnabas.errors import SchemaRegistryError, SerializationError
 from barnabas.formats.column_types import ColumnType, arrow_type
 from barnabas.formats.decoding import GuardedDecoder
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
-from barnabas.serialization.avro_cells import to_cells
-from barnabas.serialization.avro_defaults import as_written
+from barnabas.serialization.avro_conversion import physical_to_column
+from barnabas.serialization.avro_defaults import encode_default
 from barnabas.serialization.avro_types import AvroType, avro_type
-from barnabas.serialization.avro_values import AvroKind, AvroRecords, with_columns
+from barnabas.serialization.avro_values import AvroFormat, AvroRecords, with_columns
 from barnabas.serialization.column_casts import with_items
 from barnabas.serialization.record_values import RecordDecoder, writers_by_id
 from barnabas.serialization.registry_client import Schema, SchemaRegistry
@@ -59,7 +59,7 @@ def decode_avro(
     values = values.cast(pa.binary())
     groups = writers_by_id(values, {})
     tree = _newest(registry, groups) if reader is None else with_columns(avro_type(registry, reader))
-    kind = ResolvedAvroKind(tree)
+    kind = ResolvedAvroFormat(tree)
     decoder = GuardedDecoder(RecordDecoder(kind, registry, with_forms=False, may_rename=False))
     chunks = [values.slice(start, ROWS_AT_ONCE) for start in range(0, max(len(values), 1), ROWS_AT_ONCE)]
     decoded = [decoder.decode(chunk, kind.fields) for chunk in chunks]
@@ -107,8 +107,8 @@ def _no_columns(count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
-class ResolvedAvroKind:
-    """Avro values of any schema as the fields of a reader's schema: a `RecordKind`."""
+class ResolvedAvroFormat:
+    """Avro values of any schema as the fields of a reader's schema: a `RecordFormat`."""
 
     name = "avro"
 
@@ -117,8 +117,8 @@ class ResolvedAvroKind:
         columns = {name: each.column() for name, each in reader.inner.items()}
         self.fields: Mapping[str, ColumnType] = {name: kind for name, kind in columns.items() if kind is not None}
 
-    def writers(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
-        return AvroKind().writers(values, reasons)
+    def rows_by_writer(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
+        return AvroFormat().rows_by_writer(values, reasons)
 
     def record_type(self, registry: SchemaRegistry, writer: Writer, known: Aliases) -> ResolvedRecords:
         tree = avro_type(registry, registry.schema(writer.schema_id))
@@ -139,27 +139,27 @@ class ResolvedRecords:
     def decode(self, payloads: Sequence[bytes]) -> Mapping[str, pa.Array]:
         decoded = self._own.decode(payloads)
         if not self._own.is_strict:
-            for place in self._own.suspects(decoded, pa.array(payloads, pa.binary())):
-                if self._own.damage(payloads[place]) is not None:
+            for place in self._own.suspect_rows(decoded, pa.array(payloads, pa.binary())):
+                if self._own.damage_reason(payloads[place]) is not None:
                     raise SerializationError("a record is damaged")
         return {
             name: _field(self._writer, decoded, self._reader, name, kind, len(payloads))
             for name, kind in self.fields.items()
         }
 
-    def suspects(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
+    def suspect_rows(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
         return ()  # asked only where records are written again
 
-    def damage(self, payload: bytes) -> str | None:
-        return self._own.damage(payload)
+    def damage_reason(self, payload: bytes) -> str | None:
+        return self._own.damage_reason(payload)
 
-    def usual(self, payloads: pa.Array) -> pa.Array:
+    def canonical(self, payloads: pa.Array) -> pa.Array:
         return payloads
 
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
         return True  # nothing is renamed
 
-    def cells(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
+    def to_column(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
         return values
 
     def encode(self, columns: Mapping[str, pa.Array], count: int) -> pa.Array:
@@ -176,10 +176,10 @@ def _field(
         return resolved(writer.inner[source], parts[source], reader.inner[name], wanted)
     default = (reader.defaults or {}).get(name)
     try:
-        plain = pa.array([as_written(reader.inner[name], default)], reader.inner[name].physical())
+        plain = pa.array([encode_default(reader.inner[name], default)], reader.inner[name].physical())
     except (ValueError, TypeError, pa.ArrowException):  # there is none, or none of the type
         return pa.nulls(count, arrow_type(wanted))
-    return to_cells(reader.inner[name], plain, wanted).take(pa.array([0] * count, pa.int64()))
+    return physical_to_column(reader.inner[name], plain, wanted).take(pa.array([0] * count, pa.int64()))
 
 
 def resolved(writer: AvroType, array: pa.Array, reader: AvroType, wanted: ColumnType) -> pa.Array:
@@ -204,7 +204,7 @@ def resolved(writer: AvroType, array: pa.Array, reader: AvroType, wanted: Column
         return pc.coalesce(*branches) if not isinstance(wanted, dict | list) else _first_valid(branches)
     if reader.kind == "union" and writer.kind != "union" and isinstance(wanted, dict):
         return _in_branch(writer, array, reader, wanted)
-    return to_cells(writer, array, wanted)
+    return physical_to_column(writer, array, wanted)
 
 
 def _first_valid(branches: Sequence[pa.Array]) -> pa.Array:

@@ -21,12 +21,12 @@ _OF_JSON: dict[str, type | tuple[type, ...]] = {
 _BITS = {"int": 32, "long": 64}
 
 
-def as_written(tree: AvroType, default: Any) -> Any:
+def encode_default(tree: AvroType, default: Any) -> Any:
     """Return a default as Arrow takes it for the physical type.
 
     :raises ValueError: it is none of this type.
 
-    >>> as_written(AvroType("bytes", "bytes"), "\u00ff"), as_written(AvroType("long", "long"), 7)
+    >>> encode_default(AvroType("bytes", "bytes"), "\u00ff"), encode_default(AvroType("long", "long"), 7)
     (b'\xff', 7)
     """
     if default is None and (tree.is_nullable or tree.kind == "null"):
@@ -34,7 +34,7 @@ def as_written(tree: AvroType, default: Any) -> Any:
     if tree.kind == "union":
         for name, branch in tree.inner.items():
             if _takes(branch, default):
-                return {name: as_written(branch, default)}
+                return {name: encode_default(branch, default)}
         raise ValueError("no branch of the union takes it")
     if not _takes(tree, default):
         raise ValueError(f"it is no {tree.kind}")
@@ -46,11 +46,11 @@ def _within(tree: AvroType, default: Any) -> Any:
     if tree.kind in ("bytes", "fixed"):
         return default.encode("latin-1")
     if tree.kind == "array":
-        return [as_written(tree.inner["items"], each) for each in default]
+        return [encode_default(tree.inner["items"], each) for each in default]
     if tree.kind == "map":
-        return [(key, as_written(tree.inner["values"], each)) for key, each in default.items()]
+        return [(key, encode_default(tree.inner["values"], each)) for key, each in default.items()]
     if tree.kind == "record":
-        return {name: as_written(each, default.get(name)) for name, each in tree.inner.items()}
+        return {name: encode_default(each, default.get(name)) for name, each in tree.inner.items()}
     return default
 
 

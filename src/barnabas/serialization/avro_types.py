@@ -1,7 +1,7 @@
 """Avro schemas as trees of types: which Arrow type a value has as it is written, and which column it becomes.
 
 A type has two faces. *Physical* is what stands in the bytes: an `int` of logical type `date` is an int32. `column` is
-what a table shows: a date. `avro_cells.py` goes from one to the other, `avro_codec.py` from bytes to the first.
+what a table shows: a date. `avro_conversion.py` goes from one to the other, `avro_codec.py` from bytes to the first.
 
     int long float double boolean string bytes      the columns of the same names; bytes and fixed are `binary`
     date, timestamp-*, local-timestamp-*            date, timestamp, timestamp_ntz; decimal to 38 digits: decimal
@@ -121,14 +121,14 @@ class AvroType:
             return f"decimal({self.decimal[0]},{self.decimal[1]})"
         return _LOGICAL_COLUMNS.get((self.kind, self.logical)) or _COLUMNS.get(self.kind, self.kind)
 
-    def told(self) -> Aliases:
+    def declared_aliases(self) -> Aliases:
         """Return the aliases that the schema tells."""
         if self.kind in ("array", "map"):
-            return next(iter(self.inner.values())).told()
-        within = {name: inner for name, each in self.inner.items() if (inner := each.told())}
+            return next(iter(self.inner.values())).declared_aliases()
+        within = {name: inner for name, each in self.inner.items() if (inner := each.declared_aliases())}
         return Aliases(self.aliases or {}, within)
 
-    def under_names(self, aliases: Aliases, depth: int = 0) -> AvroType:
+    def with_column_names(self, aliases: Aliases, depth: int = 0) -> AvroType:
         """Return the type with the names that a column's fields have in a table; what is written stays as it is.
 
         :param aliases: those that the table has within the column.
@@ -137,7 +137,7 @@ class AvroType:
             return self
         if self.kind in ("array", "map"):
             return replace(
-                self, fields={part: each.under_names(aliases, depth + 1) for part, each in self.inner.items()}
+                self, fields={part: each.with_column_names(aliases, depth + 1) for part, each in self.inner.items()}
             )
         names = aliases.targets([name for name, each in self.inner.items() if each.column(depth + 1)])
         taken = set(names.values())
@@ -145,7 +145,7 @@ class AvroType:
         for name, each in self.inner.items():
             now = names.get(name)
             if now is not None:
-                fields[now] = each.under_names(aliases.of(now), depth + 1)
+                fields[now] = each.with_column_names(aliases.of(now), depth + 1)
                 continue
             free = name
             while free in taken or free in fields:

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from barnabas.errors import SerializationError
 from barnabas.formats.column_types import ColumnType
 from barnabas.formats.field_aliases import Aliases
-from barnabas.serialization.avro_bytes import PythonCodec
-from barnabas.serialization.avro_cells import of_cells, to_cells
 from barnabas.serialization.avro_codec import codec_of
+from barnabas.serialization.avro_conversion import column_to_physical, physical_to_column
+from barnabas.serialization.avro_python_codec import PythonCodec
 from barnabas.serialization.avro_types import AvroType, avro_type
 from barnabas.serialization.record_values import writers_by_id
 from barnabas.serialization.registry_client import SchemaRegistry
@@ -30,43 +30,43 @@ class AvroRecords:
 
     def __init__(self, schema: AvroType, known: Aliases) -> None:
         written = with_columns(schema)
-        inner = {name: each.under_names(known.of(known.now(name))) for name, each in written.inner.items()}
+        inner = {name: each.with_column_names(known.of(known.now(name))) for name, each in written.inner.items()}
         self._tree = tree = replace(written, fields=inner)
         self._codec = codec_of(tree)
         self._strict = PythonCodec(tree)
         self.is_strict = isinstance(self._codec, PythonCodec)
         columns = {name: each.column() for name, each in tree.inner.items()}
         self.fields: Mapping[str, ColumnType] = {name: kind for name, kind in columns.items() if kind is not None}
-        self.aliases = written.told()
+        self.aliases = written.declared_aliases()
 
     def decode(self, payloads: Sequence[bytes]) -> Mapping[str, pa.Array]:
         return dict(zip(self._tree.inner, self._codec.decode(payloads), strict=True))
 
-    def suspects(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
+    def suspect_rows(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
         # Compiled code reads on where a number is too large or bytes are left over. What it writes as it was is sound.
         written = self._codec.encode(list(fields.values()), len(payloads))
         places: list[int] = pc.indices_nonzero(pc.not_equal(written, payloads)).to_pylist()
         return places
 
-    def damage(self, payload: bytes) -> str | None:
+    def damage_reason(self, payload: bytes) -> str | None:
         try:
             self._strict.decode([payload])
         except SerializationError as error:
             return str(error)
         return None
 
-    def usual(self, payloads: pa.Array) -> pa.Array:
+    def canonical(self, payloads: pa.Array) -> pa.Array:
         return payloads
 
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
         return self._tree.inner[name].has_columns_for_all(column)
 
-    def cells(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
-        return to_cells(self._tree.inner[name], values, wanted)
+    def to_column(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
+        return physical_to_column(self._tree.inner[name], values, wanted)
 
     def encode(self, columns: Mapping[str, pa.Array], count: int) -> pa.Array:
         return self._codec.encode(
-            [of_cells(each, columns.get(name), count) for name, each in self._tree.inner.items()], count
+            [column_to_physical(each, columns.get(name), count) for name, each in self._tree.inner.items()], count
         )
 
 
@@ -82,12 +82,12 @@ def with_columns(tree: AvroType) -> AvroType:
     return AvroType("record", written, fields={name: tree})
 
 
-class AvroKind:
-    """Avro: a `RecordKind`."""
+class AvroFormat:
+    """Avro: a `RecordFormat`."""
 
     name = "avro"
 
-    def writers(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
+    def rows_by_writer(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
         return {Writer(schema_id): rows for schema_id, rows in writers_by_id(values, reasons).items()}
 
     def record_type(self, registry: SchemaRegistry, writer: Writer, known: Aliases) -> AvroRecords:

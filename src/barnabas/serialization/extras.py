@@ -7,7 +7,7 @@ from typing import Any
 from barnabas.extras import require
 
 
-def need(module: str) -> Any:
+def require_schema_package(module: str) -> Any:
     """Return a module that the extra `schemas` brings.
 
     :raises MissingExtraError: it is not installed.

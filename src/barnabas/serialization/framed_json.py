@@ -49,11 +49,11 @@ class FramedJsonDecoder:
         forms, reasons = decoded.forms, decoded.reasons
         comes_back = pc.and_(is_framed, pc.invert(pc.is_in(forms, pa.array([VALUE, TOMBSTONE]))))
         framed = pc.if_else(is_framed, values, pa.scalar(None, values.type))
-        writers = writers_by_id(framed, {})
+        rows_by_writer = writers_by_id(framed, {})
         self._unknown.begin()
         bad: dict[int, str] = {}
-        for schema_id in most_frequent_first(writers):
-            rows = writers[schema_id]
+        for schema_id in most_frequent_first(rows_by_writer):
+            rows = rows_by_writer[schema_id]
             reason = self._why_unknown(schema_id)
             if reason is not None:  # there may be as many of these as there are values
                 bad.update(dict.fromkeys(rows.to_pylist(), reason))

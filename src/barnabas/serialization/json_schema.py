@@ -8,18 +8,18 @@ from typing import Any
 
 from barnabas.errors import SerializationError
 from barnabas.serialization import wire_format
-from barnabas.serialization.extras import need
-from barnabas.serialization.registering import Registering
+from barnabas.serialization.extras import require_schema_package
 from barnabas.serialization.registry_client import JSON, Schema, SchemaReference, SchemaRegistry
+from barnabas.serialization.schema_id_resolver import SchemaIdResolver
 from barnabas.serialization.subject_names import SubjectName, by_topic
 
 
 def _validator(registry: SchemaRegistry, schema: Schema) -> Any:
     """Return a validator for a schema; of draft 7 where it does not say which."""
-    jsonschema, referencing = need("jsonschema"), need("referencing")
+    jsonschema, referencing = require_schema_package("jsonschema"), require_schema_package("referencing")
     contents = json.loads(schema.text)
     kind = jsonschema.validators.validator_for(contents, default=jsonschema.Draft7Validator)
-    specification = need("referencing.jsonschema").DRAFT7
+    specification = require_schema_package("referencing.jsonschema").DRAFT7
     resources = [
         (name, referencing.Resource.from_contents(json.loads(text), default_specification=specification))
         for name, text in registry.dependencies(schema)
@@ -55,7 +55,7 @@ class JsonSerializer:
         normalize: bool = False,
     ) -> None:
         self._schema = Schema(schema if isinstance(schema, str) else json.dumps(schema), JSON, references)
-        self._registering = Registering(registry, subject_name, auto_register, use_latest, normalize)
+        self._registering = SchemaIdResolver(registry, subject_name, auto_register, use_latest, normalize)
         self._to_dict = to_dict
         self._validate = validate
         self._validators: dict[Schema, Any] = {}

@@ -7,9 +7,9 @@ from typing import Any
 
 from barnabas.errors import SerializationError
 from barnabas.serialization import wire_format
-from barnabas.serialization.extras import need
-from barnabas.serialization.registering import Registering
+from barnabas.serialization.extras import require_schema_package
 from barnabas.serialization.registry_client import PROTOBUF, Schema, SchemaReference, SchemaRegistry
+from barnabas.serialization.schema_id_resolver import SchemaIdResolver
 from barnabas.serialization.subject_names import SubjectName, by_topic
 
 BUILT_IN = "google/protobuf/"
@@ -33,7 +33,7 @@ class ProtobufSerializer:
         normalize: bool = False,
     ) -> None:
         self._descriptor: Any = message_type.DESCRIPTOR
-        self._registering = Registering(registry, subject_name, auto_register, use_latest, normalize)
+        self._registering = SchemaIdResolver(registry, subject_name, auto_register, use_latest, normalize)
         self._indexes = wire_format.encode_indexes(_indexes(self._descriptor))
         self._schema: Schema | None = None
 
@@ -80,7 +80,7 @@ class ProtobufDeserializer:
         message = made()
         try:
             message.ParseFromString(data[position:])
-        except need("google.protobuf.message").DecodeError as error:
+        except require_schema_package("google.protobuf.message").DecodeError as error:
             raise SerializationError(f"no message of type {made.DESCRIPTOR.full_name}: {error}") from error
         return message
 
@@ -97,7 +97,7 @@ def message_class(registry: SchemaRegistry, schema_id: int, indexes: tuple[int, 
 
     :raises SerializationError: the schema is of another kind, or has no such type.
     """
-    pool = need("google.protobuf.descriptor_pool").DescriptorPool()
+    pool = require_schema_package("google.protobuf.descriptor_pool").DescriptorPool()
     schema = registry.schema(schema_id, form="serialized")
     if schema.kind != PROTOBUF:
         raise SerializationError(f"schema {schema_id} is of type {schema.kind}, not PROTOBUF")
@@ -112,13 +112,13 @@ def message_class(registry: SchemaRegistry, schema_id: int, indexes: tuple[int, 
             descriptor = descriptor.nested_types[index]
     except (TypeError, ValueError, KeyError, IndexError) as error:
         raise SerializationError(f"schema {schema_id} has no message at {list(indexes)}: {error!r}") from error
-    return need("google.protobuf.message_factory").GetMessageClass(descriptor)
+    return require_schema_package("google.protobuf.message_factory").GetMessageClass(descriptor)
 
 
 def _add(pool: Any, name: str, content: bytes, known: set[str]) -> None:
     try:
-        file = need("google.protobuf.descriptor_pb2").FileDescriptorProto.FromString(content)
-    except need("google.protobuf.message").DecodeError as error:
+        file = require_schema_package("google.protobuf.descriptor_pb2").FileDescriptorProto.FromString(content)
+    except require_schema_package("google.protobuf.message").DecodeError as error:
         raise ValueError(f"{name} is no descriptor of a file") from error
     file.name = name
     for imported in file.dependency:
@@ -132,7 +132,7 @@ def _add_built_in(pool: Any, name: str, known: set[str]) -> None:
     if name in known or not name.startswith(BUILT_IN):
         return
     module = name.removesuffix(".proto").replace("/", ".")
-    descriptor = need(f"{module}_pb2").DESCRIPTOR
+    descriptor = require_schema_package(f"{module}_pb2").DESCRIPTOR
     for imported in descriptor.dependencies:
         _add_built_in(pool, imported.name, known)
     pool.AddSerializedFile(descriptor.serialized_pb)

@@ -30,7 +30,7 @@ from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.times import TIME_US_MAX, TIME_US_MIN
 from barnabas.serialization import wire_format
 from barnabas.serialization.column_casts import fitted, with_items
-from barnabas.serialization.extras import need
+from barnabas.serialization.extras import require_schema_package
 from barnabas.serialization.protobuf import message_class
 from barnabas.serialization.record_values import writers_by_id
 from barnabas.serialization.registry_client import SchemaRegistry
@@ -90,7 +90,11 @@ class ProtobufRecords:
     def __init__(self, made: Any) -> None:
         self._made = made
         self._name = made.DESCRIPTOR.full_name
-        self._failures = (need("google.protobuf.message").DecodeError, UnicodeDecodeError, RecursionError)
+        self._failures = (
+            require_schema_package("google.protobuf.message").DecodeError,
+            UnicodeDecodeError,
+            RecursionError,
+        )
         self._fields = _fields_of(made.DESCRIPTOR, ())
         self.fields: Mapping[str, ColumnType] = {each.name: each.column for each in self._fields}
         self.aliases = NO_ALIASES
@@ -105,17 +109,17 @@ class ProtobufRecords:
         except self._failures as error:
             raise SerializationError(f"no message of type {self._name}") from error
 
-    def suspects(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
+    def suspect_rows(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
         return ()  # the library checks all that can be checked
 
-    def damage(self, payload: bytes) -> str | None:
+    def damage_reason(self, payload: bytes) -> str | None:
         try:
             self.decode([payload])
         except SerializationError as error:
             return str(error)
         return None
 
-    def usual(self, payloads: pa.Array) -> pa.Array:
+    def canonical(self, payloads: pa.Array) -> pa.Array:
         # The order of fields and of the entries of a map has no meaning. Unknown fields stay, so that they differ.
         messages = map(self._made.FromString, payloads.to_pylist())
         return pa.array([each.SerializePartialToString(deterministic=True) for each in messages], pa.binary())
@@ -123,7 +127,7 @@ class ProtobufRecords:
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
         return True  # nothing is renamed
 
-    def cells(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
+    def to_column(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
         return fitted(values, wanted)
 
     def encode(self, columns: Mapping[str, pa.Array], count: int) -> pa.Array:
@@ -145,12 +149,12 @@ def _put(field: _Field, message: Any, value: Any) -> None:
         message.ClearField(field.name)
 
 
-class ProtobufKind:
-    """Protobuf: a `RecordKind`."""
+class ProtobufFormat:
+    """Protobuf: a `RecordFormat`."""
 
     name = "protobuf"
 
-    def writers(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
+    def rows_by_writer(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
         found: dict[Writer, list[pa.Array]] = {}
         for schema_id, rows in writers_by_id(values, reasons).items():
             own = values if len(rows) == len(values) else values.take(rows)
@@ -348,7 +352,7 @@ def _put_microseconds(message: Any, value: int) -> None:
 
 def _json_text(message: Any) -> str | None:
     try:
-        found = need("google.protobuf.json_format").MessageToDict(message)
+        found = require_schema_package("google.protobuf.json_format").MessageToDict(message)
         return json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except Exception:  # noqa: BLE001 - a number that JSON has not, a value without a kind: the library has many words for it
         return None
@@ -356,6 +360,6 @@ def _json_text(message: Any) -> str | None:
 
 def _put_json(message: Any, text: str) -> None:
     try:
-        need("google.protobuf.json_format").Parse(text, message)
+        require_schema_package("google.protobuf.json_format").Parse(text, message)
     except Exception as error:  # its own errors are no ValueErrors
         raise ValueError("it cannot be read") from error

@@ -40,7 +40,7 @@ from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.further_columns import further_key
 from barnabas.serialization import wire_format
 from barnabas.serialization.column_casts import fitted
-from barnabas.serialization.map_keys import with_distinct_keys
+from barnabas.serialization.distinct_map_keys import with_distinct_keys
 from barnabas.serialization.registry_client import NO_SUCH_SCHEMA, SchemaRegistry
 from barnabas.serialization.unknown_ids import UnknownIds, most_frequent_first
 from barnabas.serialization.wire_format import Writer
@@ -56,7 +56,7 @@ class RecordType(Protocol):
 
     `fields`: those that have a column, with its type; within structs under the names that the table has.
     `aliases`: names that fields had before, with those they have, as the schema tells.
-    `is_strict`: whether `decode` raises for each damaged record; otherwise there may be `suspects`.
+    `is_strict`: whether `decode` raises for each damaged record; otherwise there may be `suspect_rows`.
     """
 
     fields: Mapping[str, ColumnType]
@@ -70,15 +70,15 @@ class RecordType(Protocol):
         """
         ...
 
-    def suspects(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
+    def suspect_rows(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
         """Return the places of those that may be damaged although they were decoded."""
         ...
 
-    def damage(self, payload: bytes) -> str | None:
+    def damage_reason(self, payload: bytes) -> str | None:
         """Return why a record is bad; None where it is not."""
         ...
 
-    def usual(self, payloads: pa.Array) -> pa.Array:
+    def canonical(self, payloads: pa.Array) -> pa.Array:
         """Return records that can be decoded as `encode` writes the same values; what that does not know stays."""
         ...
 
@@ -86,7 +86,7 @@ class RecordType(Protocol):
         """Whether all fields within a field have columns of their own, in a column of a type."""
         ...
 
-    def cells(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
+    def to_column(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
         """Return a field as a column of a type, null where that does not take it."""
         ...
 
@@ -95,12 +95,12 @@ class RecordType(Protocol):
         ...
 
 
-class RecordKind(Protocol):
+class RecordFormat(Protocol):
     """Avro or Protobuf. `name` is that of the format."""
 
     name: str
 
-    def writers(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
+    def rows_by_writer(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
         """Return the rows (ascending) of each writer; note why others have none."""
         ...
 
@@ -131,7 +131,7 @@ class RecordDecoder:
     :param with_forms: whether it is found out if values come back from their columns. Who keeps the values saves that.
     """
 
-    kind: RecordKind
+    kind: RecordFormat
     registry: SchemaRegistry
     known: Aliases = NO_ALIASES
     with_forms: bool = True
@@ -146,17 +146,17 @@ class RecordDecoder:
         return Aliases.together(each.aliases for each in self._types_in(values))
 
     def _types_in(self, values: pa.Array) -> list[RecordType]:
-        writers = self.kind.writers(values, {})
-        self._look_up(writers)
-        return [found for writer in sorted(writers) if not isinstance(found := self._type(writer), str)]
+        rows_by_writer = self.kind.rows_by_writer(values, {})
+        self._look_up(rows_by_writer)
+        return [found for writer in sorted(rows_by_writer) if not isinstance(found := self._type(writer), str)]
 
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
         reasons: dict[int, str] = {}
         found: Fields = {}
         parts: list[_Columns] = []
-        writers = self.kind.writers(values, reasons)
-        self._look_up(writers)
-        for writer, rows in sorted(writers.items()):
+        rows_by_writer = self.kind.rows_by_writer(values, reasons)
+        self._look_up(rows_by_writer)
+        for writer, rows in sorted(rows_by_writer.items()):
             record_type = self._type(writer)
             if isinstance(record_type, str):
                 reasons.update(dict.fromkeys(rows.to_pylist(), record_type))
@@ -224,13 +224,13 @@ class RecordDecoder:
             )
         )
 
-    def _look_up(self, writers: Mapping[Writer, pa.Array]) -> None:
+    def _look_up(self, rows_by_writer: Mapping[Writer, pa.Array]) -> None:
         """Find out what the writers of a batch are, as far as the registry may be asked.
 
         :param writers: with the rows of each.
         """
         self._unknown.begin()
-        for writer in most_frequent_first(writers):
+        for writer in most_frequent_first(rows_by_writer):
             self._type(writer)
 
     def _type(self, writer: Writer) -> RecordType | str:
@@ -330,8 +330,8 @@ class _Group:
         is_same = pc.equal(made, payloads)
         if is_same.true_count < count:
             left = pc.invert(is_same)
-            usual = self.record_type.usual(payloads.filter(left))
-            is_same = pc.replace_with_mask(is_same, left, pc.equal(made.filter(left), usual))
+            canonical = self.record_type.canonical(payloads.filter(left))
+            is_same = pc.replace_with_mask(is_same, left, pc.equal(made.filter(left), canonical))
         forms = pc.if_else(is_same, self.form, VALUE)
         if is_same.true_count < count:
             places = pc.indices_nonzero(pc.invert(is_same))
@@ -343,15 +343,15 @@ class _Group:
         own, column = self.record_type.fields[name], self.fields[target]
         key = further_key(target, type_word(own))
         if key not in self.fields:
-            return {target: with_distinct_keys(self.record_type.cells(name, values, column))}
+            return {target: with_distinct_keys(self.record_type.to_column(name, values, column))}
         if _column_of(own, target, self.fields) == key and not isinstance(own, str):
-            cells = pa.nulls(len(values), arrow_type(column))  # not those parts of it that would fit
+            to_column = pa.nulls(len(values), arrow_type(column))  # not those parts of it that would fit
         else:
-            cells = with_distinct_keys(self.record_type.cells(name, values, column))
-        left = pc.and_(cells.is_null(), values.is_valid())
-        others = with_distinct_keys(self.record_type.cells(name, values, self.fields[key]))
+            to_column = with_distinct_keys(self.record_type.to_column(name, values, column))
+        left = pc.and_(to_column.is_null(), values.is_valid())
+        others = with_distinct_keys(self.record_type.to_column(name, values, self.fields[key]))
         places = pc.if_else(left, pa.array(range(len(values)), pa.int64()), pa.scalar(None, pa.int64()))
-        return {target: cells, key: others.take(places)}
+        return {target: to_column, key: others.take(places)}
 
     def _note_misfits(
         self,
@@ -391,8 +391,10 @@ class _Group:
         if len(places) < len(rows):
             own = payloads.take(places)
             decoded = {name: values.take(places) for name, values in decoded.items()}
-        suspects = [places[number].as_py() for number in self.record_type.suspects(decoded, own)]
-        damaged = {place: why for place in suspects if (why := self.record_type.damage(payloads[place].as_py()))}
+        suspect_rows = [places[number].as_py() for number in self.record_type.suspect_rows(decoded, own)]
+        damaged = {
+            place: why for place in suspect_rows if (why := self.record_type.damage_reason(payloads[place].as_py()))
+        }
         if not damaged:
             return
         reasons.update((rows[place].as_py(), reason) for place, reason in damaged.items())
@@ -421,7 +423,7 @@ def _damaged(record_type: RecordType, payloads: Sequence[bytes], first: int) -> 
         record_type.decode(payloads)
     except SerializationError as error:
         if len(payloads) == 1:
-            yield first, record_type.damage(payloads[0]) or str(error)
+            yield first, record_type.damage_reason(payloads[0]) or str(error)
             return
         size = 1 if len(payloads) <= ONE_BY_ONE_MAX else len(payloads) // 2
         for start in range(0, len(payloads), size):

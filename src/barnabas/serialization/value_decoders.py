@@ -14,14 +14,14 @@ from barnabas.formats.decoding import GuardedDecoder, ValueDecoder
 from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.value_format import JSON, JsonDecoder, decoder_of
-from barnabas.serialization.avro_values import AvroKind
+from barnabas.serialization.avro_values import AvroFormat
 from barnabas.serialization.framed_json import FramedJsonDecoder
-from barnabas.serialization.protobuf_values import ProtobufKind
-from barnabas.serialization.record_values import RecordDecoder, RecordKind
+from barnabas.serialization.protobuf_values import ProtobufFormat
+from barnabas.serialization.record_values import RecordDecoder, RecordFormat
 from barnabas.serialization.registry_client import SchemaRegistry
 
 AVRO, PROTOBUF = "avro", "protobuf"
-_KINDS: Mapping[str, type[RecordKind]] = {AVRO: AvroKind, PROTOBUF: ProtobufKind}
+_KINDS: Mapping[str, type[RecordFormat]] = {AVRO: AvroFormat, PROTOBUF: ProtobufFormat}
 
 
 def value_decoder(

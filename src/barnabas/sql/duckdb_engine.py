@@ -23,7 +23,7 @@ from barnabas.extras import require
 from barnabas.sql.engine import Result
 from barnabas.sql.errors import InterruptedQueryError, SqlError, UnknownTopicError
 from barnabas.sql.statements import QUOTED, described_table, first_line, split_statements, without_explain
-from barnabas.sql.table_names import NamedTables, TableName, check_told_apart, named_tables
+from barnabas.sql.table_names import NamedTables, TableName, check_unambiguous_names, named_tables
 from barnabas.sql.topic_dataset import TopicDataset
 from barnabas.sql.topics import Topics, TopicTable
 
@@ -94,7 +94,7 @@ class DuckDbEngine:
         try:
             return self._begin(query)
         except SqlError:
-            if not self._look_again(names):
+            if not self._refresh(names):
                 raise
         return self._begin(query)  # with fields that were not there when the topic was looked at first
 
@@ -112,7 +112,7 @@ class DuckDbEngine:
             raise SqlError(f"the function {function} does not find topics: name them after FROM")
         found = [self._topic_named(name, tables) for name in sorted(tables.named)]
         topics = {table.name: table for table in found if table is not None}
-        check_told_apart(name for name in topics if name.lower() not in tables.defined)
+        check_unambiguous_names(name for name in topics if name.lower() not in tables.defined)
         for name in set(self._known) - set(topics):  # DuckDB would take it for another one that differs by case
             self._wait(partial(self._connection.unregister, name))
             del self._known[name]
@@ -130,7 +130,7 @@ class DuckDbEngine:
         try:
             found = self._topics.get(name)
         except UnknownTopicError:
-            if table.may_be_duckdbs or (not table.schema and name.lower() in tables.defined):
+            if table.may_be_builtin or (not table.schema and name.lower() in tables.defined):
                 return None
             raise
         if table.schema:
@@ -148,11 +148,11 @@ class DuckDbEngine:
         self._wait(partial(self._connection.register, table.name, dataset))
         self._known[table.name] = table
 
-    def _look_again(self, names: Sequence[str]) -> bool:
+    def _refresh(self, names: Sequence[str]) -> bool:
         """Look at topics anew; return whether one has got other columns."""
         before = {name: self._known[name].schema for name in names}
         for name in names:
-            self._add(self._topics.look_again(name))
+            self._add(self._topics.refresh(name))
         return any(before[name] != self._known[name].schema for name in names)
 
     def _begin(self, query: str) -> Result:
@@ -176,7 +176,7 @@ class DuckDbEngine:
         try:
             return under_way.result()
         except (self._duckdb.Error, pa.ArrowException, OSError) as error:
-            raise self._told(error) from None
+            raise self._as_sql_error(error) from None
         except BaseException:
             if not under_way.done():
                 self._topics.stop_reading()
@@ -184,7 +184,7 @@ class DuckDbEngine:
                 under_way.exception()  # nobody goes on before it has ended
             raise
 
-    def _told(self, error: BaseException) -> BaseException:
+    def _as_sql_error(self, error: BaseException) -> BaseException:
         """Return what DuckDB's error is about: the error of reading that it passes on as text, or its own."""
         if self._failures:
             failure = self._failures[0]

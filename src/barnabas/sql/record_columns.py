@@ -33,7 +33,7 @@ HEADERS = "headers"
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RecordRows:
     """Makes rows of the records of a topic."""
 
     values: ValueColumns

@@ -14,7 +14,7 @@ from barnabas.sql.engine import Result
 from barnabas.sql.errors import SqlError
 from barnabas.sql.record_columns import as_text, headers_as_map
 from barnabas.sql.statements import QUOTED, REFUSED
-from barnabas.sql.table_names import check_told_apart
+from barnabas.sql.table_names import check_unambiguous_names
 from barnabas.sql.topics import Topics, TopicTable
 
 TABLES_MAX = 100
@@ -72,7 +72,7 @@ class SparkEngine:
         """
         named = identifiers(query)
         topics = [topic for topic in self._topics.names() if topic in named]
-        check_told_apart(topics)
+        check_unambiguous_names(topics)
         for topic in topics:
             if self._queries.has_table(self._spark, topic):
                 raise SqlError(f"the Spark session has a table {topic!r}, which hides the topic: rename the table")

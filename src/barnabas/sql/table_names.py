@@ -36,7 +36,7 @@ class TableName:
         return ".".join(part for part in (self.catalog, self.schema, self.name) if part)
 
     @property
-    def may_be_duckdbs(self) -> bool:
+    def may_be_builtin(self) -> bool:
         """Whether DuckDB may have a table of its own of this name."""
         return self.schema.lower() in _OWN_SCHEMAS or self.name.lower().startswith(_OWN_TABLES)
 
@@ -78,12 +78,12 @@ def named_tables(tree: Mapping[str, Any]) -> NamedTables:
     return NamedTables(frozenset(named), frozenset(defined), LIST_OF_TABLES in shows, _SPECIAL in specials, by_text)
 
 
-def check_told_apart(topics: Iterable[str]) -> None:
+def check_unambiguous_names(topics: Iterable[str]) -> None:
     """Check that no two topics of one statement differ by case alone, which SQL does not see.
 
     :raises SqlError: it names the topics.
 
-    >>> check_told_apart(["Clicks", "views", "clicks"])  # doctest: +ELLIPSIS
+    >>> check_unambiguous_names(["Clicks", "views", "clicks"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     barnabas.sql.errors.SqlError: SQL takes the topics 'Clicks' and 'clicks' for one table: query each in ...

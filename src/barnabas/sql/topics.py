@@ -20,8 +20,8 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records.arrow import ArrowReader
 from barnabas.sql.errors import UnknownTopicError
-from barnabas.sql.narrowing import Wanted, columns_of, narrow
-from barnabas.sql.record_columns import HEADERS, Rows
+from barnabas.sql.predicate_pushdown import ReadBounds, referenced_columns, restrict
+from barnabas.sql.record_columns import HEADERS, RecordRows
 from barnabas.sql.sampling import ValueOptions, columns_of_values, sampled_ranges
 
 FETCH_BYTES = 1024 * 1024
@@ -35,7 +35,7 @@ class TopicTable:
     """A topic as a table."""
 
     name: str
-    rows: Rows
+    rows: RecordRows
 
     @property
     def schema(self) -> pa.Schema:
@@ -43,12 +43,12 @@ class TopicTable:
         return self.rows.schema
 
 
-def topic_of(name: str, known: Sequence[str]) -> str:
+def find_topic(name: str, known: Sequence[str]) -> str:
     """Return the topic that a statement means: that of the very name, or the only one that differs by case alone.
 
     :raises UnknownTopicError: there is none, or several differ by case alone and none has the very name.
 
-    >>> topic_of("CLICKS", ["clicks", "views"]), topic_of("clicks", ["clicks", "Clicks"])
+    >>> find_topic("CLICKS", ["clicks", "views"]), find_topic("clicks", ["clicks", "Clicks"])
     ('clicks', 'clicks')
     """
     same = [topic for topic in known if topic.lower() == name.lower()]
@@ -83,19 +83,19 @@ class Topics:
         :raises UnknownTopicError: there is none of the name.
         :raises BarnabasError: no broker or no registry answers.
         """
-        topic = topic_of(name, self.names())
-        return self._tables.get(topic) or self.look_again(topic)
+        topic = find_topic(name, self.names())
+        return self._tables.get(topic) or self.refresh(topic)
 
-    def look_again(self, name: str) -> TopicTable:
+    def refresh(self, name: str) -> TopicTable:
         """Return a topic that exists as a table, with the columns that its records have now."""
         values = self._some_values(name)
-        self._tables[name] = TopicTable(name, Rows(columns_of_values(values, self._options)))
+        self._tables[name] = TopicTable(name, RecordRows(columns_of_values(values, self._options)))
         return self._tables[name]
 
     def _some_values(self, name: str) -> pa.Array:
         parts: list[pa.Array] = []
         for tp, start, end in sampled_ranges(self._ranges(name)):
-            parts += [records.column("value") for records in self._stored(tp, Wanted(start, end), SAMPLE_BYTES)]
+            parts += [records.column("value") for records in self._stored(tp, ReadBounds(start, end), SAMPLE_BYTES)]
         return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
     def read(
@@ -105,7 +105,7 @@ class Topics:
 
         :param condition: about any of the table's columns; None for all rows.
         """
-        needed = [*columns, *(name for name in columns_of(condition, table.schema) if name not in columns)]
+        needed = [*columns, *(name for name in referenced_columns(condition, table.schema) if name not in columns)]
         for tp, wanted in self.ranges(table, condition).items():
             for records in self._stored(tp, wanted, FETCH_BYTES, include_headers=HEADERS in needed):
                 rows = table.rows.make(records, needed)
@@ -114,10 +114,11 @@ class Topics:
                 if rows.num_rows:
                     yield rows.select(list(columns))
 
-    def ranges(self, table: TopicTable, condition: ds.Expression | None) -> dict[TopicPartition, Wanted]:
+    def ranges(self, table: TopicTable, condition: ds.Expression | None) -> dict[TopicPartition, ReadBounds]:
         """Return what is to be read of each partition, without those of which there is nothing."""
         wanted = {
-            tp: narrow(condition, table.schema, *tp, Wanted(*ends)) for tp, ends in self._ranges(table.name).items()
+            tp: restrict(condition, table.schema, *tp, ReadBounds(*ends))
+            for tp, ends in self._ranges(table.name).items()
         }
         times = {
             (tp.topic, tp.partition): each.timestamp_ms_min
@@ -127,7 +128,7 @@ class Topics:
         found = self._admin.offsets_for_times(times) if times else {}
         starts = {tp: NOWHERE if first is None else first.offset for tp, first in found.items()}
         from_time = {
-            tp: Wanted(max(each.start_offset, starts.get(tp, 0)), each.end_offset) for tp, each in wanted.items()
+            tp: ReadBounds(max(each.start_offset, starts.get(tp, 0)), each.end_offset) for tp, each in wanted.items()
         }
         return {tp: each for tp, each in from_time.items() if each.count}
 
@@ -138,7 +139,7 @@ class Topics:
         return {tp: (first[tp], end[tp]) for tp in partitions}
 
     def _stored(
-        self, tp: TopicPartition, wanted: Wanted, fetch_bytes: int, *, include_headers: bool = False
+        self, tp: TopicPartition, wanted: ReadBounds, fetch_bytes: int, *, include_headers: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Yield records of a partition; those that are deleted before they are read are not there any more."""
         columns = ArrowReader(include_headers=include_headers)

@@ -22,9 +22,9 @@ from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 from barnabas.formats.further_columns import further_key
 from barnabas.formats.json_fields import JsonRules
 from barnabas.formats.value_format import JsonDecoder
-from barnabas.serialization.avro_bytes import PythonCodec
 from barnabas.serialization.avro_codec import CompiledCodec
-from barnabas.serialization.avro_values import AvroKind, AvroRecords
+from barnabas.serialization.avro_python_codec import PythonCodec
+from barnabas.serialization.avro_values import AvroFormat, AvroRecords
 from barnabas.serialization.framed_json import FramedJsonDecoder
 from barnabas.serialization.record_values import RecordDecoder
 from barnabas.serialization.registry_client import Schema, SchemaRegistry
@@ -45,7 +45,7 @@ def binary(*values: bytes | None) -> pa.Array:
 
 
 def decoder(*schemas: Schema | dict[str, Any], aliases: Aliases = NO_ALIASES) -> RecordDecoder:
-    return RecordDecoder(AvroKind(), registry_of(*schemas), aliases)
+    return RecordDecoder(AvroFormat(), registry_of(*schemas), aliases)
 
 
 def fields_of(values: pa.Array, *schemas: Schema | dict[str, Any]) -> dict[str, ColumnType]:
@@ -167,7 +167,7 @@ def test_each_type_has_its_column_and_comes_back(kind: Any, value: Any, column: 
 
 def test_usual_schemas_are_compiled_and_the_others_read_in_python() -> None:
     def codec(schema: dict[str, Any]) -> object:
-        found = AvroKind().record_type(registry_of(schema), Writer(1), NO_ALIASES)
+        found = AvroFormat().record_type(registry_of(schema), Writer(1), NO_ALIASES)
         return type(found._codec)
 
     assert codec(record(PAGE, {"name": "b", "type": "bytes"}, {"name": "m", "type": {"type": "map", "values": "int"}}))
@@ -240,7 +240,7 @@ def test_a_value_is_kept_whose_field_has_no_column_as_its_name_was_another_field
     values = binary(avro_record(1, both, {"page": "", "url": "/a"}))
     decoded = decoder(both, aliases=Aliases({"page": "url"})).decode(values, {"url": "string"})
     assert decoded.forms.to_pylist() == ["value"], "when url is renamed too, both names are those of its column"
-    fixed = RecordDecoder(AvroKind(), registry_of(both), Aliases({"page": "url"}), may_rename=False)
+    fixed = RecordDecoder(AvroFormat(), registry_of(both), Aliases({"page": "url"}), may_rename=False)
     assert fixed.decode(values, {"url": "string"}).forms.to_pylist() == ["avro:1"]
 
 
@@ -351,11 +351,11 @@ def test_a_registry_that_is_away_is_no_fault_of_a_record() -> None:
         return 401, b'{"error_code":40101,"message":"who are you?"}', {}
 
     values = binary(written())
-    own = RecordDecoder(AvroKind(), SchemaRegistry(transport=away, clock=clock, timeout_s=0.5))
+    own = RecordDecoder(AvroFormat(), SchemaRegistry(transport=away, clock=clock, timeout_s=0.5))
     with pytest.raises(TimedOutError, match="start it, or give the url"):
         own.decode(values, {})
     with pytest.raises(SchemaRegistryError, match="who are you"):
-        RecordDecoder(AvroKind(), SchemaRegistry(transport=forbidden)).decode(values, {})
+        RecordDecoder(AvroFormat(), SchemaRegistry(transport=forbidden)).decode(values, {})
 
 
 def test_the_registry_is_not_asked_for_any_number_of_ids_that_it_does_not_know() -> None:
@@ -365,7 +365,7 @@ def test_the_registry_is_not_asked_for_any_number_of_ids_that_it_does_not_know()
         asked.append(url)
         return 404, b'{"error_code":40403,"message":"Schema not found"}', {}
 
-    own = RecordDecoder(AvroKind(), SchemaRegistry(transport=answer))
+    own = RecordDecoder(AvroFormat(), SchemaRegistry(transport=answer))
     values = binary(*(b"\0" + number.to_bytes(4, "big") for number in range(1_000)))
     decoded = own.decode(values, {})
     assert (len(asked), decoded.reasons.null_count) == (UNKNOWN_IDS_MAX, 0)
@@ -385,9 +385,9 @@ def test_unknown_ids_leave_the_records_of_a_known_one_good() -> None:
     good = b"\0\0\0\0\1\2"
     framed = b"\0\0\0\0\1{}"
     foreign = [b"\0" + number.to_bytes(4, "big") for number in range(1_000, 1_000 + 2 * UNKNOWN_IDS_MAX)]
-    in_one = RecordDecoder(AvroKind(), SchemaRegistry(transport=answer))
+    in_one = RecordDecoder(AvroFormat(), SchemaRegistry(transport=answer))
     assert in_one.decode(binary(*foreign, good, good), {"number": "int"}).reasons.null_count == 2
-    later = RecordDecoder(AvroKind(), SchemaRegistry(transport=answer))
+    later = RecordDecoder(AvroFormat(), SchemaRegistry(transport=answer))
     assert later.decode(binary(*foreign), {}).reasons.null_count == 0
     decoded = later.decode(binary(good), {"number": "int"})
     assert (decoded.forms.to_pylist(), decoded.reasons.to_pylist()) == (["avro:1"], [None])
@@ -424,7 +424,7 @@ def test_values_that_look_like_many_ids_cost_no_pass_over_all_values_for_each(mo
 
 def test_compiled_and_python_codecs_agree() -> None:
     schema = record(PAGE, NUMBER, {"name": "x", "type": {"type": "map", "values": ["null", "bytes"]}})
-    tree = AvroKind().record_type(registry_of(schema), Writer(1), NO_ALIASES)._tree
+    tree = AvroFormat().record_type(registry_of(schema), Writer(1), NO_ALIASES)._tree
     rows = [{"page": "p" * n, "number": -n, "x": {"k": b"\xff" * n, "n": None}} for n in range(200)]
     out = []
     for row in rows:
@@ -448,7 +448,7 @@ def test_a_schema_whose_reference_was_deleted_makes_bad_records_of_its_own_alone
             return 200, json.dumps({"schema": text, "references": references}).encode(), {}
         return 200, json.dumps({"schema": json.dumps(record(NUMBER))}).encode(), {}
 
-    own = RecordDecoder(AvroKind(), SchemaRegistry("http://registry", transport=answer))
+    own = RecordDecoder(AvroFormat(), SchemaRegistry("http://registry", transport=answer))
     decoded = own.decode(binary(b"\0\0\0\0\1\2", b"\0\0\0\0\2\2"), {"number": "int"})
     assert decoded.columns[0].to_pylist() == [1, None]
     assert decoded.reasons.to_pylist() == [None, "schema 2: Subject not found. (40401)"]
@@ -511,8 +511,8 @@ def test_values_whose_schema_is_no_record_have_columns() -> None:
     }
     decoded = own.decode(values, fields)
     rows = [
-        {name: cell for name, cell in zip(fields, cells, strict=True) if cell is not None}
-        for cells in zip(*(column.to_pylist() for column in decoded.columns), strict=True)
+        {name: cell for name, cell in zip(fields, to_column, strict=True) if cell is not None}
+        for to_column in zip(*(column.to_pylist() for column in decoded.columns), strict=True)
     ]
     assert rows == [
         {"page": "/a"},

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from barnabas.formats.column_types import settled
 from barnabas.serialization.protobuf import message_class
-from barnabas.serialization.protobuf_values import ProtobufKind
+from barnabas.serialization.protobuf_values import ProtobufFormat
 from barnabas.serialization.record_values import RecordDecoder
 from barnabas.serialization.registry_client import PROTOBUF, Schema
 from barnabas.serialization.wire_format import Writer
@@ -73,7 +73,7 @@ MADE = message_class(REGISTRY, 1, (0,))
 
 
 def decoder() -> RecordDecoder:
-    return RecordDecoder(ProtobufKind(), REGISTRY)
+    return RecordDecoder(ProtobufFormat(), REGISTRY)
 
 
 def record(message: Any, writer: Writer = EVENT) -> bytes:
@@ -125,18 +125,18 @@ def test_order_of_fields_and_of_a_map_is_no_reason_to_keep_a_value() -> None:
     event = MADE(id=5, tags=["x"])
     event.points[1].x = 1.5
     event.points[2].x = 2.5
-    usual = record(event)
-    body = usual[len(EVENT.prefix()) :]
+    canonical = record(event)
+    body = canonical[len(EVENT.prefix()) :]
     fields = [body[:2], body[2:5], body[5:16], body[16:27]]
     assert b"".join(fields) == body
     others = [EVENT.prefix() + b"".join(fields[number] for number in order) for order in ((3, 1, 0, 2), (1, 0, 3, 2))]
     others.append(EVENT.prefix() + b"\x08\x85\x00" + body[2:])  # a number with more bytes than it needs
-    values = pa.array([usual, *others, others[0] + b"\xf8\x07\x01"])
+    values = pa.array([canonical, *others, others[0] + b"\xf8\x07\x01"])
     kinds = {name: settled(kind) for name, kind in decoder().infer(values).items()}
     decoded = decoder().decode(values, kinds)
     assert decoded.forms.to_pylist() == ["protobuf:1:0"] * 4 + ["value"], "an unknown field is in no column"
     columns = dict(zip(kinds, decoded.columns, strict=True))
-    assert decoder().restore(values, decoded.forms, columns).to_pylist() == [usual] * 4 + [values[4].as_py()]
+    assert decoder().restore(values, decoded.forms, columns).to_pylist() == [canonical] * 4 + [values[4].as_py()]
 
 
 def test_what_has_no_column_is_kept_whole() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from barnabas.formats.column_types import STRUCT_FIELDS_MAX, ColumnType, Fields
 from barnabas.formats.event_time import EventTime
 from barnabas.formats.field_aliases import Aliases, Renaming, kept_beside
-from barnabas.serialization.avro_values import AvroKind
+from barnabas.serialization.avro_values import AvroFormat
 from barnabas.serialization.record_values import RecordDecoder
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
@@ -182,12 +182,12 @@ def test_a_full_table_renames_nothing_so_that_values_come_back_whose_new_name_ha
     before = shape(page="string", **{f"f{number}": "long" for number in range(FIELDS_MAX - 1)})
     assert before.fields is not None
     sent = pa.array([avro_record(1, both, {"page": "/a", "url": ""})], pa.binary())
-    loaded = RecordDecoder(AvroKind(), registry).decode(sent, before.fields)
+    loaded = RecordDecoder(AvroFormat(), registry).decode(sent, before.fields)
     assert loaded.forms.to_pylist() == ["avro:1"], "no column is needed for a text without letters"
     later = pa.array([avro_record(2, renamed, {"url": "/b"})], pa.binary())
-    decoder = RecordDecoder(AvroKind(), registry)
+    decoder = RecordDecoder(AvroFormat(), registry)
     after = before.grown_by(decoder.decode(later, before.fields).found, decoder.renames(later))
-    decoder = RecordDecoder(AvroKind(), registry, after.aliases)
+    decoder = RecordDecoder(AvroFormat(), registry, after.aliases)
     columns = dict(zip(after.fields or {}, loaded.columns, strict=True))
     assert decoder.restore(pa.nulls(1, pa.binary()), loaded.forms, columns).to_pylist() == sent.to_pylist()
     assert after is before

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from barnabas.errors import ConfigurationError, TimedOutError
 from barnabas.sql.duckdb_engine import DuckDbEngine
 from barnabas.sql.errors import SqlError, UnknownTopicError
-from barnabas.sql.record_columns import RECORD_COLUMNS, Rows
-from barnabas.sql.topics import TopicTable, topic_of
+from barnabas.sql.record_columns import RECORD_COLUMNS, RecordRows
+from barnabas.sql.topics import TopicTable, find_topic
 from barnabas.sql.value_columns import JsonColumns
 from tests.searches import examples
 
@@ -43,11 +43,11 @@ class ListedTopics:
         self.tables: dict[str, TopicTable] = {}
 
     def get(self, name: str) -> TopicTable:
-        name = topic_of(name, self.known)
-        return self.tables.get(name) or self.look_again(name)
+        name = find_topic(name, self.known)
+        return self.tables.get(name) or self.refresh(name)
 
-    def look_again(self, name: str) -> TopicTable:
-        self.tables[name] = TopicTable(name, Rows(JsonColumns(dict(self.fields))))
+    def refresh(self, name: str) -> TopicTable:
+        self.tables[name] = TopicTable(name, RecordRows(JsonColumns(dict(self.fields))))
         return self.tables[name]
 
     def read(self, table: TopicTable, columns: Sequence[str], condition: ds.Expression | None) -> Iterator[Any]:

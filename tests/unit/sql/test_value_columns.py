@@ -16,7 +16,7 @@ from barnabas.records.arrow import arrow_schema
 from barnabas.serialization import value_decoders
 from barnabas.serialization.registry_client import SchemaRegistry
 from barnabas.sql import sampling
-from barnabas.sql.record_columns import Rows
+from barnabas.sql.record_columns import RecordRows
 from barnabas.sql.sampling import ValueOptions, columns_of_values, json_rules, sampled_ranges
 
 
@@ -104,8 +104,8 @@ def test_rows_have_text_and_times_whatever_the_bytes() -> None:
         ],
         schema=arrow_schema(include_headers=False),
     )
-    rows = Rows(columns_of_values(binary(b'{"a": 1}'), ValueOptions()))
-    assert "value_headers" in Rows(columns_of_values(binary(b'{"headers": 1}'), ValueOptions())).schema.names
+    rows = RecordRows(columns_of_values(binary(b'{"a": 1}'), ValueOptions()))
+    assert "value_headers" in RecordRows(columns_of_values(binary(b'{"headers": 1}'), ValueOptions())).schema.names
     made = rows.make(records, ["a", "key", "timestamp"])
     assert made.column("a").to_pylist() == [None, 1]
     assert made.column("key").to_pylist() == ["\\xff!", None]
@@ -122,7 +122,7 @@ def test_of_headers_with_one_name_the_last_counts_and_no_headers_are_null() -> N
         ],
         schema=arrow_schema(),
     )
-    made = Rows(columns_of_values(binary(), ValueOptions())).make(records, ["headers"]).column("headers")
+    made = RecordRows(columns_of_values(binary(), ValueOptions())).make(records, ["headers"]).column("headers")
     assert made.to_pylist() == [[("trace", None), ("bin", "\\xff")], None]
 
 

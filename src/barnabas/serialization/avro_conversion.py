@@ -26,7 +26,7 @@ _LONG_MAX = 2**63 - 1
 _DECIMAL_BYTES = 16
 
 
-def to_cells(tree: AvroType, array: pa.Array, wanted: ColumnType) -> pa.Array:
+def physical_to_column(tree: AvroType, array: pa.Array, wanted: ColumnType) -> pa.Array:
     """Return a column of a type, null where it does not take a value.
 
     :param array: of the physical type.
@@ -46,7 +46,7 @@ def _to_struct(tree: AvroType, array: pa.Array, wanted: dict[str, ColumnType]) -
     if tree.kind not in ("record", "union"):
         return pa.nulls(len(array), kind)
     children = [
-        to_cells(tree.inner[name], array.field(name), inner)
+        physical_to_column(tree.inner[name], array.field(name), inner)
         if name in tree.inner
         else pa.nulls(len(array), arrow_type(inner))
         for name, inner in wanted.items()
@@ -59,7 +59,7 @@ def _to_list(tree: AvroType, array: pa.Array, wanted: list[ColumnType]) -> pa.Ar
     if tree.kind != ("map" if len(wanted) == 2 else "array") or (tree.kind == "map" and wanted[0] != "string"):
         return pa.nulls(len(array), kind)
     inner = next(iter(tree.inner.values()))
-    items = to_cells(inner, array.items if tree.kind == "map" else array.values, wanted[-1])
+    items = physical_to_column(inner, array.items if tree.kind == "map" else array.values, wanted[-1])
     return with_items(array, items, kind)
 
 
@@ -98,7 +98,7 @@ def _scaled(number: int, scale: int) -> Decimal:
     return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
 
-def of_cells(tree: AvroType, array: pa.Array | None, count: int) -> pa.Array:
+def column_to_physical(tree: AvroType, array: pa.Array | None, count: int) -> pa.Array:
     """Return the values of a column as they are written in Avro, null where they cannot be.
 
     :param array: the column, of whatever type; None where there is none.
@@ -122,7 +122,7 @@ def _of_struct(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
     if not tree.inner:  # Arrow tells the length of a struct by its children
         return pa.array([{} if is_there else None for is_there in array.is_valid().to_pylist()], kind)
     parts = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
-    children = [of_cells(each, parts.get(name), len(array)) for name, each in tree.inner.items()]
+    children = [column_to_physical(each, parts.get(name), len(array)) for name, each in tree.inner.items()]
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(cast("pa.StructType", kind)), mask=mask)
 
@@ -133,7 +133,7 @@ def _of_list(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.nulls(len(array), kind)
     items = array.items if is_map else array.values
     inner = next(iter(tree.inner.values()))
-    return with_items(array, of_cells(inner, items, len(items)), kind)
+    return with_items(array, column_to_physical(inner, items, len(items)), kind)
 
 
 def _of_plain(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -11,7 +11,7 @@ from google.protobuf.descriptor_pb2 import EnumDescriptorProto as Enum
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto as File
 
-from barnabas.registry.kinds.proto_parser import EXTENSION_MAX, SCALARS
+from barnabas.registry.schema_types.proto_parser import EXTENSION_MAX, SCALARS
 
 _TYPE_NAMES = {number: name for name, number in SCALARS.items()}
 

@@ -1,13 +1,13 @@
-"""Which content types a registry takes and gives: its own two, plain JSON, and for bodies what some clients send."""
+"""Content types of requests and responses: the registry's own two, plain JSON, and what some clients send as bodies."""
 
 from __future__ import annotations
 
 V1 = "application/vnd.schemaregistry.v1+json"
-GIVEN = (V1, "application/vnd.schemaregistry+json", "application/json")
-TAKEN = (*GIVEN, "application/octet-stream")
+RESPONSE_TYPES = (V1, "application/vnd.schemaregistry+json", "application/json")
+REQUEST_TYPES = (*RESPONSE_TYPES, "application/octet-stream")
 
 
-def accepted(header: str) -> str | None:
+def negotiate(header: str) -> str | None:
     """Return the content type for an `Accept` header, None where none that there is would be accepted.
 
     >>> accepted("application/vnd.schemaregistry.v2+json; q=0.1, application/json; q=0.9"), accepted("text/*")
@@ -26,7 +26,7 @@ def accepted(header: str) -> str | None:
             return V1
         if main == "application" and sub == "*":
             return V1
-        if wanted in GIVEN:
+        if wanted in RESPONSE_TYPES:
             return wanted
     return None
 
@@ -40,12 +40,14 @@ def _range(text: str) -> tuple[str, float]:
         return wanted, 0.0
 
 
-def is_taken(header: str) -> bool:
+def is_supported(header: str) -> bool:
     """Whether bodies of this `Content-Type` are understood.
 
-    >>> is_taken("application/json; charset=utf-8"), is_taken("text/html"), is_taken("application/json;charset=utf-16")
-    (True, False, False)
+    >>> is_supported("application/json; charset=utf-8"), is_supported("text/html")
+    (True, False)
+    >>> is_supported("application/json;charset=utf-16")
+    False
     """
     kind, *parameters = (part.strip().lower() for part in header.split(";"))
     charsets = [each.removeprefix("charset=").strip('"') for each in parameters if each.startswith("charset=")]
-    return not kind or (kind in TAKEN and all(charset in ("utf-8", "utf8") for charset in charsets))
+    return not kind or (kind in REQUEST_TYPES and all(charset in ("utf-8", "utf8") for charset in charsets))

@@ -1,4 +1,4 @@
-"""The process in which schemas are parsed and compared: `python -m barnabas.registry.worker CPU_S`.
+"""The process in which schemas are parsed and compared: `python -m barnabas.registry.schema_worker CPU_S`.
 
 Frames on standard input are jobs, those on standard output are answers: eight bytes of length, then a pickle. A keeper
 imports the libraries once and forks the process that works. The kernel ends that process when a job has used CPU_S
@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas.registry import compatibility
-from barnabas.registry.kinds import parsing
-from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
-from barnabas.registry.settings import Level
+from barnabas.registry.schema_types import schema as schema_type
+from barnabas.registry.schema_types.schema import Schema, SchemaSyntaxError
 from barnabas.registry.state import Content, Version
+from barnabas.registry.subject_config import Level
 
 LENGTH = struct.Struct(">Q")
 ENDED, VALUE, INVALID = "ended", "value", "invalid"
@@ -52,7 +52,7 @@ class _ParsedSchemas:
         if key in self._found:
             self._found.move_to_end(key)
             return self._found[key]
-        schema = self._found[key] = parsing.parse(content, dependencies)
+        schema = self._found[key] = schema_type.parse(content, dependencies)
         self._characters += _length(key)
         while self._characters > PARSED_CHARACTERS_MAX and len(self._found) > 1:
             self._characters -= _length(self._found.popitem(last=False)[0])
@@ -142,7 +142,7 @@ def main(cpu_s: float, priority: int) -> None:
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for kind in ("avro", "json_schema", "protobuf"):
-        importlib.import_module(f"barnabas.registry.kinds.{kind}")
+        importlib.import_module(f"barnabas.registry.schema_types.{kind}")
     gc.freeze()
     while True:
         child = os.fork()

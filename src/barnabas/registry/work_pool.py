@@ -18,7 +18,7 @@ from collections import OrderedDict
 from typing import Any
 
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.worker import ENDED, INVALID, LENGTH, framed
+from barnabas.registry.schema_worker import ENDED, INVALID, LENGTH, framed
 
 FAST_WORKERS = 2
 FAST_CPU_S = 0.1
@@ -41,7 +41,7 @@ class InvalidSchemaError(ValueError):
 
 
 class WorkPool:
-    """Runs the jobs of `worker.py`. Processes start with the first job."""
+    """Runs the jobs of `schema_worker.py`. Processes start with the first job."""
 
     def __init__(self) -> None:
         self._fast = _Lane(FAST_WORKERS, FAST_CPU_S, 0)
@@ -127,7 +127,7 @@ class _Worker:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "barnabas.registry.worker",
+                "barnabas.registry.schema_worker",
                 *self._arguments,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

@@ -16,8 +16,8 @@ from barnabas.registry import contexts, records
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.records import Record
 from barnabas.registry.requests import SchemaRequest
-from barnabas.registry.settings import IMPORT, READWRITE
 from barnabas.registry.state import AVRO, JSON, Content, RegistryState, Version
+from barnabas.registry.subject_config import IMPORT, READWRITE
 
 NESTED_REFERENCES_MAX = 1_000
 NESTED_CHARACTERS_MAX = 8_000_000

@@ -1,7 +1,7 @@
 """The topic that holds what the registry knows: read and written by all registries.
 
 A record counts once it was read back, so that all that a registry answers is in the log, in the order of the log. Of
-changes that registries write at the same time the first one in the log has its effect (`log_order.py`).
+changes that registries write at the same time the first one in the log has its effect (`change_order.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.list_offsets import LATEST_TIMESTAMP
 from barnabas.records import Record as ReadRecord
+from barnabas.registry.change_order import ChangeHeader, Effect, LogEntry, SchemaLog
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.log_order import Claim, Effect, Entry, SchemaLog
 from barnabas.registry.records import Record, UnknownRecordError
 from barnabas.registry.state import RegistryState
 
@@ -137,14 +137,14 @@ class SchemaTopic:
                 self._progress.notify_all()
 
     def _take(self, record: ReadRecord) -> None:
-        claim = Claim.of(record.headers)
+        change_header = ChangeHeader.of(record.headers)
         try:
-            effect = self._log.take(record.offset, record.key, record.value, claim)
+            effect = self._log.take(record.offset, record.key, record.value, change_header)
         except UnknownRecordError as error:
             log.warning("%s: skipped the unknown record at offset %d: %s", self._tp, record.offset, error)
             return
-        if claim is not None and claim.change in self._awaited:
-            self._awaited[claim.change][record.offset] = effect
+        if change_header is not None and change_header.change in self._awaited:
+            self._awaited[change_header.change][record.offset] = effect
 
     async def wait_until_read(self, offset: int, timeout_s: float = WRITE_TIMEOUT_S) -> None:
         """Wait until all before an offset was read.
@@ -209,7 +209,7 @@ class SchemaTopic:
             log.info("%s: another registry wrote at the same time; the change is planned again", self._tp)
             raise OvertakenError
 
-    async def _send(self, entries: Sequence[Entry]) -> tuple[int, int]:
+    async def _send(self, entries: Sequence[LogEntry]) -> tuple[int, int]:
         """Write entries in one batch; return the offsets of the first one and after the last one."""
         values, keys = [entry.value for entry in entries], [entry.key for entry in entries]
         headers = [[entry.header] for entry in entries]

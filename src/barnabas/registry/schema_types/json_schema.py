@@ -10,10 +10,10 @@ from typing import Any
 import jsonschema
 import jsonschema.validators
 
-from barnabas.registry.kinds.json_compatibility import obstacles
-from barnabas.registry.kinds.json_references import Document
-from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
 from barnabas.registry.records import compact_json, decode_json
+from barnabas.registry.schema_types.json_compatibility import incompatibilities
+from barnabas.registry.schema_types.json_references import Document
+from barnabas.registry.schema_types.schema import Schema, SchemaSyntaxError
 
 
 class JsonSchema:
@@ -39,10 +39,10 @@ class JsonSchema:
         """Without spaces, attributes in order of their names."""
         return json.dumps(self._data, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
-    def obstacles_to_reading(self, writer: Schema) -> list[str]:
+    def read_incompatibilities(self, writer: Schema) -> list[str]:
         """Return what `writer` accepts and this schema may not."""
         assert isinstance(writer, JsonSchema)
-        return obstacles(self._document, writer._document)
+        return incompatibilities(self._document, writer._document)
 
 
 def _decode(text: str) -> Any:

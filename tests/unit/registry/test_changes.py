@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.registry import operations, records
+from barnabas.registry import changes, records
+from barnabas.registry.change_order import KeyEncodings
+from barnabas.registry.changes import Change
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.key_encodings import KeyEncodings
-from barnabas.registry.operations import Change
 from barnabas.registry.records import Record, UnknownRecordError
 from barnabas.registry.requests import SchemaRequest, parse_id
 from barnabas.registry.state import AVRO, JSON, Content, Reference, RegistryState, Version
@@ -25,7 +25,7 @@ def carry_out(state: RegistryState, change: Change) -> object:
 
 
 def register(state: RegistryState, subject: str, content: Content) -> int:
-    answer = carry_out(state, operations.register(state, subject, SchemaRequest(content)))
+    answer = carry_out(state, changes.register(state, subject, SchemaRequest(content)))
     assert isinstance(answer, dict)
     schema_id = answer["id"]
     assert isinstance(schema_id, int)
@@ -45,12 +45,15 @@ def test_a_schema_has_one_id_in_all_subjects(state: RegistryState) -> None:
     assert register(state, SUBJECT, FIRST) == register(state, "views-value", FIRST) == 1
     assert register(state, SUBJECT, SECOND) == 2
     assert [each.version for each in state.versions(SUBJECT)] == [1, 2]
-    assert [(each.subject, each.version) for each in state.homes(".", 1)] == [(SUBJECT, 1), ("views-value", 1)]
+    assert [(each.subject, each.version) for each in state.versions_of_id(".", 1)] == [
+        (SUBJECT, 1),
+        ("views-value", 1),
+    ]
 
 
 def test_records_are_those_of_confluents_registry(state: RegistryState) -> None:
     content = Content(JSON, "true", (Reference("page", "page-value", 3),))
-    change = operations.register(state, SUBJECT, SchemaRequest(content))
+    change = changes.register(state, SUBJECT, SchemaRequest(content))
     assert [record.encoded() for record in change.records] == [
         (
             b'{"keytype":"SCHEMA","subject":"clicks-value","version":1,"magic":1}',
@@ -63,16 +66,16 @@ def test_records_are_those_of_confluents_registry(state: RegistryState) -> None:
 def test_deleted_first_so_that_it_can_be_seen_then_for_good(state: RegistryState) -> None:
     register(state, SUBJECT, FIRST)
     with pytest.raises(RegistryError) as too_early:
-        operations.delete_version(state, SUBJECT, 1, permanent=True)
+        changes.delete_version(state, SUBJECT, 1, permanent=True)
     assert code_of(too_early) == 40407
-    assert carry_out(state, operations.delete_version(state, SUBJECT, 1, permanent=False)) == 1
+    assert carry_out(state, changes.delete_version(state, SUBJECT, 1, permanent=False)) == 1
     assert not state.subjects()
     assert state.subjects(deleted=True) == [SUBJECT]
     with pytest.raises(RegistryError) as again:
-        operations.delete_version(state, SUBJECT, 1, permanent=False)
+        changes.delete_version(state, SUBJECT, 1, permanent=False)
     assert code_of(again) == 40406
     assert state.content(".", 1) == FIRST  # records that were written with it can still be read
-    carry_out(state, operations.delete_version(state, SUBJECT, 1, permanent=True))
+    carry_out(state, changes.delete_version(state, SUBJECT, 1, permanent=True))
     with pytest.raises(RegistryError) as gone:
         state.content(".", 1)
     assert code_of(gone) == 40403
@@ -80,7 +83,7 @@ def test_deleted_first_so_that_it_can_be_seen_then_for_good(state: RegistryState
 
 def test_a_deleted_schema_that_comes_again_has_its_id_and_a_new_version(state: RegistryState) -> None:
     register(state, SUBJECT, FIRST)
-    carry_out(state, operations.delete_subject(state, SUBJECT, permanent=False))
+    carry_out(state, changes.delete_subject(state, SUBJECT, permanent=False))
     assert register(state, SUBJECT, FIRST) == 1
     assert [each.version for each in state.versions(SUBJECT)] == [2]
 
@@ -88,17 +91,17 @@ def test_a_deleted_schema_that_comes_again_has_its_id_and_a_new_version(state: R
 def test_settings_outlive_soft_deletion_and_go_with_the_permanent_one(state: RegistryState) -> None:
     register(state, SUBJECT, FIRST)
     register(state, SUBJECT, SECOND)
-    carry_out(state, operations.set_config(state, SUBJECT, {"compatibilityLevel": "NONE"}))
+    carry_out(state, changes.set_config(state, SUBJECT, {"compatibilityLevel": "NONE"}))
     assert state.config(SUBJECT, "compatibilityLevel", "BACKWARD") == "NONE"
-    assert carry_out(state, operations.delete_subject(state, SUBJECT, permanent=False)) == [1, 2]
+    assert carry_out(state, changes.delete_subject(state, SUBJECT, permanent=False)) == [1, 2]
     assert state.config(SUBJECT, "compatibilityLevel", "BACKWARD") == "NONE"
     with pytest.raises(RegistryError) as again:
-        operations.delete_subject(state, SUBJECT, permanent=False)
+        changes.delete_subject(state, SUBJECT, permanent=False)
     assert code_of(again) == 40404
-    assert carry_out(state, operations.delete_subject(state, SUBJECT, permanent=True)) == [1, 2]
+    assert carry_out(state, changes.delete_subject(state, SUBJECT, permanent=True)) == [1, 2]
     assert state.config(SUBJECT, "compatibilityLevel", "BACKWARD") == "BACKWARD"
     with pytest.raises(RegistryError) as gone:
-        operations.delete_subject(state, SUBJECT, permanent=True)
+        changes.delete_subject(state, SUBJECT, permanent=True)
     assert code_of(gone) == 40401
 
 
@@ -107,27 +110,27 @@ def test_what_is_referred_to_is_not_deleted(state: RegistryState) -> None:
     register(state, SUBJECT, Content(AVRO, '"long"', (Reference("page", "page-value", 1),)))
     assert state.referrers("page-value", 1) == [2]
     for deletion in (
-        lambda: operations.delete_version(state, "page-value", 1, permanent=False),
-        lambda: operations.delete_subject(state, "page-value", permanent=False),
+        lambda: changes.delete_version(state, "page-value", 1, permanent=False),
+        lambda: changes.delete_subject(state, "page-value", permanent=False),
     ):
         with pytest.raises(RegistryError) as refused:
             deletion()
         assert code_of(refused) == 42206
-    carry_out(state, operations.delete_subject(state, SUBJECT, permanent=False))
+    carry_out(state, changes.delete_subject(state, SUBJECT, permanent=False))
     with pytest.raises(RegistryError) as still_needed:
-        operations.delete_version(state, "page-value", 1, permanent=False)
+        changes.delete_version(state, "page-value", 1, permanent=False)
     assert code_of(still_needed) == 42206
-    carry_out(state, operations.delete_subject(state, SUBJECT, permanent=True))
-    assert carry_out(state, operations.delete_version(state, "page-value", 1, permanent=False)) == 1
+    carry_out(state, changes.delete_subject(state, SUBJECT, permanent=True))
+    assert carry_out(state, changes.delete_version(state, "page-value", 1, permanent=False)) == 1
 
 
 def test_dependencies_come_before_what_needs_them(state: RegistryState) -> None:
     register(state, "a", FIRST)
     register(state, "b", Content(AVRO, '"b"', (Reference("a", "a", 1),)))
     needs_both = Content(AVRO, '"c"', (Reference("b", "b", 1), Reference("a", "a", 1)))
-    assert operations.dependencies(state, "c", needs_both) == (("a", '"int"'), ("b", '"b"'))
+    assert changes.dependencies(state, "c", needs_both) == (("a", '"int"'), ("b", '"b"'))
     with pytest.raises(RegistryError) as missing:
-        operations.dependencies(state, "c", Content(AVRO, '"c"', (Reference("d", "d", 1),)))
+        changes.dependencies(state, "c", Content(AVRO, '"c"', (Reference("d", "d", 1),)))
     assert code_of(missing) == 42201
     assert str(missing.value) == (
         "Invalid schema \"c\" with refs [{name='d', subject='d', version=1}] of type AVRO, details: no schema for the"
@@ -148,52 +151,50 @@ def test_chain_of_references_that_is_too_long_is_refused_and_not_followed_to_the
     for number in range(1, 2_000):
         register(state, f"s{number}", Content(AVRO, f'"t{number}"', (Reference("r", f"s{number - 1}", 1),)))
     with pytest.raises(RegistryError) as refused:
-        operations.dependencies(state, "c", Content(AVRO, '"c"', (Reference("r", "s1999", 1),)))
+        changes.dependencies(state, "c", Content(AVRO, '"c"', (Reference("r", "s1999", 1),)))
     assert code_of(refused) == 42201
 
 
 def test_an_import_keeps_ids_and_versions(state: RegistryState) -> None:
     with pytest.raises(RegistryError) as refused:
-        operations.check_writable(state, SUBJECT, imported=True)
+        changes.check_writable(state, SUBJECT, imported=True)
     assert code_of(refused) == 42205
-    carry_out(state, operations.set_mode(state, None, "IMPORT", force=False))
-    operations.check_writable(state, SUBJECT, imported=True)
-    carry_out(state, operations.register(state, SUBJECT, SchemaRequest(FIRST, id=41, version=7)))
+    carry_out(state, changes.set_mode(state, None, "IMPORT", force=False))
+    changes.check_writable(state, SUBJECT, imported=True)
+    carry_out(state, changes.register(state, SUBJECT, SchemaRequest(FIRST, id=41, version=7)))
     assert state.version(SUBJECT, 7).id == 41
     with pytest.raises(RegistryError) as taken:
-        operations.register(state, SUBJECT, SchemaRequest(SECOND, id=41, version=8))
+        changes.register(state, SUBJECT, SchemaRequest(SECOND, id=41, version=8))
     assert code_of(taken) == 42205
-    carry_out(state, operations.set_mode(state, None, "READWRITE", force=False))
+    carry_out(state, changes.set_mode(state, None, "READWRITE", force=False))
     assert register(state, SUBJECT, SECOND) == 42
 
 
 @pytest.mark.parametrize("ids", [[2**31 - 1], [2**31 - 1, 2**31 - 2]])
 def test_ids_after_the_largest_are_free_ones_that_fit_four_bytes(state: RegistryState, ids: list[int]) -> None:
-    carry_out(state, operations.set_mode(state, None, "IMPORT", force=False))
+    carry_out(state, changes.set_mode(state, None, "IMPORT", force=False))
     for number, schema_id in enumerate(ids):
         content = Content(AVRO, f'{{"type":"fixed","name":"F","size":{number}}}')
-        carry_out(state, operations.register(state, f"s{number}", SchemaRequest(content, id=schema_id, version=1)))
-    carry_out(state, operations.set_mode(state, None, "READWRITE", force=False))
+        carry_out(state, changes.register(state, f"s{number}", SchemaRequest(content, id=schema_id, version=1)))
+    carry_out(state, changes.set_mode(state, None, "READWRITE", force=False))
     assert register(state, SUBJECT, FIRST) == min(ids) - 1
     assert register(state, SUBJECT, SECOND) == min(ids) - 2
 
 
 def test_id_of_a_permanently_deleted_schema_is_not_used_again_after_the_largest(state: RegistryState) -> None:
-    carry_out(state, operations.set_mode(state, None, "IMPORT", force=False))
+    carry_out(state, changes.set_mode(state, None, "IMPORT", force=False))
     for subject, schema_id in (("top", 2**31 - 1), ("gone", 2**31 - 2)):
-        carry_out(
-            state, operations.register(state, subject, SchemaRequest(Content(AVRO, f'"{subject}"'), schema_id, 1))
-        )
-    carry_out(state, operations.set_mode(state, None, "READWRITE", force=False))
+        carry_out(state, changes.register(state, subject, SchemaRequest(Content(AVRO, f'"{subject}"'), schema_id, 1)))
+    carry_out(state, changes.set_mode(state, None, "READWRITE", force=False))
     for permanent in (False, True):
-        carry_out(state, operations.delete_subject(state, "gone", permanent=permanent))
+        carry_out(state, changes.delete_subject(state, "gone", permanent=permanent))
     assert register(state, SUBJECT, FIRST) == 2**31 - 3
 
 
 def test_subject_with_the_largest_version_takes_no_other_one(state: RegistryState) -> None:
     state.apply(Record(records.schema_key(SUBJECT, 2**31 - 1), {"id": 1, "schema": '"int"'}))
     with pytest.raises(RegistryError) as refused:
-        operations.register(state, SUBJECT, SchemaRequest(SECOND))
+        changes.register(state, SUBJECT, SchemaRequest(SECOND))
     assert code_of(refused) == 42205
 
 
@@ -232,13 +233,13 @@ def test_path_whose_id_is_out_of_bounds_does_not_exist(text: str) -> None:
 
 def test_version_that_refers_to_itself_can_be_deleted(state: RegistryState) -> None:
     itself = Content(AVRO, '"int"', (Reference("r", SUBJECT, 1),))
-    state.apply(operations.encode_version(Version(SUBJECT, 1, 1, itself)))
-    carry_out(state, operations.delete_subject(state, SUBJECT, permanent=False))
+    state.apply(changes.encode_version(Version(SUBJECT, 1, 1, itself)))
+    carry_out(state, changes.delete_subject(state, SUBJECT, permanent=False))
 
 
 def test_forged_json_schema_that_is_no_json_does_not_stop_a_look_up(state: RegistryState) -> None:
-    state.apply(operations.encode_version(Version(SUBJECT, 1, 1, Content(JSON, "no json"))))
-    assert operations.find(state, SUBJECT, Content(JSON, "true")) is None
+    state.apply(changes.encode_version(Version(SUBJECT, 1, 1, Content(JSON, "no json"))))
+    assert changes.find(state, SUBJECT, Content(JSON, "true")) is None
 
 
 def test_change_replaces_all_encodings_of_a_key() -> None:

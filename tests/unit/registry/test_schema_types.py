@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from barnabas.registry import compatibility
-from barnabas.registry.kinds import parsing
-from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
-from barnabas.registry.settings import Level
+from barnabas.registry.schema_types import schema as schema_type
+from barnabas.registry.schema_types.schema import Schema, SchemaSyntaxError
 from barnabas.registry.state import AVRO, JSON, PROTOBUF, Content, Version
+from barnabas.registry.subject_config import Level
 
 
 def parse(kind: str, schema: Any, *dependencies: tuple[str, str]) -> Schema:
-    return parsing.parse(Content(kind, schema if isinstance(schema, str) else json.dumps(schema)), dependencies)
+    return schema_type.parse(Content(kind, schema if isinstance(schema, str) else json.dumps(schema)), dependencies)
 
 
 def reads(kind: str, reader: Any, writer: Any) -> bool:
-    return not parse(kind, reader).obstacles_to_reading(parse(kind, writer))
+    return not parse(kind, reader).read_incompatibilities(parse(kind, writer))
 
 
 # --- Avro -----------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_avro_fields_may_come_with_a_default_and_go() -> None:
 def test_avro_types_may_stand_in_other_schemas() -> None:
     dependency = ("page.avsc", json.dumps({"type": "record", "name": "Page", "namespace": "a", "fields": [PAGE]}))
     schema = parse(AVRO, record({"name": "page", "type": "a.Page"}), dependency)
-    assert not schema.obstacles_to_reading(schema)
+    assert not schema.read_incompatibilities(schema)
     with pytest.raises(SchemaSyntaxError):
         parse(AVRO, record({"name": "page", "type": "a.Page"}))
 
@@ -143,7 +143,7 @@ INT, STRING = {"type": "integer"}, {"type": "string"}
     ],
 )
 def test_a_json_schema_accepts_what_the_other_accepts(reader: Any, writer: Any) -> None:
-    assert parse(JSON, reader).obstacles_to_reading(parse(JSON, writer)) == []
+    assert parse(JSON, reader).read_incompatibilities(parse(JSON, writer)) == []
 
 
 @pytest.mark.parametrize(
@@ -178,14 +178,14 @@ def test_a_json_schema_accepts_what_the_other_accepts(reader: Any, writer: Any) 
     ],
 )
 def test_a_json_schema_does_not_accept_what_the_other_accepts(reader: Any, writer: Any) -> None:
-    assert parse(JSON, reader).obstacles_to_reading(parse(JSON, writer))
+    assert parse(JSON, reader).read_incompatibilities(parse(JSON, writer))
 
 
 def test_json_schemas_refer_to_others_by_name() -> None:
     reader = parse(JSON, opened(page={"$ref": "page.json"}), ("page.json", json.dumps(STRING)))
     writer = parse(JSON, opened(page={"$ref": "page.json"}), ("page.json", json.dumps({"enum": ["/a", "/b"]})))
-    assert not reader.obstacles_to_reading(writer)
-    assert writer.obstacles_to_reading(reader)
+    assert not reader.read_incompatibilities(writer)
+    assert writer.read_incompatibilities(reader)
 
 
 D7, D3, HERE = (
@@ -222,8 +222,8 @@ TEXT = {"A": {"type": "string"}}
 )  # fmt: skip
 def test_json_schema_with_any_reference_is_compatible_with_itself(schema: dict[str, Any]) -> None:
     titled = {**schema, "title": "a title"}
-    assert parse(JSON, schema).obstacles_to_reading(parse(JSON, titled)) == []
-    assert parse(JSON, titled).obstacles_to_reading(parse(JSON, schema)) == []
+    assert parse(JSON, schema).read_incompatibilities(parse(JSON, titled)) == []
+    assert parse(JSON, titled).read_incompatibilities(parse(JSON, schema)) == []
 
 
 @pytest.mark.parametrize("reference", ["task.json#/definitions/A", HERE + "#/definitions/A", "#/definitions/A"])
@@ -231,8 +231,8 @@ def test_reference_to_its_own_id_is_followed(reference: str) -> None:
     def task(kind: dict[str, Any]) -> Schema:
         return parse(JSON, {"$id": HERE, **opened(p={"$ref": reference}), "definitions": {"A": kind}})
 
-    assert task({"type": "number"}).obstacles_to_reading(task(INT)) == []
-    assert task(INT).obstacles_to_reading(task(STRING))
+    assert task({"type": "number"}).read_incompatibilities(task(INT)) == []
+    assert task(INT).read_incompatibilities(task(STRING))
 
 
 def test_other_schemas_are_known_by_their_name_and_by_their_own_id() -> None:
@@ -243,11 +243,11 @@ def test_other_schemas_are_known_by_their_name_and_by_their_own_id() -> None:
     for reference in ("page.json", "http://shop.test/pages/one.json", "pages/one.json"):
         schema = {"$id": HERE, **opened(p={"$ref": reference})}
         reader, writer = parse(JSON, schema, page), parse(JSON, {"$id": HERE, **opened(p=STRING)})
-        assert reader.obstacles_to_reading(writer) == []
+        assert reader.read_incompatibilities(writer) == []
 
 
 def test_one_and_true_are_not_the_same() -> None:
-    assert parse(JSON, {"const": True}).obstacles_to_reading(parse(JSON, {"const": 1}))
+    assert parse(JSON, {"const": True}).read_incompatibilities(parse(JSON, {"const": 1}))
 
 
 @pytest.mark.parametrize(
@@ -269,10 +269,10 @@ def test_one_and_true_are_not_the_same() -> None:
 def test_keyword_that_is_not_compared_gives_a_list_of_obstacles(reader: Any, writer: Any) -> None:
     for one, other in ((reader, writer), (writer, reader)):
         new, old = Content(JSON, json.dumps(one)), Content(JSON, json.dumps(other))
-        schema = parsing.parse(new, ())
+        schema = schema_type.parse(new, ())
         version = Version("s", 1, 1, old)
         reasons = compatibility.incompatibilities_with(
-            Level.FULL, schema, JSON, version, functools.partial(parsing.parse, old, ())
+            Level.FULL, schema, JSON, version, functools.partial(schema_type.parse, old, ())
         )
         assert all(isinstance(each, str) for each in reasons)
 
@@ -280,7 +280,7 @@ def test_keyword_that_is_not_compared_gives_a_list_of_obstacles(reader: Any, wri
 def test_earlier_version_that_is_no_schema_is_an_obstacle() -> None:
     forged = Version("s", 1, 1, Content(JSON, "no json"))
     (reason,) = compatibility.incompatibilities_with(
-        Level.BACKWARD, parse(JSON, True), JSON, forged, lambda: parsing.parse(forged.content, ())
+        Level.BACKWARD, parse(JSON, True), JSON, forged, lambda: schema_type.parse(forged.content, ())
     )
     assert "version 1" in reason
 
@@ -401,8 +401,8 @@ def test_types_of_imported_files_count_with_what_is_in_them() -> None:
         text = 'syntax = "proto3"; import "place.proto"; message Click { web.Place place = 1; }'
         return parse(PROTOBUF, text, ("place.proto", place))
 
-    assert not click("bytes").obstacles_to_reading(click("string"))
-    (obstacle,) = click("int32").obstacles_to_reading(click("string"))
+    assert not click("bytes").read_incompatibilities(click("string"))
+    (obstacle,) = click("int32").read_incompatibilities(click("string"))
     assert "street" in obstacle
 
 
@@ -446,7 +446,7 @@ def test_what_is_no_proto_file_is_refused(text: str) -> None:
     ],
 )
 def test_a_protobuf_schema_reads_what_the_other_wrote(reader: str, writer: str) -> None:
-    assert parse(PROTOBUF, reader).obstacles_to_reading(parse(PROTOBUF, writer)) == []
+    assert parse(PROTOBUF, reader).read_incompatibilities(parse(PROTOBUF, writer)) == []
 
 
 @pytest.mark.parametrize(
@@ -465,7 +465,7 @@ def test_a_protobuf_schema_reads_what_the_other_wrote(reader: str, writer: str) 
     ],
 )
 def test_a_protobuf_schema_misreads_what_the_other_wrote(reader: str, writer: str) -> None:
-    assert parse(PROTOBUF, reader).obstacles_to_reading(parse(PROTOBUF, writer))
+    assert parse(PROTOBUF, reader).read_incompatibilities(parse(PROTOBUF, writer))
 
 
 @pytest.mark.parametrize("text", ["AAAA\xa0", "\u2003AAAA", "AAAA", "="])

@@ -25,7 +25,9 @@ _ALIKE = (
 _LENGTH_DELIMITED = frozenset({Field.TYPE_STRING, Field.TYPE_BYTES, Field.TYPE_MESSAGE})
 
 
-def obstacles(reader: File, writer: File, reader_imports: Sequence[File], writer_imports: Sequence[File]) -> list[str]:
+def incompatibilities(
+    reader: File, writer: File, reader_imports: Sequence[File], writer_imports: Sequence[File]
+) -> list[str]:
     """Return what stands in the way of reading with `reader` what `writer` wrote; all have their names resolved."""
     sides = _Sides(_Side(reader, _named(reader_imports)), _Side(writer, _named(writer_imports)), set())
     return list(_messages(sides, list(reader.message_type), list(writer.message_type), "#"))

@@ -1,11 +1,11 @@
 """The order of the topic decides between registries that change it at the same time. Pure; one thread at a time.
 
-Every registry writes, and none is elected: nothing that another client says gives or takes the right to write. A
-registry plans a change from what it has read, and each record of the change says up to which offset that was (`Claim`).
-A change that another one has overtaken, in front of it in the log and behind that offset, has no effect. All registries
-read the same log, so all find the same changes without effect, and the registry that wrote one plans it again.
+All registries write; there is no election. A registry plans a change from the records that it has read. A header of
+each record of the change names the offset that the registry had read to (`ChangeHeader`). A change has no effect if
+another change lies between that offset and itself. All registries read the same log, so they agree on the changes
+without effect. The registry that wrote such a change plans it again.
 
-Records without a claim always have their effect: Confluent's registry and earlier releases write them.
+Records without this header always have their effect: Confluent's registry and earlier releases write them.
 
 Compaction keeps the last record of each key, whether it had an effect or not. So the next change of any registry
 repeats the effective value of a key whose last record has none (`SchemaLog.entries`).
@@ -19,16 +19,55 @@ from enum import Enum, auto
 from typing import NamedTuple, Self
 
 from barnabas.registry import records
-from barnabas.registry.key_encodings import KeyEncodings
 from barnabas.registry.records import Record
 from barnabas.registry.state import RegistryState
+
+
+class KeyEncodings:
+    """The encodings of keys of which the topic holds a value, apart from the canonical ones.
+
+    A change must replace all encodings of its key: compaction keeps the others, and the old value returns.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[bytes, set[bytes]] = {}
+        self._left_over: set[bytes] = set()
+
+    def note(self, record: Record, key: bytes, value: bytes | None) -> None:
+        """Note a record of the topic."""
+        canonical = records.canonical_key(record.key)
+        if canonical is None:
+            return
+        known = self._of.setdefault(canonical, set())
+        if value is None:
+            known.discard(key)
+            self._left_over.discard(key)
+            self._left_over |= known
+        else:
+            known.add(key)
+            self._left_over -= known
+        if not known:
+            del self._of[canonical]
+
+    def encoded(self, change: Sequence[Record]) -> list[tuple[bytes, bytes | None]]:
+        """Return the bytes of a change, with the same value for all other encodings of its keys.
+
+        Another registry may have deleted one encoding of a key: deletions of the encodings that are left come first.
+        """
+        sent: list[tuple[bytes, bytes | None]] = [(key, None) for key in sorted(self._left_over)]
+        for record in change:
+            key, value = record.encoded()
+            sent += [(other, value) for other in sorted(self._of.get(key, set()) - {key})]
+            sent.append((key, value))
+        return sent
+
 
 HEADER = "barnabas-change"
 """The name of the record header that has the claim."""
 _FORM = re.compile(rb"([0-9]{1,19}) ([0-9a-f]{16})( repair)?")
 
 
-class Claim(NamedTuple):
+class ChangeHeader(NamedTuple):
     """What a record says about the change that it belongs to.
 
     :param change: a random name in hex, the same for all records of one change.
@@ -67,7 +106,7 @@ class Effect(Enum):
     """Another change has overtaken it."""
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A record to write."""
 
     key: bytes
@@ -99,7 +138,7 @@ class SchemaLog:
         """Whether the last record of a key has no effect."""
         return bool(self._ineffective)
 
-    def take(self, offset: int, key: bytes | None, value: bytes | None, claim: Claim | None) -> Effect:
+    def take(self, offset: int, key: bytes | None, value: bytes | None, change_header: ChangeHeader | None) -> Effect:
         """Read the next record, and return what it does.
 
         :raises UnknownRecordError: no registry writes such a record; it does nothing.
@@ -107,44 +146,44 @@ class SchemaLog:
         self.next_offset = offset + 1
         record = Record.decode(key, value)
         assert key is not None, "a record without a key is unknown"
-        effect = self._effect_of(claim, key, value)
+        effect = self._effect_of(change_header, key, value)
         if effect is Effect.CHANGES:
             self._state.apply(record)
             self._keys.note(record, key, value)
             if record.key["keytype"] != records.NOOP:
-                self._changed(offset, claim, key, value)
+                self._changed(offset, change_header, key, value)
         elif self._values.get(key) == value:
             self._ineffective.discard(key)
         else:
             self._ineffective.add(key)
         return effect
 
-    def _effect_of(self, claim: Claim | None, key: bytes, value: bytes | None) -> Effect:
-        if claim is None:
+    def _effect_of(self, change_header: ChangeHeader | None, key: bytes, value: bytes | None) -> Effect:
+        if change_header is None:
             return Effect.CHANGES
-        if self._last_offset >= claim.after and self._last_change != claim.change:
+        if self._last_offset >= change_header.after and self._last_change != change_header.change:
             return Effect.NOTHING
-        is_repeated = claim.is_repair and self._values.get(key) == value
+        is_repeated = change_header.is_repair and self._values.get(key) == value
         return Effect.REPEATS if is_repeated else Effect.CHANGES
 
-    def _changed(self, offset: int, claim: Claim | None, key: bytes, value: bytes | None) -> None:
+    def _changed(self, offset: int, change_header: ChangeHeader | None, key: bytes, value: bytes | None) -> None:
         # A repair overtakes nothing: to who has read the whole log it is no change.
-        if claim is None or not claim.is_repair:
-            self._last_offset, self._last_change = offset, None if claim is None else claim.change
+        if change_header is None or not change_header.is_repair:
+            self._last_offset, self._last_change = offset, None if change_header is None else change_header.change
         if value is None:
             self._values.pop(key, None)
         else:
             self._values[key] = value
         self._ineffective.discard(key)
 
-    def entries(self, name: str, change: Sequence[Record]) -> list[Entry]:
+    def entries(self, name: str, change: Sequence[Record]) -> list[LogEntry]:
         """Return what to write for a change that was planned from the state as it is now: first the repairs.
 
         :param name: of the change: 16 random digits in hex.
         """
-        claim = Claim(name, self.next_offset)
+        change_header = ChangeHeader(name, self.next_offset)
         encoded = self._keys.encoded(change)
         to_repair = sorted(self._ineffective - {key for key, _value in encoded})[:REPAIRS_MAX]
-        repair = claim._replace(is_repair=True).header
-        repairs = [Entry(key, self._values.get(key), repair) for key in to_repair]
-        return [*repairs, *(Entry(key, value, claim.header) for key, value in encoded)]
+        repair = change_header._replace(is_repair=True).header
+        repairs = [LogEntry(key, self._values.get(key), repair) for key in to_repair]
+        return [*repairs, *(LogEntry(key, value, change_header.header) for key, value in encoded)]

@@ -16,8 +16,8 @@ import avro.errors
 import avro.name
 import avro.schema
 
-from barnabas.registry.kinds.schema import NESTING_MAX, Schema, SchemaSyntaxError
 from barnabas.registry.records import compact_json, decode_json
+from barnabas.registry.schema_types.schema import NESTING_MAX, Schema, SchemaSyntaxError
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED_ATTRIBUTES = {
@@ -56,7 +56,7 @@ class AvroSchema:
         """The same with the attributes that Avro does not know in order of their names."""
         return compact_json(_written(self._data, "", lambda props: dict(sorted(props.items()))))
 
-    def obstacles_to_reading(self, writer: Schema) -> list[str]:
+    def read_incompatibilities(self, writer: Schema) -> list[str]:
         """Return why this schema cannot read what `writer` wrote, by Avro's rules of schema resolution."""
         assert isinstance(writer, AvroSchema)
         checker = avro.compatibility.ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call, unused-ignore]

@@ -9,7 +9,7 @@ from barnabas.serialization.subject_names import SubjectName, by_topic
 
 
 @dataclass(frozen=True, slots=True)
-class Registering:
+class SchemaIdResolver:
     """How serialisers come by ids.
 
     :param subject_name: from topic, key or value, and type to the subject.

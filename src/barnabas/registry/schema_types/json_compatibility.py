@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from barnabas.registry.kinds.json_references import Document, JsonValue, Part
+from barnabas.registry.schema_types.json_references import Document, JsonValue, Part
 
 ALL_TYPES = frozenset({"null", "boolean", "object", "array", "number", "string"})
 LOWER_BOUNDS = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains")
@@ -36,7 +36,7 @@ WORK_MAX = 20_000
 """Comparisons after which two schemas count as too large to be judged."""
 
 
-def obstacles(reader: Document, writer: Document) -> list[str]:
+def incompatibilities(reader: Document, writer: Document) -> list[str]:
     """Return what stands in the way of `reader` accepting all that `writer` accepts; empty where nothing does.
 
     >>> closed = {"type": "object", "properties": {"page": {"type": "string"}}, "additionalProperties": False}

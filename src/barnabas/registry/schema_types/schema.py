@@ -1,11 +1,36 @@
-"""From the text of a schema to the schema, by its kind."""
+"""What every kind of schema offers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from barnabas.registry.kinds.schema import NESTING_MAX, Schema, SchemaSyntaxError
 from barnabas.registry.state import AVRO, JSON, PROTOBUF, Content
+
+NESTING_MAX = 100
+"""How deeply a schema may be nested: what is made by hand or by programs stays far below."""
+
+
+class SchemaSyntaxError(ValueError):
+    """A text that is no schema of its kind, or refers to what is not there."""
+
+
+class Schema(Protocol):
+    """A parsed schema."""
+
+    @property
+    def text(self) -> str:
+        """The schema as text, the same for all texts that differ in spaces only."""
+        ...
+
+    @property
+    def normalized(self) -> str:
+        """The schema as text, the same for all texts that differ in nothing that matters."""
+        ...
+
+    def read_incompatibilities(self, writer: Schema) -> list[str]:
+        """Return why this schema cannot read what `writer` wrote; empty where it can. Both are of one kind."""
+        ...
 
 
 def parse(content: Content, dependencies: Sequence[tuple[str, str]]) -> Schema:
@@ -17,15 +42,15 @@ def parse(content: Content, dependencies: Sequence[tuple[str, str]]) -> Schema:
     # Each kind has a library of its own to import; most registries know one kind only.
     try:
         if content.schema_type == AVRO:
-            from barnabas.registry.kinds.avro import AvroSchema  # noqa: PLC0415
+            from barnabas.registry.schema_types.avro import AvroSchema  # noqa: PLC0415
 
             return AvroSchema(content.text, dependencies)
         if content.schema_type == JSON:
-            from barnabas.registry.kinds.json_schema import JsonSchema  # noqa: PLC0415
+            from barnabas.registry.schema_types.json_schema import JsonSchema  # noqa: PLC0415
 
             return JsonSchema(content.text, dependencies)
         if content.schema_type == PROTOBUF:
-            from barnabas.registry.kinds.protobuf import ProtobufSchema  # noqa: PLC0415
+            from barnabas.registry.schema_types.protobuf import ProtobufSchema  # noqa: PLC0415
 
             return ProtobufSchema(content.text, dependencies)
     except RecursionError as error:

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.formats.times import TIME_TYPE
-from barnabas.sql.narrowing import Wanted, columns_of, narrow
+from barnabas.sql.predicate_pushdown import ReadBounds, referenced_columns, restrict
 from barnabas.sql.record_columns import RECORD_COLUMNS
 from tests.searches import examples
 
 SCHEMA = pa.schema([*RECORD_COLUMNS, ("ms", pa.int64()), ("user name", pa.string())])
-WHOLE = Wanted(100, 200)
+WHOLE = ReadBounds(100, 200)
 topic_column, offset_column, partition_column, time_column = (
     ds.field(name) for name in ("topic", "offset", "partition", "timestamp")
 )
@@ -29,8 +29,8 @@ def at(time_ms: float) -> pa.Scalar:
     return pa.scalar(int(time_ms * 1000), TIME_TYPE)
 
 
-def left_by(condition: ds.Expression | None, partition: int = 0) -> Wanted:
-    return narrow(condition, SCHEMA, "clicks", partition, WHOLE)
+def left_by(condition: ds.Expression | None, partition: int = 0) -> ReadBounds:
+    return restrict(condition, SCHEMA, "clicks", partition, WHOLE)
 
 
 def test_without_a_condition_everything_is_read() -> None:
@@ -141,5 +141,5 @@ def test_no_record_that_meets_a_condition_is_left_out(condition, times: list[int
 
 
 def test_the_columns_of_a_condition_are_told() -> None:
-    assert columns_of(None, SCHEMA) == []
-    assert columns_of((ds.field("user name") == "ms") & (offset_column > 5), SCHEMA) == ["offset", "user name"]
+    assert referenced_columns(None, SCHEMA) == []
+    assert referenced_columns((ds.field("user name") == "ms") & (offset_column > 5), SCHEMA) == ["offset", "user name"]

@@ -16,10 +16,10 @@ from google.protobuf.descriptor_pb2 import DescriptorProto as Message
 from google.protobuf.descriptor_pb2 import FileDescriptorProto as File
 from google.protobuf.message import DecodeError
 
-from barnabas.registry.kinds.proto_compatibility import obstacles
-from barnabas.registry.kinds.proto_parser import ProtoParser
-from barnabas.registry.kinds.proto_writer import in_order, write
-from barnabas.registry.kinds.schema import Schema, SchemaSyntaxError
+from barnabas.registry.schema_types.proto_compatibility import incompatibilities
+from barnabas.registry.schema_types.proto_parser import ProtoParser
+from barnabas.registry.schema_types.proto_writer import in_order, write
+from barnabas.registry.schema_types.schema import Schema, SchemaSyntaxError
 
 OWN_NAME = "default.proto"
 """The name of a file that has none: a registered schema is known by its subject."""
@@ -67,10 +67,10 @@ class ProtobufSchema:
         """The descriptor in base64."""
         return base64.b64encode(self.file.SerializeToString()).decode()
 
-    def obstacles_to_reading(self, writer: Schema) -> list[str]:
+    def read_incompatibilities(self, writer: Schema) -> list[str]:
         """Return why messages of `writer` would be misread, by the rules of Protobuf's wire format."""
         assert isinstance(writer, ProtobufSchema)
-        return obstacles(self.file, writer.file, self._imported, writer._imported)
+        return incompatibilities(self.file, writer.file, self._imported, writer._imported)
 
 
 def _decode(text: str, name: str) -> tuple[File, bool]:

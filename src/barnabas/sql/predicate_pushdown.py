@@ -25,7 +25,7 @@ _NO_FILES = LocalFileSystem()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReadBounds:
     """What is to be read of a partition: offsets from `start_offset` to before `end_offset`, and nothing earlier.
 
     `timestamp_ms_min`: no record before the first that is as late as this is wanted; None: there is no such bound.
@@ -41,7 +41,9 @@ class Wanted:
         return max(self.end_offset - self.start_offset, 0)
 
 
-def narrow(condition: ds.Expression | None, schema: pa.Schema, topic: str, partition: int, whole: Wanted) -> Wanted:
+def restrict(
+    condition: ds.Expression | None, schema: pa.Schema, topic: str, partition: int, whole: ReadBounds
+) -> ReadBounds:
     """Return what a condition leaves of a partition.
 
     :param schema: the columns that the condition may be about.
@@ -51,11 +53,11 @@ def narrow(condition: ds.Expression | None, schema: pa.Schema, topic: str, parti
         return whole
     asked = _Asked(condition, schema, (ds.field("topic") == topic) & (ds.field("partition") == _int32(partition)))
     if not asked.is_possible(None):
-        return Wanted(whole.start_offset, whole.start_offset)
+        return ReadBounds(whole.start_offset, whole.start_offset)
     offset = ds.field("offset")
     start = _first(lambda bound: asked.is_possible(offset <= _int64(bound)), whole.start_offset, whole.end_offset)
     end = _first(lambda bound: not asked.is_possible(offset >= _int64(bound)), start, whole.end_offset)
-    return Wanted(start, end, _least_time_ms(asked))
+    return ReadBounds(start, end, _least_time_ms(asked))
 
 
 def _least_time_ms(asked: _Asked) -> int | None:
@@ -102,7 +104,7 @@ def _int64(number: int) -> pa.Scalar:
     return pa.scalar(number, pa.int64())
 
 
-def columns_of(condition: ds.Expression | None, schema: pa.Schema) -> list[str]:
+def referenced_columns(condition: ds.Expression | None, schema: pa.Schema) -> list[str]:
     """Return the columns that a condition is about.
 
     An expression does not say; it does say when one of its columns is missing.

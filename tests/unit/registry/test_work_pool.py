@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.registry import work
+from barnabas.registry import work_pool
 from barnabas.registry.errors import RegistryError
-from barnabas.registry.settings import Level
 from barnabas.registry.state import AVRO, JSON, Content, Version
-from barnabas.registry.work import InvalidSchemaError, WorkEndedError, WorkPool
+from barnabas.registry.subject_config import Level
+from barnabas.registry.work_pool import InvalidSchemaError, WorkEndedError, WorkPool
 
 SMALL = Content(AVRO, '"int"')
 
@@ -41,8 +41,8 @@ async def pool() -> AsyncIterator[WorkPool]:
 
 @pytest.fixture(autouse=True)
 def _short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "FAST_WORKERS", 1)
-    monkeypatch.setattr(work, "SLOW_CPU_S", 0.3)
+    monkeypatch.setattr(work_pool, "FAST_WORKERS", 1)
+    monkeypatch.setattr(work_pool, "SLOW_CPU_S", 0.3)
 
 
 @pytest.mark.parametrize(("count", "values"), [(200, 20_000), (140, 1_000)], ids=["large", "small"])
@@ -85,7 +85,7 @@ def test_job_after_a_killed_process_starts_another_one() -> None:
 
 
 def test_large_job_is_refused_where_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "SLOW_WAITING_MAX", 0)
+    monkeypatch.setattr(work_pool, "SLOW_WAITING_MAX", 0)
 
     async def check() -> None:
         async with pool() as made:
