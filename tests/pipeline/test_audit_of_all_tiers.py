@@ -22,8 +22,8 @@ from barnabas import Admin, Consumer, Producer
 from barnabas.cli.audit import audit as command
 from barnabas.errors import ApiError
 from barnabas.mirror import partition_copy
+from barnabas.mirror.batch_rewriting import RewrittenBatch, rewrite_batch
 from barnabas.mirror.mirror import Mirror, MirrorConfig
-from barnabas.mirror.rewriting import Piece, piece_of
 from barnabas.spark import load
 from tests.cluster import running_cluster
 from tests.conftest import BrokerProcess
@@ -100,10 +100,10 @@ class Tiers:
 
 def mirror_all_but_one(monkeypatch: pytest.MonkeyPatch, source: str, target: str, wanted: int) -> None:
     """Mirror in this process, and lose the first batch that there is."""
-    lost: list[Piece] = []
+    lost: list[RewrittenBatch] = []
 
-    def losing(*arguments: Any) -> Piece | None:
-        piece = piece_of(*arguments)
+    def losing(*arguments: Any) -> RewrittenBatch | None:
+        piece = rewrite_batch(*arguments)
         if piece is not None and not lost:
             lost.append(piece)
             return None
@@ -123,7 +123,7 @@ def mirror_all_but_one(monkeypatch: pytest.MonkeyPatch, source: str, target: str
             await mirror.stop()
 
     with monkeypatch.context() as patched:
-        patched.setattr(partition_copy, "piece_of", losing)
+        patched.setattr(partition_copy, "rewrite_batch", losing)
         asyncio.run(run())
     assert [piece.records for piece in lost] == [1]
 

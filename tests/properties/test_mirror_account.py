@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from barnabas.audit.events import MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.windows import NOTHING, WINDOW_MS, Tally, tally
-from barnabas.mirror.account import PartitionAccount, TopicAccount
+from barnabas.mirror.audit_account import PartitionAuditAccount, TopicAuditAccount
 from barnabas.records import BatchBuilder, Compression
 from barnabas.records.header import stamp
 from barnabas.records.mirror_identity import producer_id_of
@@ -68,8 +68,8 @@ class Mirror(exactly_once.Mirror):
     def die(self) -> None:
         super().die()
         self.copy.may_have_holes = False
-        self.topic = TopicAccount("clicks", "there", "clicks", "here", LINEAGE, "mirror")
-        self.copy.account = PartitionAccount(self.topic, 0)
+        self.topic = TopicAuditAccount("clicks", "there", "clicks", "here", LINEAGE, "mirror")
+        self.copy.account = PartitionAuditAccount(self.topic, 0)
 
     def place(self) -> None:
         super().place()
@@ -87,12 +87,12 @@ class Mirror(exactly_once.Mirror):
             return
         counted_to = account.counted_to
         self.topic.read(self.topic.to_be_read, [MonitoringEvent.from_json(each) for each in self.world.told])
-        news = self.topic.news()
-        self.world.told += [each.to_json() for each in news[:events]]
+        unreported_events = self.topic.unreported_events()
+        self.world.told += [each.to_json() for each in unreported_events[:events]]
         if events is not None:
             self.die()
             return
-        self.topic.told(news)
+        self.topic.mark_reported(unreported_events)
         account.told_to = self.world.told_to = counted_to
 
 

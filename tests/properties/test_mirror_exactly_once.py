@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from barnabas.errors import ApiError
 from barnabas.mirror.errors import ForeignBatchError
-from barnabas.mirror.looking import Ends, Look
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import FRESH_S, Outgoing, PartitionCopy
-from barnabas.mirror.tail import Tail
+from barnabas.mirror.resume_search import Ends, ResumeSearch
+from barnabas.mirror.target_tail import TargetTail
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, read_header, read_records
 from barnabas.records.header import stamp
@@ -112,8 +112,8 @@ class Mirror:
             known, origin = self.ledger[-1]
         known = None if known is None else OffsetMap.of(known.runs)
         target, source = Ends(0, self.target.end), Ends(self.source.start, self.source.end)
-        tail = Tail(WHERE, LINEAGE, known, origin, *target)
-        steps = Look(WHERE, tail, source, target).steps()
+        tail = TargetTail(WHERE, LINEAGE, known, origin, *target)
+        steps = ResumeSearch(WHERE, tail, source, target).steps()
         with contextlib.suppress(StopIteration):
             read = next(steps)
             while True:

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, BarnabasError, DisconnectedError, ErrorCode
 from barnabas.mirror.errors import MirrorError
-from barnabas.mirror.events import Told
+from barnabas.mirror.events import EventReporter
 from barnabas.mirror.ledger import PartitionMark
-from barnabas.mirror.link import Link, Term
 from barnabas.mirror.partition_copy import PartitionCopy
-from barnabas.mirror.placing import Placing
-from barnabas.mirror.source_reading import REFUSED_S, SourceReading
-from barnabas.mirror.target_writing import TargetWriting
+from barnabas.mirror.partition_link import LeaderTerm, PartitionLink
+from barnabas.mirror.resume_positions import ResumePositions
+from barnabas.mirror.source_fetcher import REFUSED_S, SourceFetcher
+from barnabas.mirror.target_producer import TargetProducer
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, read_header, read_records
 from barnabas.records.header import stamp
@@ -201,15 +201,15 @@ class Cluster:
 
 
 class Side:
-    """What `barnabas.mirror.side.Side` is to a mirror."""
+    """What `barnabas.mirror.mirrored_cluster.Side` is to a mirror."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
-    def term(self, where: TopicPartition) -> Term:
-        return Term(BROKER, self.cluster.leader_epoch(where), self.cluster._channel)
+    def term(self, where: TopicPartition) -> LeaderTerm:
+        return LeaderTerm(BROKER, self.cluster.leader_epoch(where), self.cluster._channel)
 
-    async def begin_term(self, where: TopicPartition) -> Term:
+    async def begin_term(self, where: TopicPartition) -> LeaderTerm:
         return self.term(where)
 
     async def ends(self, where: TopicPartition) -> tuple[int, int]:
@@ -246,17 +246,17 @@ class Mirror:
 
     def __init__(self, source: Cluster, target: Cluster, ledger: Ledger, clock: ManualClock) -> None:
         self.source, self.target, self.ledger, self.clock = source, target, ledger, clock
-        self.links: dict[TopicPartition, Link] = {}
+        self.links: dict[TopicPartition, PartitionLink] = {}
         sides: Any = Side(source), Side(target)
         clusters: Any = source, target
         ledger_topic: Any = ledger
         self.sides = sides
-        self.placing = Placing(*sides, ledger_topic, clock, Told(lambda _event: None), self.stop)
+        self.placing = ResumePositions(*sides, ledger_topic, clock, EventReporter(lambda _event: None), self.stop)
         rest: Any = self.links, clock, lambda: None, self.stop, lambda _link: None
-        self.reading = SourceReading(clusters[0], *rest)
-        self.writing = TargetWriting(clusters[1], *rest)
+        self.reading = SourceFetcher(clusters[0], *rest)
+        self.writing = TargetProducer(clusters[1], *rest)
 
-    def stop(self, link: Link, error: MirrorError) -> None:
+    def stop(self, link: PartitionLink, error: MirrorError) -> None:
         link.give_up(str(error), self.clock.monotonic())
 
     def follow(self) -> None:
@@ -267,7 +267,7 @@ class Mirror:
             ids = self.source.topic_id, self.target.topic_id
             if link is None or (link.source_topic_id, link.target_topic_id) != ids:
                 copy = PartitionCopy(where, lineage_of("source", ids[0]))
-                self.links[where] = Link(where, where, ids[1], copy, ids[0])
+                self.links[where] = PartitionLink(where, where, ids[1], copy, ids[0])
                 self.links[where].attention.set()
             elif link.stopped is not None:
                 link.try_again()
@@ -298,7 +298,7 @@ class Mirror:
         self.follow()
         for link in self.links.values():
             terms = self.sides[0].term(link.source), self.sides[1].term(link.target)
-            if link.is_at_rest and terms != (link.source_term, link.target_term):
+            if link.is_idle and terms != (link.source_term, link.target_term):
                 link.look_again()
         await self.placing.check_resting(list(self.links.values()))
 
@@ -345,7 +345,7 @@ class World:
         if number % 5 == 0:
             self.produce(log, number)
 
-    def forge_next(self, log: Log, target: Log, link: Link, number: int) -> None:
+    def forge_next(self, log: Log, target: Log, link: PartitionLink, number: int) -> None:
         """Write a batch with the identity of the very next one, which the target then takes for a duplicate."""
         copy, count = link.copy, 1 + number % 3
         if copy.offsets is None or copy.origin is None or copy.offsets.source_end != log.end:
@@ -432,7 +432,7 @@ class World:
             for _ in range(ROUNDS_MAX):
                 await self.mirror.turn()
                 links = self.mirror.links.values()
-                if all(link.is_at_rest or link.stopped for link in links) and not any(
+                if all(link.is_idle or link.stopped for link in links) and not any(
                     link.attention.is_set() for link in links
                 ):
                     break

@@ -118,7 +118,7 @@ def mirror(
     barnabas mirror --from a:9092 --to b:9092 --topics 'clicks|shop-.*' --groups '.*'
     """
     from barnabas.mirror.mirror import MirrorConfig
-    from barnabas.mirror.topic_settings import Follows, SettingsChoice
+    from barnabas.mirror.topic_config_rules import SettingsFilter, SyncRule
 
     config = MirrorConfig(
         source={**properties, "bootstrap.servers": source},
@@ -130,7 +130,7 @@ def mirror(
         refresh_s=refresh,
         groups_s=refresh,
         audit=audit,
-        settings=SettingsChoice(Follows(settings_follow), frozenset(left_settings)),
+        settings=SettingsFilter(SyncRule(settings_follow), frozenset(left_settings)),
     )
     return _run(config, _Output(as_json, status), metrics_port, once=once)
 
@@ -225,7 +225,7 @@ async def _mirror(config: MirrorConfig, output: _Output, metrics_port: int | Non
     troubles = {"stopped": sums.stopped, "missing": sums.missing}
     more = {name: count for name, count in troubles.items() if count}
     output.tell({"about": "mirror", "event": "ended", "records": sums.records, "lag": sums.lag, **more})
-    return EXIT_STOPPED if sums.stopped or sums.missing or mirror.standing else 0
+    return EXIT_STOPPED if sums.stopped or sums.missing or mirror.current_problems else 0
 
 
 async def _starts(mirror: Mirror, stop: asyncio.Event) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from barnabas.mirror.confirming import SourceBatch
+from barnabas.mirror.batch_verification import SourceBatch
 from barnabas.mirror.offset_map import OffsetMap, Run
 from barnabas.records.mirror_identity import ORIGIN_MAX
 

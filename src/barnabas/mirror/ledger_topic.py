@@ -23,7 +23,7 @@ from barnabas.mirror.ledger import (
     decode,
     encode,
 )
-from barnabas.mirror.side import Side
+from barnabas.mirror.mirrored_cluster import MirroredCluster
 from barnabas.model import TopicPartition
 from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.list_offsets import LATEST_TIMESTAMP
@@ -46,7 +46,7 @@ class LedgerTopic:
     :param writes: whether it is this mirror's own; that of the source is read only, and need not be there.
     """
 
-    def __init__(self, side: Side, *, writes: bool, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, side: MirroredCluster, *, writes: bool, clock: Clock = SYSTEM_CLOCK) -> None:
         self._side = side
         self._clock = clock
         self._tp = TopicPartition(LEDGER_TOPIC, 0)

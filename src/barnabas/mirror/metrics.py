@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from barnabas.metrics.metric import Sample, counter, gauge
-from barnabas.mirror.link import Link
+from barnabas.mirror.partition_link import PartitionLink
 
 _PARTITION = ("topic", "partition")
 _COUNTERS = {
@@ -20,7 +20,7 @@ _COUNTERS = {
         "barnabas_mirror_placed_total", "Times that the mirror searched its place in the target log.", *_PARTITION
     ),
 }
-"""By the name of the field of `Link.counts`."""
+"""By the name of the field of `PartitionLink.counts`."""
 LAG = gauge("barnabas_mirror_lag", "Source offsets that are not mirrored yet.", *_PARTITION)
 STOPPED = gauge("barnabas_mirror_stopped", "1 if the mirror has given the partition up, else 0.", *_PARTITION)
 GROUP_COMMITS = counter("barnabas_mirror_group_commits_total", "Offsets of groups committed on the target.")
@@ -40,7 +40,7 @@ class Sums:
     """Source offsets that are not mirrored yet, also of stopped partitions; None: not known of all partitions."""
 
     @classmethod
-    def of(cls, links: Iterable[Link]) -> Sums:
+    def of(cls, links: Iterable[PartitionLink]) -> Sums:
         """Return the sums of these partitions."""
         known = list(links)
         lags = [link.lag for link in known]
@@ -54,7 +54,7 @@ class Sums:
         )
 
 
-def collect(links: Iterable[Link], group_commits: int) -> Iterator[Sample]:
+def collect(links: Iterable[PartitionLink], group_commits: int) -> Iterator[Sample]:
     """Yield the metrics of a mirror, a sample for each partition.
 
     :param group_commits: offsets of groups that the mirror committed on the target.

@@ -16,24 +16,24 @@ from barnabas.client.audit.event_sender import AUDIT_TOPIC
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.metrics.metric import Sample
-from barnabas.mirror.account import PartitionAccount, TopicAccount
-from barnabas.mirror.audit_telling import AuditTelling
+from barnabas.mirror.audit_account import PartitionAuditAccount, TopicAuditAccount
+from barnabas.mirror.audit_reporting import AuditReporter
 from barnabas.mirror.errors import MirrorError
-from barnabas.mirror.events import Tell, Told
-from barnabas.mirror.group_following import GroupFollowing
+from barnabas.mirror.events import EventReporter, EventSink
+from barnabas.mirror.group_offset_sync import GroupOffsetSync
 from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.ledger_topic import LedgerTopic
-from barnabas.mirror.link import Link, why_waiting
 from barnabas.mirror.metrics import Sums, collect
+from barnabas.mirror.mirrored_cluster import MirroredCluster
+from barnabas.mirror.name_filter import NameFilter
 from barnabas.mirror.partition_copy import PartitionCopy
-from barnabas.mirror.placing import Placing
-from barnabas.mirror.settings_following import SettingsFollowing
-from barnabas.mirror.side import Side
-from barnabas.mirror.source_reading import FETCH_PURPOSE, SourceReading
-from barnabas.mirror.target_writing import PRODUCE_PURPOSE, TargetWriting
-from barnabas.mirror.topic_choice import Choice
-from barnabas.mirror.topic_following import Followed, TopicFollowing
-from barnabas.mirror.topic_settings import SettingsChoice
+from barnabas.mirror.partition_link import PartitionLink, waiting_reason
+from barnabas.mirror.resume_positions import ResumePositions
+from barnabas.mirror.source_fetcher import FETCH_PURPOSE, SourceFetcher
+from barnabas.mirror.target_producer import PRODUCE_PURPOSE, TargetProducer
+from barnabas.mirror.topic_config_rules import SettingsFilter
+from barnabas.mirror.topic_config_sync import TopicConfigSync
+from barnabas.mirror.topic_sync import SyncedTopic, TopicSync
 from barnabas.model import TopicPartition
 from barnabas.records.mirror_identity import lineage_of
 
@@ -78,13 +78,13 @@ class MirrorConfig:
     groups_s: float = 5.0
     ledger_s: float = 5.0
     audit: bool | None = None
-    settings: SettingsChoice = field(default_factory=SettingsChoice)
-    choice: Choice = field(init=False)
-    group_choice: Choice = field(init=False)
+    settings: SettingsFilter = field(default_factory=SettingsFilter)
+    choice: NameFilter = field(init=False)
+    group_choice: NameFilter = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "choice", Choice(self.topics))
-        object.__setattr__(self, "group_choice", Choice(self.groups))
+        object.__setattr__(self, "choice", NameFilter(self.topics))
+        object.__setattr__(self, "group_choice", NameFilter(self.groups))
 
 
 class Mirror:
@@ -93,28 +93,30 @@ class Mirror:
     :param tell: takes what is worth a line.
     """
 
-    def __init__(self, config: MirrorConfig, tell: Tell) -> None:
+    def __init__(self, config: MirrorConfig, tell: EventSink) -> None:
         self._config = config
-        self._told = Told(tell)
-        self.links: dict[TopicPartition, Link] = {}
-        self._source = Side("source", config.source, FETCH_PURPOSE)
-        self._target = Side("target", config.target, PRODUCE_PURPOSE)
+        self._events = EventReporter(tell)
+        self.links: dict[TopicPartition, PartitionLink] = {}
+        self._source = MirroredCluster("source", config.source, FETCH_PURPOSE)
+        self._target = MirroredCluster("target", config.target, PRODUCE_PURPOSE)
         self._upstream = LedgerTopic(self._source, writes=False)
         self._ledger = LedgerTopic(self._target, writes=True)
-        self._reading = SourceReading(
+        self._reading = SourceFetcher(
             self._source.cluster, self.links, SYSTEM_CLOCK, self._on_ready, self._stop_link, self._on_well
         )
-        self._writing = TargetWriting(
+        self._writing = TargetProducer(
             self._target.cluster, self.links, SYSTEM_CLOCK, self._on_room, self._stop_link, self._on_well
         )
-        self._telling = AuditTelling(self._target)
-        self._accounts: dict[tuple[bytes, str], TopicAccount] = {}
+        self._audit_reporter = AuditReporter(self._target)
+        self._accounts: dict[tuple[bytes, str], TopicAuditAccount] = {}
         """By the ids of source and target."""
-        self._placing = Placing(self._source, self._target, self._ledger, SYSTEM_CLOCK, self._told, self._stop_link)
-        self._settings = SettingsFollowing(
-            self._source, self._target, self._ledger, config.settings, SYSTEM_CLOCK, self._told
+        self._resume_positions = ResumePositions(
+            self._source, self._target, self._ledger, SYSTEM_CLOCK, self._events, self._stop_link
         )
-        self._topics = TopicFollowing(
+        self._settings = TopicConfigSync(
+            self._source, self._target, self._ledger, config.settings, SYSTEM_CLOCK, self._events
+        )
+        self._topics = TopicSync(
             self._source,
             self._target,
             self._upstream,
@@ -123,12 +125,12 @@ class Mirror:
             config.prefix,
             config.replication_factor,
             self._settings,
-            self._told,
+            self._events,
             self._on_topic,
             self._on_gone,
         )
-        self._groups = GroupFollowing(
-            self._source, self._target, self._ledger, config.group_choice, self.links, self._told
+        self._groups = GroupOffsetSync(
+            self._source, self._target, self._ledger, config.group_choice, self.links, self._events
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._answered = asyncio.Event()
@@ -170,10 +172,10 @@ class Mirror:
             except BarnabasError as error:
                 if not error.retriable:
                     raise
-                self._told.state(about, "waiting", str(error))
+                self._events.problem(about, "waiting", str(error))
                 await asyncio.sleep(AGAIN_S)
             else:
-                self._told.over(about)
+                self._events.recovered(about)
                 return
 
     async def run_until(self, stop: asyncio.Event) -> None:
@@ -209,7 +211,7 @@ class Mirror:
         self.final = self.sums
         for topic in {tp.topic for tp in self.links}:
             self._on_gone(topic)
-        for part in (self._telling, self._upstream, self._ledger, self._source, self._target):
+        for part in (self._audit_reporter, self._upstream, self._ledger, self._source, self._target):
             await part.stop()
 
     async def _last(self, step: Callable[[], Awaitable[None]], name: str, due_s: float) -> None:
@@ -218,11 +220,11 @@ class Mirror:
             async with asyncio.timeout_at(due_s):
                 await step()
         except BarnabasError as error:
-            self._told.state(name, "left undone", str(error))
+            self._events.problem(name, "left undone", str(error))
         except TimeoutError:
-            self._told.state(name, "left undone", f"not done within {STOP_S:g} s")
+            self._events.problem(name, "left undone", f"not done within {STOP_S:g} s")
         else:
-            self._told.over(name)
+            self._events.recovered(name)
 
     async def _all_answered(self) -> None:
         """Wait for answers to what is under way.
@@ -239,15 +241,15 @@ class Mirror:
             try:
                 await one_round()
             except BarnabasError as error:
-                self._told.state(name, "waiting", str(error))
+                self._events.problem(name, "waiting", str(error))
                 await asyncio.sleep(min(interval_s, AGAIN_S))
             else:
-                self._told.over(name)
+                self._events.recovered(name)
                 await asyncio.sleep(interval_s)
 
     # --- partitions -------------------------------------------------------------------------------------
 
-    def _on_topic(self, topic: Followed) -> None:
+    def _on_topic(self, topic: SyncedTopic) -> None:
         for each in topic.source.partitions:
             source = TopicPartition(topic.source.name, each.partition)
             target = TopicPartition(topic.target.name, each.partition)
@@ -258,10 +260,10 @@ class Mirror:
                 link = None
             if link is None:
                 lineage = lineage_of(self._source.id, source_id)
-                link = Link(source, target, target_id, PartitionCopy(source, lineage), source_id)
+                link = PartitionLink(source, target, target_id, PartitionCopy(source, lineage), source_id)
                 link.copy.may_have_holes = topic.is_compacted
                 link.copy.account = self._account_of(topic, each.partition)
-                link.task = asyncio.create_task(self._placing.look_after(link))
+                link.task = asyncio.create_task(self._resume_positions.look_after(link))
                 link.task.add_done_callback(self._on_link_ended)
                 link.attention.set()
                 self.links[source] = link
@@ -273,7 +275,7 @@ class Mirror:
             if link.stopped is not None and SYSTEM_CLOCK.monotonic() - link.stopped_at_s >= STOPPED_AGAIN_S:
                 link.try_again()
 
-    def _account_of(self, topic: Followed, partition: int) -> PartitionAccount | None:
+    def _account_of(self, topic: SyncedTopic, partition: int) -> PartitionAuditAccount | None:
         """Return where a partition is to be counted; None: nobody audits, or compaction deletes on purpose."""
         audits = self._config.audit
         if audits is None:
@@ -284,10 +286,10 @@ class Mirror:
         place = (source.topic_id, target.topic_id.hex())
         if place not in self._accounts:
             lineage = lineage_of(self._source.id, source.topic_id)
-            self._accounts[place] = TopicAccount(
+            self._accounts[place] = TopicAuditAccount(
                 target.name, target.topic_id.hex(), source.name, source.topic_id.hex(), lineage, APPLICATION
             )
-        return PartitionAccount(self._accounts[place], partition)
+        return PartitionAuditAccount(self._accounts[place], partition)
 
     def _on_gone(self, topic: str) -> None:
         for tp in [tp for tp in self.links if tp.topic == topic]:
@@ -296,7 +298,7 @@ class Mirror:
     def _end_link(self, source: TopicPartition) -> None:
         link = self.links.pop(source)
         link.copy.forget()
-        self._told.forget(str(source))
+        self._events.forget(str(source))
         if link.task is not None:
             link.task.cancel()
 
@@ -306,12 +308,12 @@ class Mirror:
         if error is not None and not self._broken.done():
             self._broken.set_exception(error)
 
-    def _stop_link(self, link: Link, error: MirrorError) -> None:
+    def _stop_link(self, link: PartitionLink, error: MirrorError) -> None:
         link.give_up(str(error), SYSTEM_CLOCK.monotonic())
-        self._told.state(str(link.source), "stopped", str(error))
+        self._events.problem(str(link.source), "stopped", str(error))
 
-    def _on_well(self, link: Link) -> None:
-        self._told.over(str(link.source))
+    def _on_well(self, link: PartitionLink) -> None:
+        self._events.recovered(str(link.source))
 
     async def _look_at_partitions(self) -> None:
         now_s = SYSTEM_CLOCK.monotonic()
@@ -323,7 +325,7 @@ class Mirror:
                 link.missed("target: no leader")
                 self._target.cluster.request_refresh()
             terms = self._source.term(link.source), self._target.term(link.target)
-            if link.is_at_rest and terms != (link.source_term, link.target_term):
+            if link.is_idle and terms != (link.source_term, link.target_term):
                 link.look_again()  # a log may have lost its end, and without traffic nothing else shows it
         self._check_none_waits()
 
@@ -336,10 +338,10 @@ class Mirror:
 
     async def _check_resting(self) -> None:
         await self._ask_for_lag()
-        await self._placing.check_resting(list(self.links.values()))
+        await self._resume_positions.check_resting(list(self.links.values()))
 
     def _check_none_waits(self) -> None:
-        if (reason := why_waiting(self.links.values())) is not None:
+        if (reason := waiting_reason(self.links.values())) is not None:
             raise MirrorError(reason)
 
     def _on_ready(self) -> None:
@@ -356,7 +358,7 @@ class Mirror:
         counted = {link: account for link in self.links.values() if (account := link.copy.account) is not None}
         topics = {account.topic for account in counted.values()}
         try:
-            await self._telling.tell(counted.values())
+            await self._audit_reporter.report(counted.values())
         except BarnabasError:
             if SYSTEM_CLOCK.monotonic() - self._told_at_s >= AUDIT_PATIENCE_S:
                 for topic in topics:
@@ -384,9 +386,9 @@ class Mirror:
         return found if self._topics.rounds else replace(found, lag=None)
 
     @property
-    def standing(self) -> Mapping[str, str]:
+    def current_problems(self) -> Mapping[str, str]:
         """What is the matter, and why."""
-        return self._told.standing
+        return self._events.current_problems
 
     @property
     def refused_settings(self) -> list[str]:
@@ -405,7 +407,7 @@ class Mirror:
         try:
             await self._groups.round()
         except BarnabasError as error:
-            self._told.state("groups", "waiting", str(error))
+            self._events.problem("groups", "waiting", str(error))
             return False
         return True
 

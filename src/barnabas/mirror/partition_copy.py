@@ -1,11 +1,11 @@
 """What is decided about one partition: what to fetch, what to send next, and what an answer means. No I/O.
 
 Three things are kept: the map of what is acknowledged, batches under way, batches ready to be sent. Whenever an answer
-is not the expected one, all that is not acknowledged is forgotten, and the target's log is read (`tail.py`): what it
-has is mirrored, the rest is fetched again. No answer has to be interpreted any further.
+is not the expected one, the copy forgets all that is not acknowledged, and reads the target's log (`target_tail.py`).
+What the log has is mirrored; the rest is fetched again. No answer has to be interpreted any further.
 
-Where there is an account (`account.py`), what is in the target and was not counted, because a mirror was killed or an
-answer was lost, is fetched once more, and only counted.
+Where there is an audit account (`audit_account.py`), records of the target that were not counted, because a mirror was
+killed or an answer was lost, are fetched once more, and only counted.
 
 Invariants:
 
@@ -23,10 +23,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from barnabas.mirror.account import Counted, PartitionAccount, counted_of
-from barnabas.mirror.confirming import SourceBatch
+from barnabas.mirror.audit_account import CountedBatch, PartitionAuditAccount, count_batch
+from barnabas.mirror.batch_rewriting import RewrittenBatch, rewrite_batch
+from barnabas.mirror.batch_verification import SourceBatch
 from barnabas.mirror.offset_map import OffsetMap
-from barnabas.mirror.rewriting import Piece, piece_of
 from barnabas.model import TopicPartition
 from barnabas.records.header import BatchHeader, Buffer, iter_headers, set_identity
 from barnabas.records.mirror_identity import Producer, fits_stretch, producer_of
@@ -55,7 +55,7 @@ class Outgoing:
     """Where it has to be."""
     is_first: bool
     """Of its stretch."""
-    counted: Counted | None = None
+    counted: CountedBatch | None = None
     """For the account."""
     source: SourceBatch | None = None
     """The batch that it was made of."""
@@ -94,7 +94,7 @@ class PartitionCopy:
         """The source offset to be fetched next."""
         self.is_placed = False
         """Whether the end of the target's log is known."""
-        self.account: PartitionAccount | None = None
+        self.account: PartitionAuditAccount | None = None
         """Where what is in the target is counted; None: nobody audits."""
         self._placed_at = 0
         self._ready: deque[Outgoing] = deque()
@@ -178,7 +178,7 @@ class PartitionCopy:
 
         :param asked_for: the offset of the fetch: an answer to an earlier question is left alone.
         :raises CorruptBatchError: a batch is damaged; those before it are ready.
-        :raises UnmirrorableBatchError: see `rewriting.piece_of`.
+        :raises UnmirrorableBatchError: see `rewriting.rewrite_batch`.
         """
         if not self.is_placed or asked_for != self.position:
             return 0
@@ -189,7 +189,7 @@ class PartitionCopy:
             if next_offset <= self._placed_at:
                 self._count_only(view[place : place + header.size], header)
                 continue
-            piece = piece_of(view, place, header, self.expected, self.where)
+            piece = rewrite_batch(view, place, header, self.expected, self.where)
             if piece is not None:
                 counted = None if self.account is None else self._counted(view[place : place + header.size], header)
                 self._make_ready(piece, counted, SourceBatch(header.base_offset, next_offset, header.crc))
@@ -198,10 +198,10 @@ class PartitionCopy:
                 self.position = next_offset
         return taken
 
-    def _counted(self, batch: memoryview, header: BatchHeader) -> Counted | None:
+    def _counted(self, batch: memoryview, header: BatchHeader) -> CountedBatch | None:
         if self.account is None or header.record_count != header.last_offset_delta + 1:
             return None  # compacted logs are not audited
-        return counted_of(batch, header, self.where.partition, self.position)
+        return count_batch(batch, header, self.where.partition, self.position)
 
     def _count_only(self, batch: memoryview, header: BatchHeader) -> None:
         """Take a batch that is in the target already; while the audit is put off there is no use for the others."""
@@ -213,7 +213,7 @@ class PartitionCopy:
                 self.account.count(counted)
         self.position = max(self.position, header.next_offset)
 
-    def _make_ready(self, piece: Piece, counted: Counted | None, source: SourceBatch) -> None:
+    def _make_ready(self, piece: RewrittenBatch, counted: CountedBatch | None, source: SourceBatch) -> None:
         origin, first = self._end_origin, piece.source_next - piece.records
         sequence = self._end_sequence
         goes_on = origin is not None and first - origin == sequence and fits_stretch(sequence, piece.records)

@@ -83,8 +83,8 @@ class ChangeHeader(NamedTuple):
     def header(self) -> tuple[str, bytes]:
         """The record header.
 
-        >>> Claim.of([Claim("9f86d081884c7d65", 17).header])
-        Claim(change='9f86d081884c7d65', after=17, is_repair=False)
+        >>> ChangeHeader.of([ChangeHeader("9f86d081884c7d65", 17).header])
+        ChangeHeader(change='9f86d081884c7d65', after=17, is_repair=False)
         """
         return HEADER, f"{self.after} {self.change}{' repair' if self.is_repair else ''}".encode()
 

@@ -10,9 +10,9 @@ REQUEST_TYPES = (*RESPONSE_TYPES, "application/octet-stream")
 def negotiate(header: str) -> str | None:
     """Return the content type for an `Accept` header, None where none that there is would be accepted.
 
-    >>> accepted("application/vnd.schemaregistry.v2+json; q=0.1, application/json; q=0.9"), accepted("text/*")
+    >>> negotiate("application/vnd.schemaregistry.v2+json; q=0.1, application/json; q=0.9"), negotiate("text/*")
     ('application/json', None)
-    >>> accepted("text/html, */*; q=0.2") == accepted("") == V1
+    >>> negotiate("text/html, */*; q=0.2") == negotiate("") == V1
     True
     """
     if not header.strip():

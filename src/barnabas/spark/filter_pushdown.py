@@ -91,7 +91,7 @@ class PushedFilters:
 def push_filters(filters: Iterable[Filter]) -> tuple[PushedFilters, list[Filter]]:
     """Return what conditions leave to read, and those that Spark still has to check.
 
-    >>> push([EqualTo(("partition",), 3)])[0].partitions
+    >>> push_filters([EqualTo(("partition",), 3)])[0].partitions
     frozenset({3})
     """
     narrowing, rest = PushedFilters(), []

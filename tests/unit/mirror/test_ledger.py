@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.mirror.confirming import SourceBatch
+from barnabas.mirror.batch_verification import SourceBatch
 from barnabas.mirror.ledger import BadEntryError, GroupMark, PartitionMark, decode, encode
 
 MARK = PartitionMark(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from barnabas.mirror.link import Link
 from barnabas.mirror.metrics import Sums, collect
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
+from barnabas.mirror.partition_link import PartitionLink
 from barnabas.model import TopicPartition
 
 
-def link(partition: int, done_to: int, source_end: int) -> Link:
+def link(partition: int, done_to: int, source_end: int) -> PartitionLink:
     tp = TopicPartition("clicks", partition)
     copy = PartitionCopy(tp, 5)
     copy.place(OffsetMap(done_to, done_to), None, 0.0)
-    return Link(tp, tp, b"id", copy, source_end=source_end)
+    return PartitionLink(tp, tp, b"id", copy, source_end=source_end)
 
 
 def test_stopped_partitions_are_part_of_the_lag() -> None:

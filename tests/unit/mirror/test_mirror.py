@@ -11,12 +11,12 @@ import pytest
 
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, BarnabasError, ConfigurationError, DisconnectedError, ErrorCode, TimedOutError
-from barnabas.mirror import account, mirror
-from barnabas.mirror.account import PartitionAccount, TopicAccount
-from barnabas.mirror.link import TRIES_TOLD, Link, Term
+from barnabas.mirror import audit_account, mirror
+from barnabas.mirror.audit_account import PartitionAuditAccount, TopicAuditAccount
 from barnabas.mirror.mirror import AUDIT_PATIENCE_S, Mirror, MirrorConfig
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
+from barnabas.mirror.partition_link import TRIES_TOLD, LeaderTerm, PartitionLink
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.records.header import stamp
@@ -31,7 +31,7 @@ def test_bug_in_what_looks_after_a_partition_ends_the_mirror(monkeypatch: pytest
 
     async def mirrored() -> None:
         mirror = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lambda _event: None)
-        monkeypatch.setattr(mirror._placing, "look_after", broken)
+        monkeypatch.setattr(mirror._resume_positions, "look_after", broken)
         view = SimpleNamespace(name="clicks", topic_id=b"id", partitions=[SimpleNamespace(partition=0)])
         followed: Any = SimpleNamespace(source=view, target=view, is_compacted=False)
         mirror._on_topic(followed)
@@ -42,15 +42,15 @@ def test_bug_in_what_looks_after_a_partition_ends_the_mirror(monkeypatch: pytest
         asyncio.run(mirrored())
 
 
-def audited_link() -> Link:
+def audited_link() -> PartitionLink:
     copy = PartitionCopy(CLICKS, 5)
-    copy.account = PartitionAccount(TopicAccount("clicks", "0a", "clicks", "0b", 5, "a mirror"), 0)
+    copy.account = PartitionAuditAccount(TopicAuditAccount("clicks", "0a", "clicks", "0b", 5, "a mirror"), 0)
     copy.account.begin(0)
     copy.place(OffsetMap(0, 0), None, 0.0)
-    return Link(CLICKS, CLICKS, b"id", copy)
+    return PartitionLink(CLICKS, CLICKS, b"id", copy)
 
 
-def bring(link: Link, first: int, batches: int) -> None:
+def bring(link: PartitionLink, first: int, batches: int) -> None:
     """Mirror batches of a record each, as soon as they may be sent, from source offset `first` on."""
     for offset in range(first, first + batches):
         builder = BatchBuilder()
@@ -62,7 +62,7 @@ def bring(link: Link, first: int, batches: int) -> None:
             assert link.copy.acknowledged(outgoing, outgoing.target_offset, 0.0)
 
 
-def counted_to(link: Link) -> int | None:
+def counted_to(link: PartitionLink) -> int | None:
     assert link.copy.account is not None
     return link.copy.account.counted_to
 
@@ -70,19 +70,19 @@ def counted_to(link: Link) -> int | None:
 def test_mirror_goes_on_where_the_audit_cannot_be_told_and_counts_later(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     monkeypatch.setattr(mirror, "SYSTEM_CLOCK", clock)
-    monkeypatch.setattr(account, "WAITING_MAX", 3)
+    monkeypatch.setattr(audit_account, "WAITING_MAX", 3)
 
     async def silent(_accounts: object) -> None:
         raise TimedOutError("nothing could be read")
 
-    async def told(accounts: Iterable[PartitionAccount]) -> None:
+    async def told(accounts: Iterable[PartitionAuditAccount]) -> None:
         for each in accounts:
             each.topic.read(each.topic.to_be_read, [])
 
     async def mirrored() -> None:
         made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lambda _event: None)
         link = made.links[CLICKS] = audited_link()
-        monkeypatch.setattr(made._telling, "tell", silent)
+        monkeypatch.setattr(made._audit_reporter, "report", silent)
         bring(link, 0, 3)
         for patient in (True, False):
             assert not link.copy.wants_data
@@ -93,7 +93,7 @@ def test_mirror_goes_on_where_the_audit_cannot_be_told_and_counts_later(monkeypa
         bring(link, 3, 2)
         assert link.copy.done_to == 5
         assert counted_to(link) == 3
-        monkeypatch.setattr(made._telling, "tell", told)
+        monkeypatch.setattr(made._audit_reporter, "report", told)
         await made._tell_audit()
         assert not link.copy.is_placed, "it is looked at again"
         assert link.attention.is_set()
@@ -116,8 +116,8 @@ def test_partition_is_counted_behind_the_mirror_only_where_the_audit_is_not_put_
     async def target_ends(_where: TopicPartition) -> tuple[int, int]:
         return 5, 5
 
-    async def term(_where: TopicPartition) -> Term:
-        return Term(1, 0, None)
+    async def term(_where: TopicPartition) -> LeaderTerm:
+        return LeaderTerm(1, 0, None)
 
     async def placed_again() -> None:
         made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lambda _event: None)
@@ -133,7 +133,7 @@ def test_partition_is_counted_behind_the_mirror_only_where_the_audit_is_not_put_
         link.copy.account.topic.is_put_off = is_put_off
         link.copy.last_source = None  # the source has no records here that could be compared
         link.lost("another leader")
-        await made._placing.place(link)
+        await made._resume_positions.place(link)
         assert link.copy.position == (5 if is_put_off else 2)
 
     asyncio.run(placed_again())
@@ -144,19 +144,19 @@ def test_what_waits_in_the_end_is_not_told_to_be_well_again() -> None:
 
     async def ended(is_over: bool) -> Mirror:
         made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lines.append)
-        link = made.links[CLICKS] = Link(CLICKS, CLICKS, b"id", PartitionCopy(CLICKS, 5))
+        link = made.links[CLICKS] = PartitionLink(CLICKS, CLICKS, b"id", PartitionCopy(CLICKS, 5))
         for _ in range(TRIES_TOLD):
             link.missed("target: no leader")
-        made._told.state("partitions", "waiting", "clicks-0: target: no leader")
+        made._events.problem("partitions", "waiting", "clicks-0: target: no leader")
         if is_over:
             link.tries, link.trouble = 0, None
         await made.stop()
         return made
 
-    assert asyncio.run(ended(is_over=False)).standing == {"partitions": "clicks-0: target: no leader"}
+    assert asyncio.run(ended(is_over=False)).current_problems == {"partitions": "clicks-0: target: no leader"}
     assert [each["event"] for each in lines] == ["waiting", "left undone"]
     lines.clear()
-    assert not asyncio.run(ended(is_over=True)).standing
+    assert not asyncio.run(ended(is_over=True)).current_problems
     assert [each["event"] for each in lines] == ["waiting", "well again"]
 
 
@@ -168,11 +168,11 @@ def test_what_is_left_undone_in_the_end_is_told(monkeypatch: pytest.MonkeyPatch)
 
     async def ended() -> Mirror:
         made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lines.append)
-        monkeypatch.setattr(made._telling, "tell", failing)
+        monkeypatch.setattr(made._audit_reporter, "report", failing)
         await made.stop()
         return made
 
-    assert asyncio.run(ended()).standing == {"audit": "nobody answers"}
+    assert asyncio.run(ended()).current_problems == {"audit": "nobody answers"}
     assert lines == [{"about": "audit", "event": "left undone", "reason": "nobody answers"}]
 
 
@@ -250,7 +250,7 @@ def test_source_is_asked_how_far_stopped_partitions_are_behind(monkeypatch: pyte
             tp = TopicPartition("clicks", partition)
             copy = PartitionCopy(tp, 5)
             copy.place(OffsetMap(10, 10), None, 0.0)
-            link = made.links[tp] = Link(tp, tp, b"id", copy, source_end=12)
+            link = made.links[tp] = PartitionLink(tp, tp, b"id", copy, source_end=12)
             if is_stopped:
                 link.give_up("no", 0.0)
         await made.stop()
@@ -268,8 +268,8 @@ def test_records_that_the_target_deleted_after_they_were_acknowledged_stop_nothi
     async def target_ends(_where: TopicPartition) -> tuple[int, int]:
         return 5, 5
 
-    async def term(_where: TopicPartition) -> Term:
-        return Term(1, 0, None)
+    async def term(_where: TopicPartition) -> LeaderTerm:
+        return LeaderTerm(1, 0, None)
 
     async def placed_again() -> None:
         made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lambda _event: None)
@@ -281,7 +281,7 @@ def test_records_that_the_target_deleted_after_they_were_acknowledged_stop_nothi
         link.confirmed = link.known
         bring(link, 2, 3)
         link.lost("another leader")
-        await made._placing.place(link)
+        await made._resume_positions.place(link)
         assert link.copy.position == 5
 
     asyncio.run(placed_again())

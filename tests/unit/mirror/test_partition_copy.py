@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.mirror.account import PartitionAccount, TopicAccount
+from barnabas.mirror.audit_account import PartitionAuditAccount, TopicAuditAccount
 from barnabas.mirror.errors import UnmirrorableBatchError
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import FRESH_S, IN_FLIGHT_MAX, KNOWN_S, Outgoing, PartitionCopy
@@ -161,7 +161,7 @@ def test_answer_to_an_earlier_question_is_left_alone() -> None:
 
 def test_nothing_is_fetched_once_more_to_be_counted_while_the_audit_is_put_off() -> None:
     copy = PartitionCopy(WHERE, LINEAGE)
-    copy.account = PartitionAccount(TopicAccount("clicks", "0a", "clicks", "0b", 5, "a mirror"), 3)
+    copy.account = PartitionAuditAccount(TopicAuditAccount("clicks", "0a", "clicks", "0b", 5, "a mirror"), 3)
     copy.account.begin(100)
     copy.place(OffsetMap(110, 10), None, 0.0, count_from=100)
     assert copy.take(batch(100), 100) == 0

@@ -12,14 +12,14 @@ import pytest
 
 from barnabas.client.cluster import TopicView
 from barnabas.errors import ApiError, BarnabasError, DisconnectedError, ErrorCode, TimedOutError
-from barnabas.mirror import group_following
-from barnabas.mirror.events import Event, Told
-from barnabas.mirror.group_following import GroupFollowing
-from barnabas.mirror.link import Link
+from barnabas.mirror import group_offset_sync
+from barnabas.mirror.events import Event, EventReporter
+from barnabas.mirror.group_offset_sync import GroupOffsetSync
+from barnabas.mirror.name_filter import NameFilter
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
-from barnabas.mirror.topic_choice import Choice
-from barnabas.mirror.topic_following import TopicFollowing
+from barnabas.mirror.partition_link import PartitionLink
+from barnabas.mirror.topic_sync import TopicSync
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 CLICKS = TopicPartition("clicks", 0)
@@ -31,10 +31,20 @@ def following(fails: Fails) -> tuple[list[str], Callable[[str], Coroutine[Any, A
     """Return the names of topics that were looked at, and what looks at some."""
     side: Any = SimpleNamespace(cluster=None)
     ledger: Any = None
-    told = Told(lambda _event: None)
+    told = EventReporter(lambda _event: None)
     settings: Any = None
-    made = TopicFollowing(
-        side, side, ledger, ledger, Choice([".*"]), "", None, settings, told, lambda _topic: None, lambda _name: None
+    made = TopicSync(
+        side,
+        side,
+        ledger,
+        ledger,
+        NameFilter([".*"]),
+        "",
+        None,
+        settings,
+        told,
+        lambda _topic: None,
+        lambda _name: None,
     )
     seen: list[str] = []
 
@@ -73,7 +83,7 @@ def test_group_that_cannot_be_followed_is_told_and_the_others_are_followed(monke
     side: Any = SimpleNamespace(cluster=None)
     ledger: Any = None
     events: list[Event] = []
-    made = GroupFollowing(side, side, ledger, Choice([".*"]), {}, Told(events.append))
+    made = GroupOffsetSync(side, side, ledger, NameFilter([".*"]), {}, EventReporter(events.append))
     refused = ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "group a")
     fails: Fails = {"a": refused, "b": LATE}
     seen: list[str] = []
@@ -86,7 +96,7 @@ def test_group_that_cannot_be_followed_is_told_and_the_others_are_followed(monke
         if group in fails:
             raise fails[group]
 
-    monkeypatch.setattr(group_following, "list_groups", groups)
+    monkeypatch.setattr(group_offset_sync, "list_groups", groups)
     monkeypatch.setattr(made, "_follow", follow)
     with pytest.raises(TimedOutError, match="no leader"):
         asyncio.run(made.round())
@@ -108,17 +118,17 @@ class Groups:
         self.events: list[Event] = []
         self.entries: dict[str, Any] = {}
         self.begin()
-        monkeypatch.setattr(group_following, "list_groups", self._groups)
-        monkeypatch.setattr(group_following, "committed_offsets", self._offsets)
-        monkeypatch.setattr(group_following, "commit_offsets", self._commit)
+        monkeypatch.setattr(group_offset_sync, "list_groups", self._groups)
+        monkeypatch.setattr(group_offset_sync, "committed_offsets", self._offsets)
+        monkeypatch.setattr(group_offset_sync, "commit_offsets", self._commit)
 
     def begin(self) -> None:
         copy = PartitionCopy(CLICKS, 5)
         copy.place(OffsetMap.of([(0, 0, 100)]), None, 0.0)
-        links = {CLICKS: Link(CLICKS, CLICKS, b"id", copy)}
+        links = {CLICKS: PartitionLink(CLICKS, CLICKS, b"id", copy)}
         sides: list[Any] = [SimpleNamespace(name=name, cluster=name) for name in ("source", "target")]
         ledger: Any = self
-        self.following = GroupFollowing(*sides, ledger, Choice([".*"]), links, Told(self.events.append))
+        self.following = GroupOffsetSync(*sides, ledger, NameFilter([".*"]), links, EventReporter(self.events.append))
 
     def round(self) -> tuple[OffsetAndMetadata, OffsetAndMetadata]:
         asyncio.run(self.following.round())

@@ -78,7 +78,7 @@ class FramePipe(asyncio.Protocol):
         if self._failure is not None:
             raise self._failure.error()
 
-    async def news(self, timeout_s: float) -> None:
+    async def wait_for_change(self, timeout_s: float) -> None:
         """Wait until something has arrived, or the pipe is writable again.
 
         :raises TimedOutError: nothing happened for so long.

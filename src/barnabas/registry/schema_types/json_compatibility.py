@@ -41,9 +41,9 @@ def incompatibilities(reader: Document, writer: Document) -> list[str]:
 
     >>> closed = {"type": "object", "properties": {"page": {"type": "string"}}, "additionalProperties": False}
     >>> wider = {**closed, "properties": {"page": {"type": "string"}, "number": {"type": "integer"}}}
-    >>> obstacles(Document(wider, {}), Document(closed, {}))
+    >>> incompatibilities(Document(wider, {}), Document(closed, {}))
     []
-    >>> obstacles(Document(closed, {}), Document(wider, {}))
+    >>> incompatibilities(Document(closed, {}), Document(wider, {}))
     ['#/properties/number: no such property is accepted any more']
     """
     if reader.is_same(writer):

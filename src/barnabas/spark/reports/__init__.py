@@ -1,9 +1,9 @@
 """Reports on loaded tables, or on any DataFrame of events: what is popular, what is seen together, who abuses.
 
-    from barnabas.spark.reports import REPORTS, Asked
+    from barnabas.spark.reports import REPORTS, ReportOptions
 
     find_popular = REPORTS["popularity"]
-    report = find_popular(frame, Asked(Roles(frame.columns)))
+    report = find_popular(frame, ReportOptions(Roles(frame.columns)))
 
 Each is a function from a frame to a `Report`, in a module of its own; what goes through windows is in
 `barnabas.spark.streams`. Only the rows that are shown come to the driver.
@@ -27,7 +27,7 @@ with naming_extra("spark"):
     from barnabas.spark.reports.report_options import ReportOptions
     from barnabas.spark.reports.trending import trending
 
-__all__ = ["REPORTS", "Asked"]
+__all__ = ["REPORTS", "ReportOptions"]
 
 REPORTS: Mapping[str, Callable[[DataFrame, ReportOptions], Report]] = {
     "popularity": popularity,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.client.admin.configs import ConfigSetting, ConfigSource, ConfigSynonym, ConfigType
-from barnabas.mirror.topic_settings import Follows, SettingsChange, SettingsChoice, change, wanted, without_topic
+from barnabas.mirror.topic_config_rules import SettingsChange, SettingsFilter, SyncRule, change, wanted, without_topic
 
 TOPIC, STATIC, DEFAULT = ConfigSource.TOPIC, ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT
 WEEK = "604800000"
@@ -34,30 +34,30 @@ def test_values_that_the_sources_brokers_set_follow_where_they_decide_how_long_r
         setting("cleanup.policy", (STATIC, "compact"), (DEFAULT, "delete")),
         setting("segment.bytes", (STATIC, "2000000"), (DEFAULT, "1073741824")),
     )
-    assert wanted(source, TARGET, SettingsChoice()) == {"cleanup.policy": "compact", "retention.ms": "-1"}
-    assert wanted(source, TARGET, SettingsChoice(Follows.TOPIC)) == {}
-    assert wanted(source, TARGET, SettingsChoice(Follows.NONE)) == {}
-    assert wanted(source, TARGET, SettingsChoice(left=frozenset({"cleanup.policy"}))) == {"retention.ms": "-1"}
+    assert wanted(source, TARGET, SettingsFilter()) == {"cleanup.policy": "compact", "retention.ms": "-1"}
+    assert wanted(source, TARGET, SettingsFilter(SyncRule.TOPIC)) == {}
+    assert wanted(source, TARGET, SettingsFilter(SyncRule.NONE)) == {}
+    assert wanted(source, TARGET, SettingsFilter(left=frozenset({"cleanup.policy"}))) == {"retention.ms": "-1"}
 
 
 def test_default_of_the_source_follows_where_the_targets_brokers_have_another():
     target = settings(setting("retention.ms", (STATIC, "1000"), (DEFAULT, WEEK)), POLICY, CREATE_TIME)
-    assert wanted(settings(RETENTION, POLICY), target, SettingsChoice()) == {"retention.ms": WEEK}
+    assert wanted(settings(RETENTION, POLICY), target, SettingsFilter()) == {"retention.ms": WEEK}
 
 
 def test_value_in_force_is_set_for_the_topic_only_where_the_target_would_give_another():
     there = settings(setting("retention.ms", (TOPIC, "1000"), (DEFAULT, WEEK)), POLICY, CREATE_TIME)
-    assert wanted(settings(RETENTION, POLICY), there, SettingsChoice()) == {}
+    assert wanted(settings(RETENTION, POLICY), there, SettingsFilter()) == {}
     own = settings(setting("retention.ms", (TOPIC, WEEK), (DEFAULT, WEEK)))
-    assert wanted(own, there, SettingsChoice()) == {"retention.ms": WEEK}, "it was set for the topic"
+    assert wanted(own, there, SettingsFilter()) == {"retention.ms": WEEK}, "it was set for the topic"
     unordered = settings(setting("cleanup.policy", (STATIC, "delete,compact")))
     both = settings(setting("cleanup.policy", (STATIC, "compact, delete")))
-    assert wanted(unordered, both, SettingsChoice()) == {}
+    assert wanted(unordered, both, SettingsFilter()) == {}
 
 
 def test_setting_that_only_a_source_knows_and_nobody_has_set_stays_there():
     source = settings(setting("max.compaction.lag.ms", (DEFAULT, "9223372036854775807")))
-    assert wanted(source, TARGET, SettingsChoice()) == {}
+    assert wanted(source, TARGET, SettingsFilter()) == {}
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_brokers_settings_are_read_in_their_units(broker_name: str, value: str, 
 def test_target_that_would_write_over_the_times_of_records_is_told_not_to():
     target = {**TARGET, **settings(setting("message.timestamp.type", (STATIC, "LogAppendTime")))}
     source = settings(setting("message.timestamp.type", (TOPIC, "LogAppendTime")))
-    assert wanted(source, target, SettingsChoice()) == {"message.timestamp.type": "CreateTime"}
-    assert wanted(source, TARGET, SettingsChoice()) == {}
+    assert wanted(source, target, SettingsFilter()) == {"message.timestamp.type": "CreateTime"}
+    assert wanted(source, TARGET, SettingsFilter()) == {}
 
 
 def test_what_somebody_else_has_set_in_the_target_stays():

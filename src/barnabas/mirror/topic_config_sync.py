@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from barnabas.client.admin.configs import ConfigResource, ConfigSetting, alter_config, describe_config
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError
-from barnabas.mirror.events import Told
+from barnabas.mirror.events import EventReporter
 from barnabas.mirror.ledger import TopicSettings
 from barnabas.mirror.ledger_topic import LedgerTopic
-from barnabas.mirror.side import Side
-from barnabas.mirror.topic_settings import (
+from barnabas.mirror.mirrored_cluster import MirroredCluster
+from barnabas.mirror.topic_config_rules import (
     CLEANUP_POLICY,
     LIFETIME,
-    Follows,
     SettingsChange,
-    SettingsChoice,
+    SettingsFilter,
+    SyncRule,
     Value,
     change,
     followed,
@@ -33,20 +33,26 @@ REFUSED_AGAIN_S = 600.0
 """So long after the target has refused a value it is offered once more."""
 
 
-class SettingsFollowing:
+class TopicConfigSync:
     """Follows the settings of topics, each when its turn comes.
 
     :param ledger: of the target.
     """
 
     def __init__(
-        self, source: Side, target: Side, ledger: LedgerTopic, choice: SettingsChoice, clock: Clock, told: Told
+        self,
+        source: MirroredCluster,
+        target: MirroredCluster,
+        ledger: LedgerTopic,
+        choice: SettingsFilter,
+        clock: Clock,
+        events: EventReporter,
     ) -> None:
         self._source, self._target = source, target
         self._ledger = ledger
         self._choice = choice
         self._clock = clock
-        self._told = told
+        self._events = events
         self._refused: dict[str, dict[str, tuple[Value, float]]] = {}
         """By topic and setting: the value that the target did not take, and when."""
         self._kept: dict[str, Mapping[str, Value]] = {}
@@ -60,15 +66,15 @@ class SettingsFollowing:
     def forget(self, topic: str) -> None:
         """The topic is not mirrored any more."""
         for name in self._refused.pop(topic, ()):
-            self._told.forget(_about(topic, name))
+            self._events.forget(_about(topic, name))
         self._kept.pop(topic, None)
 
     async def at_creation(self, topic: str) -> dict[str, str]:
         """Return what the target's topic is created with; `follow` brings the rest, before any record comes."""
-        if self._choice.follows is Follows.NONE:
+        if self._choice.follows is SyncRule.NONE:
             return {}
         settings = await self._settings_of(self._source, topic, topic)
-        return {name: value for name, value in followed(own(settings or {})).items() if self._choice.takes(name)}
+        return {name: value for name, value in followed(own(settings or {})).items() if self._choice.matches(name)}
 
     async def follow(self, topic: str, target_topic: str, target_topic_id: str) -> bool:
         """Give the target's topic the settings of the source's; return whether the source's is, or may be, compacted.
@@ -78,7 +84,7 @@ class SettingsFollowing:
         source = await self._settings_of(self._source, topic, topic)
         if source is None:
             return True
-        if self._choice.follows is not Follows.NONE:
+        if self._choice.follows is not SyncRule.NONE:
             target = await self._settings_of(self._target, topic, target_topic)
             if target is not None:
                 wants = wanted(source, target, self._choice)
@@ -86,7 +92,7 @@ class SettingsFollowing:
         policy = source.get(CLEANUP_POLICY)
         return policy is None or "compact" in (policy.value or "")
 
-    async def _settings_of(self, side: Side, topic: str, name: str) -> Mapping[str, ConfigSetting] | None:
+    async def _settings_of(self, side: MirroredCluster, topic: str, name: str) -> Mapping[str, ConfigSetting] | None:
         """Return all settings of a topic; None: the cluster does not show them, which is told."""
         about = f"settings of {topic} in the {side.name}"
         try:
@@ -94,9 +100,9 @@ class SettingsFollowing:
         except BarnabasError as error:
             if error.retriable:
                 raise
-            self._told.state(about, "not followed", str(error))
+            self._events.problem(about, "not followed", str(error))
             return None
-        self._told.over(about)
+        self._events.recovered(about)
         return found
 
     async def _bring(
@@ -107,7 +113,7 @@ class SettingsFollowing:
         if entry is None or entry.target_topic_id != target_topic_id:
             # A mirror of an earlier release has claimed the topic: what is set there is what that mirror has set.
             entry = TopicSettings.of(target_topic_id, {name: [value] for name, value in followed(there).items()})
-        ours = {name: values for name, values in entry.left.items() if self._choice.takes(name)}
+        ours = {name: values for name, values in entry.left.items() if self._choice.matches(name)}
         found = change(wants, there, ours, self._lately_refused(topic))
         self._tell_of_kept(topic, found.kept)
         changed = {**found.to_set, **dict.fromkeys(found.to_unset)}
@@ -151,7 +157,7 @@ class SettingsFollowing:
         done = {name: value for name, value in found.to_set.items() if name not in refusals}
         undone = [name for name in found.to_unset if name not in refusals]
         if done or undone:
-            self._told.once(topic, "settings", set=done, unset=undone)
+            self._events.report(topic, "settings", set=done, unset=undone)
         for name, value in changed.items():
             self._note(topic, name, value, refusals.get(name))
 
@@ -160,7 +166,7 @@ class SettingsFollowing:
         about = _about(topic, name)
         if refusal is None:
             if refused.pop(name, None) is not None:
-                self._told.over(about)
+                self._events.recovered(about)
             if not refused:
                 del self._refused[topic]
             return
@@ -169,15 +175,17 @@ class SettingsFollowing:
         what = "the target does not unset it" if value is None else f"the target refuses {name}={value}"
         reason = f"{what}: {refusal}; records go on without it"
         if name in LIFETIME:
-            self._told.state(about, "setting refused", f"{reason}, and may live shorter or longer than in the source")
+            self._events.problem(
+                about, "setting refused", f"{reason}, and may live shorter or longer than in the source"
+            )
         elif before is None or before[0] != value:
-            self._told.once(about, "setting refused", reason=reason)
+            self._events.report(about, "setting refused", reason=reason)
 
     def _tell_of_kept(self, topic: str, kept: Mapping[str, Value]) -> None:
         before = self._kept.get(topic, {})
         for name, value in kept.items():
             if name not in before or before[name] != value:
-                self._told.once(
+                self._events.report(
                     topic,
                     "setting kept",
                     setting=name,

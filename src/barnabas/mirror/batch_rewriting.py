@@ -19,7 +19,7 @@ UNUSUAL = TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK | TIMESTAMP_TY
 """Attributes of batches that cannot be sent as they are."""
 
 
-class Piece(NamedTuple):
+class RewrittenBatch(NamedTuple):
     """What one batch of the source brings, before it has its identity."""
 
     batch: bytearray | memoryview
@@ -29,7 +29,9 @@ class Piece(NamedTuple):
     """The source offset of the first record; None: there are holes between the offsets."""
 
 
-def piece_of(view: memoryview, place: int, header: BatchHeader, wanted: int, where: TopicPartition) -> Piece | None:
+def rewrite_batch(
+    view: memoryview, place: int, header: BatchHeader, wanted: int, where: TopicPartition
+) -> RewrittenBatch | None:
     """Return what the batch at `place` has from source offset `wanted` on; None: nothing.
 
     :raises CorruptBatchError: the batch is damaged.
@@ -41,7 +43,7 @@ def piece_of(view: memoryview, place: int, header: BatchHeader, wanted: int, whe
     check_batch(view, place, header)
     batch = view[place : place + header.size]
     if count == header.record_count and first >= wanted and not header.attributes & UNUSUAL:
-        return Piece(bytearray(batch), count, first + count, first)
+        return RewrittenBatch(bytearray(batch), count, first + count, first)
     if header.is_control or not header.record_count:
         return None
     if header.is_transactional:
@@ -51,7 +53,7 @@ def piece_of(view: memoryview, place: int, header: BatchHeader, wanted: int, whe
     return _encoded_anew(batch, header, wanted, where)
 
 
-def _encoded_anew(batch: memoryview, header: BatchHeader, wanted: int, where: TopicPartition) -> Piece | None:
+def _encoded_anew(batch: memoryview, header: BatchHeader, wanted: int, where: TopicPartition) -> RewrittenBatch | None:
     records = read_records(batch, where.topic, where.partition, wanted, check_crc=False)
     if not records:
         return None
@@ -60,4 +62,4 @@ def _encoded_anew(batch: memoryview, header: BatchHeader, wanted: int, where: To
         builder.append(record.timestamp_ms, record.key, record.value, record.headers)
     first = records[0].offset
     has_holes = first + len(records) != header.next_offset
-    return Piece(builder.build(), len(records), header.next_offset, None if has_holes else first)
+    return RewrittenBatch(builder.build(), len(records), header.next_offset, None if has_holes else first)

@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, reason_of
 from barnabas.mirror.errors import DivergedError, MirrorError
-from barnabas.mirror.events import Told
+from barnabas.mirror.events import EventReporter
 from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.ledger_topic import LedgerTopic
-from barnabas.mirror.link import Known, Link
-from barnabas.mirror.looking import Ends, Look, Steps
+from barnabas.mirror.mirrored_cluster import MirroredCluster
 from barnabas.mirror.offset_map import OffsetMap
-from barnabas.mirror.side import Side
-from barnabas.mirror.source_reading import OnStopped
-from barnabas.mirror.tail import Tail, lost_records
+from barnabas.mirror.partition_link import Known, PartitionLink
+from barnabas.mirror.resume_search import Ends, ResumeSearch, Steps
+from barnabas.mirror.source_fetcher import OnStopped
+from barnabas.mirror.target_tail import TargetTail, lost_records
 
 SCAN_BYTES = 4 * 1024 * 1024
 AT_ONCE = 16
@@ -32,24 +32,30 @@ CONFIRM_S = 5.0
 log = logging.getLogger(__name__)
 
 
-class Placing:
+class ResumePositions:
     """Looks after what needs attention.
 
     :param ledger: of the target.
     """
 
     def __init__(
-        self, source: Side, target: Side, ledger: LedgerTopic, clock: Clock, told: Told, on_stopped: OnStopped
+        self,
+        source: MirroredCluster,
+        target: MirroredCluster,
+        ledger: LedgerTopic,
+        clock: Clock,
+        events: EventReporter,
+        on_stopped: OnStopped,
     ) -> None:
         self._source = source
         self._target = target
         self._ledger = ledger
         self._clock = clock
-        self._told = told
+        self._events = events
         self._on_stopped = on_stopped
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    async def look_after(self, link: Link) -> None:
+    async def look_after(self, link: PartitionLink) -> None:
         """Go on until cancelled."""
         backoff = self._target.cluster.backoff
         while True:
@@ -65,7 +71,7 @@ class Placing:
             except BarnabasError as error:
                 link.lost(str(error))
 
-    async def _attend(self, link: Link) -> None:
+    async def _attend(self, link: PartitionLink) -> None:
         if link.stopped is not None and not link.is_tried_again:
             return
         if link.is_out_of_range or not link.copy.is_placed:
@@ -74,7 +80,7 @@ class Placing:
             await self._skip_deleted(link)
         link.stopped, link.is_tried_again = None, False
 
-    async def place(self, link: Link) -> None:
+    async def place(self, link: PartitionLink) -> None:
         """Read the end of the target's log, have the source confirm it, and go on from there.
 
         :raises DivergedError: the source does not confirm what the target has.
@@ -101,7 +107,7 @@ class Placing:
             await self._ledger.write({PartitionMark.key(*link.target): first.value()})
             link.written = first
         if tail.remark:
-            self._told.once(str(link.source), "remark", reason=tail.remark)
+            self._events.report(str(link.source), "remark", reason=tail.remark)
         link.copy.place(offsets, tail.origin, asked_at_s, await self._count_from(link, offsets))
         link.copy.last_source = look.last_source
         link.source_term, link.target_term = source_term, target_term
@@ -109,22 +115,22 @@ class Placing:
         link.confirmed = link.known
         link.counts.replaced += 1
 
-    async def check_resting(self, links: Iterable[Link]) -> None:
+    async def check_resting(self, links: Iterable[PartitionLink]) -> None:
         """Look at partitions without traffic: the target's logs may have lost their ends, or have got others.
 
         What came since is compared as well, in turns, or at least the last batch: a batch that carries the identity of
         the next one keeps the mirror's own from being stored, and is answered like that one.
         """
-        resting = {link.target: (link, _target_end(link)) for link in links if link.is_at_rest}
+        resting = {link.target: (link, _target_end(link)) for link in links if link.is_idle}
         found = await self._target.log_ends(resting)
         for where, (link, end) in resting.items():
-            if where in found and found[where] != end and link.is_at_rest and _target_end(link) == end:
+            if where in found and found[where] != end and link.is_idle and _target_end(link) == end:
                 link.look_again()
-        unconfirmed = [link for link, end in resting.values() if link.is_at_rest and _confirmed_end(link) != end]
+        unconfirmed = [link for link, end in resting.values() if link.is_idle and _confirmed_end(link) != end]
         for link in unconfirmed[:CONFIRMED_AT_ONCE]:
             await self._confirm(link)
 
-    async def _confirm(self, link: Link) -> None:
+    async def _confirm(self, link: PartitionLink) -> None:
         """Have the source confirm what the target has got since it did so last, while nothing goes on."""
         end = _target_end(link)
         try:
@@ -136,10 +142,10 @@ class Placing:
         except (BarnabasError, TimeoutError) as error:
             log.debug("%s: the last batch cannot be compared now: %s", link.source, reason_of(error))
             return
-        if link.is_at_rest and _target_end(link) == end:
+        if link.is_idle and _target_end(link) == end:
             link.confirmed = link.known
 
-    async def _look(self, link: Link) -> tuple[Tail, Look, Ends]:
+    async def _look(self, link: PartitionLink) -> tuple[TargetTail, ResumeSearch, Ends]:
         """Look at the partition in both clusters.
 
         :raises DivergedError: the source does not confirm what the target has, or did not, and no longer can.
@@ -149,8 +155,8 @@ class Placing:
         confirmed = _confirmed_since(link, target.start)
         offsets, origin, last_source = known if confirmed is None else confirmed
         source = Ends(*await self._source.ends(link.source))
-        tail = Tail(link.target, link.copy.lineage, offsets, origin, *target)
-        look = Look(link.target, tail, source, target, last_source)
+        tail = TargetTail(link.target, link.copy.lineage, offsets, origin, *target)
+        look = ResumeSearch(link.target, tail, source, target, last_source)
         try:
             await self._run(link, look.steps(), source, target)
             _check_proof(link, look, tail)
@@ -165,7 +171,7 @@ class Placing:
         link.diverged = None
         return tail, look, source
 
-    async def _run(self, link: Link, steps: Steps, source: Ends, target: Ends) -> None:
+    async def _run(self, link: PartitionLink, steps: Steps, source: Ends, target: Ends) -> None:
         try:
             read = next(steps)
             while True:
@@ -177,7 +183,7 @@ class Placing:
         except StopIteration:
             return
 
-    async def _note_divergence(self, link: Link, reason: str) -> None:
+    async def _note_divergence(self, link: PartitionLink, reason: str) -> None:
         """Write the reason into the ledger: the next mirror must not forget it."""
         link.diverged = reason
         mark = link.mark
@@ -190,7 +196,7 @@ class Placing:
         else:
             link.written = mark
 
-    def _begin_account(self, link: Link, offsets: OffsetMap) -> bool:
+    def _begin_account(self, link: PartitionLink, offsets: OffsetMap) -> bool:
         """Have the account go on where it was told last; return whether it begins just now."""
         account = link.copy.account
         mark = self._mark(link)
@@ -203,7 +209,7 @@ class Placing:
         link.told_to = account.told_to
         return begins
 
-    async def _count_from(self, link: Link, offsets: OffsetMap) -> int | None:
+    async def _count_from(self, link: PartitionLink, offsets: OffsetMap) -> int | None:
         """Return from where on the target has what is not counted yet; None: nothing of that is to be counted now.
 
         While the audit is put off nothing counts. When that ends the partition is looked at again, which must not come
@@ -219,7 +225,7 @@ class Placing:
             return None  # the source has lost its end, which is told as soon as more is asked for
         return max(start, account.counted_to)
 
-    def _known(self, link: Link) -> Known:
+    def _known(self, link: PartitionLink) -> Known:
         """Return what is known of a partition, as it was acknowledged here, or as the ledger has it."""
         if link.copy.offsets is not None:
             return link.known
@@ -229,17 +235,17 @@ class Placing:
         link.diverged = link.diverged or mark.diverged
         return Known(OffsetMap.of(mark.runs), mark.origin, mark.last_source)
 
-    def _mark(self, link: Link) -> PartitionMark | None:
+    def _mark(self, link: PartitionLink) -> PartitionMark | None:
         mark = self._ledger.find(PartitionMark, PartitionMark.key(*link.target))
         return mark if mark is not None and mark.target_topic_id == link.target_topic_id.hex() else None
 
-    async def _skip_deleted(self, link: Link) -> None:
+    async def _skip_deleted(self, link: PartitionLink) -> None:
         """Go on where the source's log starts, if that is behind the offset that was asked for."""
         start, _ = await self._source.ends(link.source)
         missing = link.copy.skip_to(start)
         if missing:
             link.counts.source_missing += missing
-            self._told.once(
+            self._events.report(
                 str(link.source),
                 "remark",
                 reason=f"{missing} offsets before {start} were deleted in the source before they were mirrored",
@@ -247,7 +253,7 @@ class Placing:
         link.is_out_of_range = False
 
 
-def _check_proof(link: Link, look: Look, tail: Tail) -> None:
+def _check_proof(link: PartitionLink, look: ResumeSearch, tail: TargetTail) -> None:
     """Check that a partition which diverged is the source's again: silence is no proof.
 
     :raises DivergedError: one of the clusters no longer has the records that could prove it.
@@ -256,7 +262,7 @@ def _check_proof(link: Link, look: Look, tail: Tail) -> None:
         raise DivergedError(link.diverged)
 
 
-def _confirmed_since(link: Link, target_start: int) -> Known | None:
+def _confirmed_since(link: PartitionLink, target_start: int) -> Known | None:
     """Return what the source confirmed last, so that a look compares what was acknowledged since; None: it compares the
     last batch only, because it was much, or the target has deleted some of it."""
     confirmed, acknowledged = link.confirmed, link.copy.offsets
@@ -268,10 +274,10 @@ def _confirmed_since(link: Link, target_start: int) -> Known | None:
     return confirmed._replace(offsets=OffsetMap.of(confirmed.offsets.runs))
 
 
-def _confirmed_end(link: Link) -> int | None:
+def _confirmed_end(link: PartitionLink) -> int | None:
     confirmed = link.confirmed
     return None if confirmed is None or confirmed.offsets is None else confirmed.offsets.target_end
 
 
-def _target_end(link: Link) -> int | None:
+def _target_end(link: PartitionLink) -> int | None:
     return None if link.copy.offsets is None else link.copy.offsets.target_end

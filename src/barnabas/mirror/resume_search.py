@@ -1,8 +1,8 @@
 """One look at a partition in both clusters: where the mirror goes on, proved by the records. Pure: a generator.
 
 `look` yields what has to be read and is sent the bytes, so tests and the mirror run the same steps. The target's log
-says how far the partition is mirrored (`tail.py`); each batch that the map does not cover yet, and always the last
-batch, must be confirmed by the source (`confirming.py`).
+says how far the partition is mirrored (`target_tail.py`). The source must confirm each batch that the map does not
+cover yet, and always the last batch (`batch_verification.py`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Generator
 from itertools import takewhile
 from typing import NamedTuple
 
-from barnabas.mirror.confirming import Batch, Claim, SourceBatch, confirm, confirm_source, remedy
+from barnabas.mirror.batch_verification import Batch, Claim, SourceBatch, remedy_text, verify_batch, verify_source
 from barnabas.mirror.errors import DivergedError
-from barnabas.mirror.tail import Tail
+from barnabas.mirror.target_tail import TargetTail
 from barnabas.model import TopicPartition
 from barnabas.records.header import iter_headers
 
@@ -36,7 +36,7 @@ class Ends(NamedTuple):
 Steps = Generator[Read, memoryview, None]
 
 
-class Look:
+class ResumeSearch:
     """A look at the end of a target's log, and at the source records that the target claims to have.
 
     :param where: the target's partition, for messages.
@@ -45,7 +45,12 @@ class Look:
     """
 
     def __init__(
-        self, where: TopicPartition, tail: Tail, source: Ends, target: Ends, last_source: SourceBatch | None = None
+        self,
+        where: TopicPartition,
+        tail: TargetTail,
+        source: Ends,
+        target: Ends,
+        last_source: SourceBatch | None = None,
     ) -> None:
         self._where = where
         self._tail = tail
@@ -67,7 +72,7 @@ class Look:
         """Run the look; `tail` then says where to go on.
 
         :raises DivergedError: the source does not confirm what the target has.
-        :raises MirrorError: see `Tail`.
+        :raises MirrorError: see `TargetTail`.
         """
         tail, target = self._tail, self._target
         is_settled = target.start == target.end
@@ -87,7 +92,7 @@ class Look:
             if known.next_offset > self._source.end:
                 raise self._lost_end(known.next_offset)
             overlapping = yield from self._read_source(max(known.base_offset, self._source.start), known.next_offset)
-            self.is_confirmed = confirm_source(self._where, known, overlapping)
+            self.is_confirmed = verify_source(self._where, known, overlapping)
         if known is None or tail.offsets is None or known.next_offset != tail.offsets.source_end:
             self.last_source = None
 
@@ -116,7 +121,7 @@ class Look:
             raise self._lost_end(claim.source_next)
         first = max(claim.source_from, self._source.start)
         overlapping = yield from self._read_source(first, claim.source_next)
-        self.is_confirmed = confirm(self._where, batch, claim, overlapping, self._source.start)
+        self.is_confirmed = verify_batch(self._where, batch, claim, overlapping, self._source.start)
         self.is_proved = self.is_proved and self.is_confirmed
         if overlapping and overlapping[-1].header.next_offset == claim.source_next:
             header = overlapping[-1].header
@@ -145,5 +150,5 @@ class Look:
     def _lost_end(self, claimed: int) -> DivergedError:
         return DivergedError(
             f"{self._where}: the source ends at offset {self._source.end}, but the target has its records up to offset"
-            f" {claimed - 1}: the source has lost records that were mirrored; {remedy(self._where)}"
+            f" {claimed - 1}: the source has lost records that were mirrored; {remedy_text(self._where)}"
         )

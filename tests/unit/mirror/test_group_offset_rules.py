@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from barnabas.mirror.group_moves import PENDING_MAX, Conflict, Decision, Move, decide
+from barnabas.mirror.group_offset_rules import PENDING_MAX, Conflict, Decision, OffsetMove, decide
 from barnabas.mirror.ledger import GroupMark
 from barnabas.mirror.offset_map import OffsetMap
 
@@ -16,8 +16,8 @@ def offsets(end: int = 200) -> OffsetMap:
     return made
 
 
-def move(decision: Decision) -> Move:
-    assert isinstance(decision, Move)
+def move(decision: Decision) -> OffsetMove:
+    assert isinstance(decision, OffsetMove)
     return decision
 
 
@@ -100,7 +100,7 @@ def test_group_that_moves_never_skips_a_record(steps: list[tuple[str, int, int]]
     for step, count, writes in steps:
         if step == "mirror":
             found = decide(source, target, mark, made)
-            if isinstance(found, Move):
+            if isinstance(found, OffsetMove):
                 mark = found.mark if writes > 0 else mark
                 if writes > 1:
                     source = source if found.commit_source is None else found.commit_source

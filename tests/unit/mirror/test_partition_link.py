@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from barnabas.mirror.account import PartitionAccount, TopicAccount
-from barnabas.mirror.link import TRIES_TOLD, Link, why_waiting
+from barnabas.mirror.audit_account import PartitionAuditAccount, TopicAuditAccount
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
+from barnabas.mirror.partition_link import TRIES_TOLD, PartitionLink, waiting_reason
 from barnabas.model import TopicPartition
 
 
-def link(partition: int) -> Link:
+def link(partition: int) -> PartitionLink:
     source = TopicPartition("clicks", partition)
-    return Link(source, source, b"id", PartitionCopy(source, 1))
+    return PartitionLink(source, source, b"id", PartitionCopy(source, 1))
 
 
 def test_partitions_that_fail_again_and_again_are_told_and_those_that_fail_once_are_not() -> None:
     links = [link(2), link(1), link(0)]
     links[2].lost("target: NOT_LEADER_OR_FOLLOWER")
-    assert why_waiting(links) is None
+    assert waiting_reason(links) is None
     for each in links[:2]:
         for _ in range(TRIES_TOLD):
             each.lost("target: NOT_ENOUGH_REPLICAS")
-    assert why_waiting(links) == "clicks-1 and others: target: NOT_ENOUGH_REPLICAS"
+    assert waiting_reason(links) == "clicks-1 and others: target: NOT_ENOUGH_REPLICAS"
     links[1].stopped = "somebody else writes there"
-    assert why_waiting(links) == "clicks-2: target: NOT_ENOUGH_REPLICAS"
+    assert waiting_reason(links) == "clicks-2: target: NOT_ENOUGH_REPLICAS"
     links[0].tries, links[0].trouble = 0, None
-    assert why_waiting(links) is None
+    assert waiting_reason(links) is None
 
 
 def test_how_far_an_earlier_mirror_has_told_stays_in_the_ledger_until_the_account_goes_on_there() -> None:
@@ -33,7 +33,7 @@ def test_how_far_an_earlier_mirror_has_told_stays_in_the_ledger_until_the_accoun
     each.copy.offsets, each.told_to = OffsetMap(100, 0), 40
     assert each.mark is not None
     assert each.mark.told_to == 40
-    each.copy.account = PartitionAccount(TopicAccount("clicks", "", "clicks", "", 1, "a mirror"), 0)
+    each.copy.account = PartitionAuditAccount(TopicAuditAccount("clicks", "", "clicks", "", 1, "a mirror"), 0)
     assert each.mark.told_to == 40
     each.copy.account.begin(40)
     each.copy.account.told_to = 60
@@ -44,9 +44,9 @@ def test_lag_is_not_known_while_the_logs_differ_or_were_not_looked_at() -> None:
     each = link(0)
     each.copy.place(OffsetMap(7, 0), None, 0.0)
     each.source_end = 7
-    assert (each.lag, each.is_at_rest) == (0, True)
+    assert (each.lag, each.is_idle) == (0, True)
     each.look_again()
-    assert (each.lag, each.is_at_rest) == (None, False)
+    assert (each.lag, each.is_idle) == (None, False)
     each.copy.place(OffsetMap(7, 0), None, 0.0)
     each.diverged = "the source has another record"
     assert each.lag is None

@@ -16,7 +16,7 @@ from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.mirror.broker_tasks import BrokerTasks
 from barnabas.mirror.errors import MirrorError
-from barnabas.mirror.link import Link, Term
+from barnabas.mirror.partition_link import LeaderTerm, PartitionLink
 from barnabas.model import TopicPartition
 from barnabas.net.client_connection import RequestBackoff
 from barnabas.protocol.declare import ZERO_UUID
@@ -41,12 +41,12 @@ OTHER_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPI
 
 log = logging.getLogger(__name__)
 
-Links = Mapping[TopicPartition, Link]
-OnStopped = Callable[[Link, MirrorError], None]
-OnWell = Callable[[Link], None]
+Links = Mapping[TopicPartition, PartitionLink]
+OnStopped = Callable[[PartitionLink, MirrorError], None]
+OnWell = Callable[[PartitionLink], None]
 
 
-class SourceReading:
+class SourceFetcher:
     """Keeps partitions supplied.
 
     :param links: by the source's partition; changed while this runs.
@@ -91,7 +91,7 @@ class SourceReading:
             return False
         channel = await self._cluster.channel_to(broker, FETCH_PURPOSE)
         for each in led:
-            term = Term(broker, view.leader_epoch(each.source), channel)
+            term = LeaderTerm(broker, view.leader_epoch(each.source), channel)
             if each.copy.is_placed and each.source_term != term:
                 each.look_again()  # the log may have lost its end since the last look
         now_s = self._clock.monotonic()
@@ -134,7 +134,7 @@ class SourceReading:
         pacing.note_futile(now_s)
         await asyncio.sleep(pacing.wait_s(now_s))
 
-    def _take(self, link: Link, answer: Any, asked_for: int) -> None:
+    def _take(self, link: PartitionLink, answer: Any, asked_for: int) -> None:
         code = ErrorCode.of(answer.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             link.is_out_of_range = True
@@ -165,7 +165,7 @@ class SourceReading:
         except BarnabasError as error:  # damaged on its way, or on the source's disk
             link.lost(f"source, offset {link.copy.position}: {error}")
 
-    def _has_all(self, link: Link) -> None:
+    def _has_all(self, link: PartitionLink) -> None:
         """Nothing is left to be sent: whatever was the matter is over."""
         link.tries, link.trouble = 0, None
         if not link.works:
@@ -173,7 +173,7 @@ class SourceReading:
             self._on_well(link)
 
 
-def _request(offsets: Iterable[tuple[Link, int]], max_wait_ms: int) -> FetchRequest:
+def _request(offsets: Iterable[tuple[PartitionLink, int]], max_wait_ms: int) -> FetchRequest:
     topics: dict[tuple[str, bytes], list[FetchPartition]] = {}
     for link, offset in offsets:
         where = link.source

@@ -18,7 +18,7 @@ commit is refused for days, as by members that do nothing, each round tries anot
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class OffsetMove:
     """Write `mark`, commit (None: nothing) on a side, then write `settled`."""
 
     mark: GroupMark
@@ -32,7 +32,7 @@ class Conflict:
     """Both sides have moved, or nobody knows which one did."""
 
 
-def _move(mark: GroupMark | None, now: int | None, source: int, target: int, *, to_source: bool) -> Move:
+def _move(mark: GroupMark | None, now: int | None, source: int, target: int, *, to_source: bool) -> OffsetMove:
     """Return the move after which the two offsets stand for each other.
 
     :param now: what is committed on the side on which it is to be changed.
@@ -41,9 +41,9 @@ def _move(mark: GroupMark | None, now: int | None, source: int, target: int, *, 
     settled = GroupMark((source,), (target,))
     if to_source:
         pending = GroupMark(_several(_pending(before.source, now, source)), (target,))
-        return Move(pending, source, None, settled)
+        return OffsetMove(pending, source, None, settled)
     pending = GroupMark((source,), _pending(before.target, now, target))
-    return Move(pending, None, target, settled)
+    return OffsetMove(pending, None, target, settled)
 
 
 def _pending(before: tuple[int, ...], now: int | None, wanted: int) -> tuple[int, ...]:
@@ -60,20 +60,20 @@ def _several(offsets: tuple[int, ...]) -> tuple[int, ...]:
     return offsets if len(offsets) > 1 else (*offsets, *offsets)
 
 
-Decision = Move | Conflict | GroupMark | None
+Decision = OffsetMove | Conflict | GroupMark | None
 
 Metadata = tuple[str, str]
 """What was committed with the offsets in source and target."""
 
 
-def metadata_to_follow(now: Metadata, seen: Metadata | None) -> str | None:
+def metadata_to_sync(now: Metadata, seen: Metadata | None) -> str | None:
     """Return the metadata that the other side gets as well, where no offset moves; None: nothing changes.
 
     :param seen: the metadata at the look before; None: this is the first one.
 
-    >>> metadata_to_follow(("new", "old"), ("old", "old")), metadata_to_follow(("old", "new"), ("old", "old"))
+    >>> metadata_to_sync(("new", "old"), ("old", "old")), metadata_to_sync(("old", "new"), ("old", "old"))
     ('new', 'new')
-    >>> metadata_to_follow(("a", "b"), ("c", "d")), metadata_to_follow(("a", "b"), None)
+    >>> metadata_to_sync(("a", "b"), ("c", "d")), metadata_to_sync(("a", "b"), None)
     (None, None)
     """
     source, target = now

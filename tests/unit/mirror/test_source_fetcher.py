@@ -10,10 +10,10 @@ import pytest
 
 from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode
-from barnabas.mirror.link import TRIES_TOLD, Link, Term, why_waiting
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
-from barnabas.mirror.source_reading import REFUSED_S, SourceReading
+from barnabas.mirror.partition_link import TRIES_TOLD, LeaderTerm, PartitionLink, waiting_reason
+from barnabas.mirror.source_fetcher import REFUSED_S, SourceFetcher
 from barnabas.model import TopicPartition
 from barnabas.protocol.declare import ZERO_UUID
 from barnabas.records import BatchBuilder, stamp
@@ -22,7 +22,7 @@ from tests.simulation.world import HostClock
 
 TOPIC_ID = b"i" * 16
 CHANNEL = "a connection"
-TERM = Term(1, 0, CHANNEL)
+TERM = LeaderTerm(1, 0, CHANNEL)
 
 
 class Recording:
@@ -53,11 +53,11 @@ class Recording:
         """Leaders are known here."""
 
 
-def link(partition: int, topic_id: bytes = TOPIC_ID) -> Link:
+def link(partition: int, topic_id: bytes = TOPIC_ID) -> PartitionLink:
     where = TopicPartition("clicks", partition)
     copy = PartitionCopy(where, 1)
     copy.place(OffsetMap(0, 0), None, 0.0)
-    return Link(where, where, b"id", copy, topic_id, source_term=TERM, source_epoch=0)
+    return PartitionLink(where, where, b"id", copy, topic_id, source_term=TERM, source_epoch=0)
 
 
 def answer(high_watermark: int = 0, error: ErrorCode = ErrorCode.NONE, records: bytes = b"") -> Any:
@@ -71,9 +71,9 @@ class Bench:
         self.cluster: Any = Recording()
         self.link = link(0, topic_id)
         self.clock = ManualClock()
-        self.well: list[Link] = []
+        self.well: list[PartitionLink] = []
         links = {self.link.source: self.link}
-        self.reading = SourceReading(
+        self.reading = SourceFetcher(
             self.cluster, links, self.clock, lambda: None, lambda _link, _error: None, self.well.append
         )
 
@@ -85,7 +85,7 @@ class Bench:
 def test_each_partition_is_the_first_of_a_request_now_and_then() -> None:
     cluster: Any = Recording()
     links = {each.source: each for each in map(link, range(3))}
-    reading = SourceReading(cluster, links, ManualClock(), lambda: None, lambda _link, _error: None, lambda _link: None)
+    reading = SourceFetcher(cluster, links, ManualClock(), lambda: None, lambda _link, _error: None, lambda _link: None)
 
     async def rounds() -> None:
         for _ in range(3):
@@ -109,13 +109,13 @@ def test_topics_are_named_by_id_where_the_source_knows_ids(topic_id: bytes) -> N
 def test_partition_that_may_not_be_read_is_asked_for_now_and_then_and_told() -> None:
     bench = Bench()
     for _ in range(TRIES_TOLD):
-        assert why_waiting([bench.link]) is None
+        assert waiting_reason([bench.link]) is None
         assert bench.round(answer(error=ErrorCode.UNKNOWN_TOPIC_ID))
         assert not bench.round(answer()), "it is not asked for at once"
         bench.clock.advance(REFUSED_S)
-    assert why_waiting([bench.link]) == "clicks-0: source: UNKNOWN_TOPIC_ID"
+    assert waiting_reason([bench.link]) == "clicks-0: source: UNKNOWN_TOPIC_ID"
     bench.round(answer())
-    assert why_waiting([bench.link]) is None
+    assert waiting_reason([bench.link]) is None
 
 
 def test_partition_that_was_stopped_is_well_when_nothing_is_left_to_be_sent() -> None:
@@ -136,7 +136,7 @@ def test_partition_that_was_stopped_is_well_when_nothing_is_left_to_be_sent() ->
 
 def test_partition_is_looked_at_again_before_it_is_read_over_another_connection() -> None:
     bench = Bench()
-    bench.link.source_term = Term(1, 0, "the connection before a restart")
+    bench.link.source_term = LeaderTerm(1, 0, "the connection before a restart")
     assert not bench.round(answer(5)), "nothing is asked for"
     assert bench.link.attention.is_set()
     assert not bench.link.copy.is_placed

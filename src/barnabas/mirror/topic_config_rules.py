@@ -47,7 +47,7 @@ Value = str | None
 """Of a setting of a topic; None: it is not set for the topic."""
 
 
-class Follows(Enum):
+class SyncRule(Enum):
     """Which settings a mirror has follow."""
 
     IN_FORCE = "in-force"
@@ -58,15 +58,15 @@ class Follows(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class SettingsChoice:
+class SettingsFilter:
     """What follows, but for the settings in `left`, which stay as the target has them."""
 
-    follows: Follows = Follows.IN_FORCE
+    follows: SyncRule = SyncRule.IN_FORCE
     left: frozenset[str] = frozenset()
 
-    def takes(self, name: str) -> bool:
+    def matches(self, name: str) -> bool:
         """Return whether a mirror may set a setting in the target."""
-        return self.follows is not Follows.NONE and name not in self.left
+        return self.follows is not SyncRule.NONE and name not in self.left
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _is_own(name: str) -> bool:
 
 
 def wanted(
-    source: Mapping[str, ConfigSetting], target: Mapping[str, ConfigSetting], choice: SettingsChoice
+    source: Mapping[str, ConfigSetting], target: Mapping[str, ConfigSetting], choice: SettingsFilter
 ) -> dict[str, str]:
     """Return what is to be set for the target's topic.
 
@@ -114,7 +114,7 @@ def wanted(
     :param source, target: all settings of the topics, with the values in force.
     """
     found = followed(own(source))
-    if choice.follows is Follows.IN_FORCE:
+    if choice.follows is SyncRule.IN_FORCE:
         for name in LIFETIME:
             value = source[name].value if name in source else None
             if name in found or value is None:
@@ -126,7 +126,7 @@ def wanted(
     create_time = _timestamp_type(TimestampType.CREATE_TIME)
     if TIMESTAMP_TYPE in target and without_topic(target[TIMESTAMP_TYPE]) != create_time:
         found[TIMESTAMP_TYPE] = create_time
-    return {name: value for name, value in sorted(found.items()) if choice.takes(name)}
+    return {name: value for name, value in sorted(found.items()) if choice.matches(name)}
 
 
 def _timestamp_type(which: TimestampType) -> str:

@@ -6,7 +6,7 @@ says counts. The answer does not depend on how many mirrors write, or wrote: eac
 
 from __future__ import annotations
 
-from barnabas.mirror.confirming import Claim, remedy
+from barnabas.mirror.batch_verification import Claim, remedy_text
 from barnabas.mirror.errors import DivergedError, ForeignBatchError
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.model import TopicPartition
@@ -19,7 +19,7 @@ def lost_records(where: TopicPartition, end: int, expected: int) -> str:
     return f"{where}: the target lost {expected - end} records from offset {end} on; the mirror sends them again"
 
 
-class Tail:
+class TargetTail:
     """One look at the end of one partition.
 
     :param offsets: the map as far as it is known; None: nothing is.
@@ -131,7 +131,7 @@ class Tail:
             what = f"records from source offset {self.offsets.source_end} to {first} are missing"
         else:
             return
-        raise DivergedError(f"{self._where}: at target offset {header.base_offset} {what}; {remedy(self._where)}")
+        raise DivergedError(f"{self._where}: at target offset {header.base_offset} {what}; {remedy_text(self._where)}")
 
     def end(self) -> None:
         """All was taken.
@@ -151,11 +151,11 @@ class Tail:
         if unseen > 0:
             raise DivergedError(
                 f"{self._where}: the target deleted {unseen} records from offset {self.offsets.target_end} on before"
-                f" the ledger covered them, so nothing proves that the source has them; {remedy(self._where)}"
+                f" the ledger covered them, so nothing proves that the source has them; {remedy_text(self._where)}"
             )
 
     def _foreign(self, header: BatchHeader) -> ForeignBatchError:
         return ForeignBatchError(
             f"{self._where}: somebody else wrote offset {header.base_offset} (producer {header.producer_id});"
-            f" a mirror must be the only one to write there; {remedy(self._where)}"
+            f" a mirror must be the only one to write there; {remedy_text(self._where)}"
         )

@@ -1,4 +1,4 @@
-"""Tells in the target's topic `_audit` what is mirrored, and reads there what was told before. What: `account.py`."""
+"""Reports the counts of a mirror to the target's topic `_audit`, and reads the earlier reports (`audit_account.py`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from barnabas.client.consumer.async_consumer import AsyncConsumer
 from barnabas.client.offset_requests import list_offsets
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.errors import ApiError, ErrorCode, TimedOutError
-from barnabas.mirror.account import PartitionAccount, TopicAccount
-from barnabas.mirror.side import Side
+from barnabas.mirror.audit_account import PartitionAuditAccount, TopicAuditAccount
+from barnabas.mirror.mirrored_cluster import MirroredCluster
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.list_offsets import LATEST_TIMESTAMP
 
@@ -31,17 +31,17 @@ class _Teller(NamedTuple):
     topic_id: str
 
 
-class AuditTelling:
+class AuditReporter:
     """Tells in one cluster.
 
     :param side: the target.
     """
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: MirroredCluster) -> None:
         self._side = side
         self._producer: AsyncProducer | None = None
 
-    async def tell(self, accounts: Iterable[PartitionAccount]) -> None:
+    async def report(self, accounts: Iterable[PartitionAuditAccount]) -> None:
         """Tell what is new, all of it.
 
         :raises BarnabasError: some of it may be told; it is told once more with the next call.
@@ -49,16 +49,16 @@ class AuditTelling:
         counted = [(account, account.counted_to) for account in accounts]
         topics = list({id(account.topic): account.topic for account, _to in counted}.values())
         await self._read(topics)
-        news = [(topic, events) for topic in topics if (events := topic.news())]
-        if news:
+        unreported_events = [(topic, events) for topic in topics if (events := topic.unreported_events())]
+        if unreported_events:
             await self._make_topic()  # it may have been deleted, and brokers would make one that is not compacted
-        for topic, events in news:
+        for topic, events in unreported_events:
             await self._write(events)
-            topic.told(events)
+            topic.mark_reported(events)
         for account, counted_to in counted:
             account.told_to = counted_to
 
-    async def _read(self, topics: Iterable[TopicAccount]) -> None:
+    async def _read(self, topics: Iterable[TopicAuditAccount]) -> None:
         unknown = {_Teller(topic.instance, topic.topic, topic.topic_id): topic for topic in topics if topic.to_be_read}
         if not unknown:
             return

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.mirror.claims import Create, Go, MakeClaim, Refused, Standing
 from barnabas.mirror.ledger import Claim
+from barnabas.mirror.topic_claims import ClaimCheck, Create, Proceed, Refused, WriteClaim
 
-NEW = Standing("clicks", "A", "B", "a1", "clicks", None, target_is_empty=True, claim=None, upstream=None)
+NEW = ClaimCheck("clicks", "A", "B", "a1", "clicks", None, target_is_empty=True, claim=None, upstream=None)
 THERE = replace(NEW, target_topic_id="b1")
 CLAIM = Claim("A", "clicks", "a1", "b1", ("A",))
 
 
-def reason(standing: Standing) -> str:
+def reason(standing: ClaimCheck) -> str:
     decision = standing.decide()
     assert isinstance(decision, Refused)
     return decision.reason
@@ -22,13 +22,13 @@ def reason(standing: Standing) -> str:
 
 def test_topic_is_made_then_claimed_then_mirrored() -> None:
     assert NEW.decide() == Create()
-    assert THERE.decide() == MakeClaim(CLAIM)
-    assert replace(THERE, claim=CLAIM, target_is_empty=False).decide() == Go()
+    assert THERE.decide() == WriteClaim(CLAIM)
+    assert replace(THERE, claim=CLAIM, target_is_empty=False).decide() == Proceed()
 
 
 def test_claim_on_a_topic_that_was_deleted_since_counts_for_nothing() -> None:
     old = replace(CLAIM, target_topic_id="b0")
-    assert replace(THERE, claim=old).decide() == MakeClaim(CLAIM)
+    assert replace(THERE, claim=old).decide() == WriteClaim(CLAIM)
     assert "no mirror brought" in reason(replace(THERE, claim=old, target_is_empty=False))
 
 
@@ -51,8 +51,8 @@ def test_records_do_not_come_back_to_where_they_have_been(path: tuple[str, ...])
 
 def test_path_grows_with_each_mirror() -> None:
     upstream = Claim("C", "clicks", "c1", "a1", ("C",))
-    assert replace(THERE, upstream=upstream).decide() == MakeClaim(replace(CLAIM, path=("C", "A")))
-    assert replace(THERE, claim=CLAIM, upstream=upstream).decide() == MakeClaim(replace(CLAIM, path=("C", "A")))
+    assert replace(THERE, upstream=upstream).decide() == WriteClaim(replace(CLAIM, path=("C", "A")))
+    assert replace(THERE, claim=CLAIM, upstream=upstream).decide() == WriteClaim(replace(CLAIM, path=("C", "A")))
 
 
 def test_of_two_mirrors_that_face_each_other_one_at_least_sees_the_other() -> None:

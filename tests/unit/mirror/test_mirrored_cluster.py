@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.errors import ApiError, ErrorCode
-from barnabas.mirror.side import Side
+from barnabas.mirror.mirrored_cluster import MirroredCluster
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchResponse
 
@@ -30,7 +30,7 @@ class Answering:
 
 
 def fetch(high_watermark: int, records: bytes, end: int) -> bytes:
-    side = Side.__new__(Side)
+    side = MirroredCluster.__new__(MirroredCluster)
     cluster: Any = Answering(high_watermark, records)
     side.cluster = cluster
     return bytes(asyncio.run(side.fetch(WHERE, 90, 1_000, end)))

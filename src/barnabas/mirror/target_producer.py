@@ -3,7 +3,7 @@
 A request has at most one batch of each partition, and partitions in it share the answer. Requests to a broker go over
 one connection, so a partition's batches arrive in their order; where they do not, brokers refuse what comes too early
 (KIP-98). Topics are named by their ids where brokers know those (KIP-516), so that nothing comes into one that was made
-again. Any failure ends in `Link.lost`: the log is asked, not the error.
+again. Any failure ends in `PartitionLink.lost`: the log is asked, not the error.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ErrorCode
 from barnabas.mirror.broker_tasks import BrokerTasks
 from barnabas.mirror.errors import MirrorError
-from barnabas.mirror.link import Link, Term
 from barnabas.mirror.partition_copy import Outgoing
-from barnabas.mirror.source_reading import OTHER_TOPIC, Links, OnStopped, OnWell
+from barnabas.mirror.partition_link import LeaderTerm, PartitionLink
+from barnabas.mirror.source_fetcher import OTHER_TOPIC, Links, OnStopped, OnWell
 from barnabas.model import Acks
 from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.produce import (
@@ -52,10 +52,10 @@ PERMANENT = frozenset(
 )
 """Answers that stay the same until somebody changes something."""
 
-Sent = tuple[Link, Outgoing]
+Sent = tuple[PartitionLink, Outgoing]
 
 
-class TargetWriting:
+class TargetProducer:
     """Sends what is ready.
 
     :param on_room: called when something was acknowledged.
@@ -97,7 +97,7 @@ class TargetWriting:
         led = led[first:] + led[:first]
         channel = await self._cluster.channel_to(broker, PRODUCE_PURPOSE)
         for link in led:
-            term = Term(broker, self._cluster.view.leader_epoch(link.target), channel)
+            term = LeaderTerm(broker, self._cluster.view.leader_epoch(link.target), channel)
             if link.copy.is_placed and link.target_term != term:
                 link.look_again()  # the log may have lost its end since the last look
         has_ids = all(link.target_topic_id != ZERO_UUID for link in led)
@@ -118,7 +118,7 @@ class TargetWriting:
         channel.flush()
         return requests > 0
 
-    def _gathered(self, led: list[Link]) -> list[Sent]:
+    def _gathered(self, led: list[PartitionLink]) -> list[Sent]:
         now_s = self._clock.monotonic()
         sent: list[Sent] = []
         size = 0
@@ -158,7 +158,9 @@ class TargetWriting:
             if link.copy.is_under_way(outgoing):
                 link.lost(f"target: {error}")
 
-    def _take(self, link: Link, outgoing: Outgoing, answer: PartitionProduceResponse | None, now_s: float) -> None:
+    def _take(
+        self, link: PartitionLink, outgoing: Outgoing, answer: PartitionProduceResponse | None, now_s: float
+    ) -> None:
         if answer is None or answer.error_code:
             self._refused(link, outgoing, answer)
         elif link.copy.acknowledged(outgoing, answer.base_offset, now_s):
@@ -173,7 +175,7 @@ class TargetWriting:
         else:
             link.lost(f"target: offset {answer.base_offset} where {outgoing.target_offset} was expected")
 
-    def _refused(self, link: Link, outgoing: Outgoing, answer: PartitionProduceResponse | None) -> None:
+    def _refused(self, link: PartitionLink, outgoing: Outgoing, answer: PartitionProduceResponse | None) -> None:
         code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else ErrorCode.of(answer.error_code)
         if answer is not None and code in PERMANENT:
             self._on_stopped(link, MirrorError(f"{link.source}: {_refusal(outgoing, answer)}"))

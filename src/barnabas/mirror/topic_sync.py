@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from barnabas.client.admin.topic_changes import add_partitions, create_topic
 from barnabas.client.cluster import TopicView
 from barnabas.errors import ApiError, BarnabasError, DisconnectedError, ErrorCode, TimedOutError
-from barnabas.mirror.claims import Create, Go, MakeClaim, Refused, Standing
 from barnabas.mirror.errors import CircleError, MirrorError
-from barnabas.mirror.events import Told
+from barnabas.mirror.events import EventReporter
 from barnabas.mirror.ledger import Claim, TopicSettings
 from barnabas.mirror.ledger_topic import LedgerTopic
-from barnabas.mirror.settings_following import SettingsFollowing
-from barnabas.mirror.side import Side
-from barnabas.mirror.topic_choice import Choice
+from barnabas.mirror.mirrored_cluster import MirroredCluster
+from barnabas.mirror.name_filter import NameFilter
+from barnabas.mirror.topic_claims import ClaimCheck, Create, Proceed, Refused, WriteClaim
+from barnabas.mirror.topic_config_sync import TopicConfigSync
 from barnabas.model import TopicPartition
 
 TIMEOUT_MS = 30_000
@@ -36,7 +36,7 @@ FAILURES_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class SyncedTopic:
     """A topic that is mirrored: its views, before which nothing is to be asked any more."""
 
     source: TopicView
@@ -47,10 +47,10 @@ class Followed:
 SETTING_REFUSED = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION})
 """Answers to a topic that may be due to one of its settings."""
 
-OnTopic = Callable[[Followed], None]
+OnTopic = Callable[[SyncedTopic], None]
 
 
-class TopicFollowing:
+class TopicSync:
     """Looks at all chosen topics, round by round.
 
     :param on_topic: called with each topic that may be mirrored, and has all its partitions.
@@ -59,15 +59,15 @@ class TopicFollowing:
 
     def __init__(
         self,
-        source: Side,
-        target: Side,
+        source: MirroredCluster,
+        target: MirroredCluster,
         upstream: LedgerTopic,
         ledger: LedgerTopic,
-        choice: Choice,
+        choice: NameFilter,
         prefix: str,
         replication_factor: int | None,
-        settings: SettingsFollowing,
-        told: Told,
+        settings: TopicConfigSync,
+        events: EventReporter,
         on_topic: OnTopic,
         on_gone: Callable[[str], None],
     ) -> None:
@@ -77,7 +77,7 @@ class TopicFollowing:
         self._prefix = prefix
         self._replication_factor = replication_factor
         self._settings = settings
-        self._told = told
+        self._events = events
         self._on_topic, self._on_gone = on_topic, on_gone
         self._mirrored: set[str] = set()
         self._waits: dict[str, int] = {}
@@ -103,7 +103,7 @@ class TopicFollowing:
         source_view = await self._source.cluster.refresh()
         names = self._choice.topics(name for name, topic in source_view.topics.items() if not topic.is_internal)
         for name in self._mirrored.difference(names):
-            self._told.once(name, "deleted in the source", kept_in_the_target=self.target_name(name))
+            self._events.report(name, "deleted in the source", kept_in_the_target=self.target_name(name))
             self._leave(name)
         await self._follow_all([source_view.topics[name] for name in names if source_view.topics[name].partitions])
         if self._doubted:
@@ -156,26 +156,26 @@ class TopicFollowing:
         try:
             found = await self._settled(topic)
         except CircleError as error:
-            self._told.forget(topic.name)
-            self._told.left_out(topic.name, str(error))
+            self._events.forget(topic.name)
+            self._events.skipped(topic.name, str(error))
             self._leave(topic.name)
             return
         except (MirrorError, ApiError) as error:
             if error.retriable:
                 raise
             self._leave(topic.name)
-            if topic.name in self._doubted or topic.name in self._told.standing:
-                self._told.state(topic.name, "not mirrored", str(error))
+            if topic.name in self._doubted or topic.name in self._events.current_problems:
+                self._events.problem(topic.name, "not mirrored", str(error))
             else:
                 self._doubted.add(topic.name)
             return
-        self._told.over(topic.name)
+        self._events.recovered(topic.name)
         if topic.name not in self._mirrored:
             self._mirrored.add(topic.name)
-            self._told.once(topic.name, "mirrored", partitions=len(topic.partitions), to=found.target.name)
+            self._events.report(topic.name, "mirrored", partitions=len(topic.partitions), to=found.target.name)
         self._on_topic(found)
 
-    async def _settled(self, topic: TopicView) -> Followed:
+    async def _settled(self, topic: TopicView) -> SyncedTopic:
         """Do what is to be done until the topic may be mirrored.
 
         :raises MirrorError: it may not.
@@ -198,7 +198,7 @@ class TopicFollowing:
             if isinstance(decision, Create):
                 self._leave(topic.name)  # what is under way to the topic before this one must not come into it
                 created = await self._create(topic)
-            elif isinstance(decision, MakeClaim):
+            elif isinstance(decision, WriteClaim):
                 settings = TopicSettings.of(
                     decision.claim.target_topic_id, {name: [value] for name, value in created.items()}
                 )
@@ -210,17 +210,17 @@ class TopicFollowing:
                 )
                 await self._upstream.refresh()
                 has_claimed = True
-            elif isinstance(decision, Go):
+            elif isinstance(decision, Proceed):
                 return await self._grown(topic)
         raise MirrorError(f"topic {topic.name!r} changes while it is looked at; it is tried again")
 
-    async def _standing(self, topic: TopicView) -> Standing:
+    async def _standing(self, topic: TopicView) -> ClaimCheck:
         name = self.target_name(topic.name)
         view = self._target.cluster.view.topics.get(name)
         there = view is not None and bool(view.partitions)
         claim = self._ledger.find(Claim, Claim.key(name))
         is_claimed = view is not None and claim is not None and claim.target_topic_id == view.topic_id.hex()
-        return Standing(
+        return ClaimCheck(
             topic=topic.name,
             source_cluster=self._source.id,
             target_cluster=self._target.id,
@@ -271,7 +271,7 @@ class TopicFollowing:
             timeout_ms=TIMEOUT_MS,
         )
 
-    async def _grown(self, topic: TopicView) -> Followed:
+    async def _grown(self, topic: TopicView) -> SyncedTopic:
         """Give the target's topic as many partitions as the source's has, and the same settings."""
         cluster = self._target.cluster
         name = self.target_name(topic.name)
@@ -279,11 +279,11 @@ class TopicFollowing:
         is_compacted = await self._settings.follow(topic.name, name, view.topic_id.hex())
         if len(view.partitions) < len(topic.partitions):
             await add_partitions(cluster, name, len(topic.partitions), timeout_ms=TIMEOUT_MS)
-            self._told.once(topic.name, "enlarged", partitions=len(topic.partitions))
+            self._events.report(topic.name, "enlarged", partitions=len(topic.partitions))
             view = (await cluster.refresh()).topics[name]
         elif len(view.partitions) > len(topic.partitions):
             raise MirrorError(
                 f"topic {name!r} has {len(view.partitions)} partitions in the target, and {len(topic.partitions)} in"
                 " the source; a mirror needs the same"
             )
-        return Followed(topic, view, is_compacted)
+        return SyncedTopic(topic, view, is_compacted)

@@ -13,7 +13,7 @@ from barnabas.client.config import AdminConfig, make_config
 from barnabas.client.offset_requests import end_offsets_at_leader, list_offsets, missing_in_response
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, BarnabasError, ConfigurationError, ErrorCode
-from barnabas.mirror.link import Term
+from barnabas.mirror.partition_link import LeaderTerm
 from barnabas.model import TopicPartition
 from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -26,7 +26,7 @@ ANSWER_S = 5.0
 log = logging.getLogger(__name__)
 
 
-class Side:
+class MirroredCluster:
     """Connections to one cluster, on the running event loop.
 
     :param name: `source` or `target`, for messages.
@@ -73,15 +73,15 @@ class Side:
             found.append(at.offset)
         return found[0], found[1]
 
-    def term(self, where: TopicPartition) -> Term | None:
+    def term(self, where: TopicPartition) -> LeaderTerm | None:
         """Return the present term of a partition; None: it has no leader, or there is no connection to it."""
         leader = self.cluster.view.leader(where)
         channel = None if leader is None else self.cluster.open_channel(leader, self.purpose)
         if leader is None or channel is None:
             return None
-        return Term(leader, self.cluster.view.leader_epoch(where), channel)
+        return LeaderTerm(leader, self.cluster.view.leader_epoch(where), channel)
 
-    async def begin_term(self, where: TopicPartition) -> Term:
+    async def begin_term(self, where: TopicPartition) -> LeaderTerm:
         """Return the present term of a partition, with a new connection if there is none.
 
         :raises ApiError: LEADER_NOT_AVAILABLE.
@@ -90,7 +90,7 @@ class Side:
         if leader is None:
             raise self._no_leader(where)
         channel = await self.cluster.channel_to(leader, self.purpose)
-        return Term(leader, self.cluster.view.leader_epoch(where), channel)
+        return LeaderTerm(leader, self.cluster.view.leader_epoch(where), channel)
 
     def _no_leader(self, where: TopicPartition) -> ApiError:
         self.cluster.request_refresh()

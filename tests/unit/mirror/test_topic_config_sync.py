@@ -13,11 +13,11 @@ import pytest
 from barnabas.client.admin.configs import ConfigResource, ConfigSetting, ConfigSource, ConfigSynonym, ConfigType
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError
-from barnabas.mirror import settings_following
-from barnabas.mirror.events import Event, Told
+from barnabas.mirror import topic_config_sync
+from barnabas.mirror.events import Event, EventReporter
 from barnabas.mirror.ledger import TopicSettings
-from barnabas.mirror.settings_following import REFUSED_AGAIN_S, SettingsFollowing
-from barnabas.mirror.topic_settings import SettingsChoice
+from barnabas.mirror.topic_config_rules import SettingsFilter
+from barnabas.mirror.topic_config_sync import REFUSED_AGAIN_S, TopicConfigSync
 
 DEFAULTS = {"retention.ms": "604800000", "cleanup.policy": "delete", "max.message.bytes": "1048588"}
 INVALID = ApiError(ErrorCode.INVALID_CONFIG, "unknown")
@@ -45,12 +45,12 @@ class World:
         self.refused: dict[str, BarnabasError] = {}
         self.hidden: BarnabasError | None = None
         self.events: list[Event] = []
-        self.told = Told(self.events.append)
+        self.told = EventReporter(self.events.append)
         self.ledger = Ledger()
         self.clock = ManualClock()
         self.offers = 0
-        monkeypatch.setattr(settings_following, "describe_config", self._describe)
-        monkeypatch.setattr(settings_following, "alter_config", self._alter)
+        monkeypatch.setattr(topic_config_sync, "describe_config", self._describe)
+        monkeypatch.setattr(topic_config_sync, "alter_config", self._alter)
         self.begin()
         self.ledger.entries[TopicSettings.key("a.t")] = {"format": 1, "target_topic_id": "id", "left": {}}
 
@@ -59,7 +59,7 @@ class World:
         source: Any = SimpleNamespace(name="source", cluster="source")
         target: Any = SimpleNamespace(name="target", cluster="target")
         ledger: Any = self.ledger
-        self.following = SettingsFollowing(source, target, ledger, SettingsChoice(), self.clock, self.told)
+        self.following = TopicConfigSync(source, target, ledger, SettingsFilter(), self.clock, self.told)
 
     def follow(self) -> bool:
         return asyncio.run(self.following.follow("t", "a.t", "id"))
@@ -123,7 +123,7 @@ def test_settings_that_are_refused_keep_no_other_from_following_and_are_told_onc
     assert world.target == {"segment.ms": "2"}
     assert [each["about"] for each in world.said("setting refused")] == ["t retention.ms", "t segment.bytes"]
     assert world.following.refused == ["t retention.ms", "t segment.bytes"]
-    assert list(world.told.standing) == ["t retention.ms"], "records may live shorter, which is a trouble"
+    assert list(world.told.current_problems) == ["t retention.ms"], "records may live shorter, which is a trouble"
     offers = world.offers
     world.follow()
     assert world.offers == offers
@@ -133,7 +133,7 @@ def test_settings_that_are_refused_keep_no_other_from_following_and_are_told_onc
     world.follow()
     assert world.target == world.source
     assert world.following.refused == []
-    assert not world.told.standing
+    assert not world.told.current_problems
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
-from barnabas.mirror.confirming import SourceBatch
+from barnabas.mirror.batch_verification import SourceBatch
 from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
@@ -32,7 +32,7 @@ class Counts:
     """How often the target's log was read to find out where to go on."""
 
 
-class Term(NamedTuple):
+class LeaderTerm(NamedTuple):
     """Under which leader, and over which connection to it, a partition was looked at.
 
     A log loses its end only when its leader changes or restarts. A restart ends the connection, a change raises the
@@ -53,7 +53,7 @@ class Known(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Link:
+class PartitionLink:
     """A partition of the source and its mirror."""
 
     source: TopicPartition
@@ -65,9 +65,9 @@ class Link:
     attention: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the target's log has to be read, or the source has not what was asked for."""
     is_out_of_range: bool = False
-    source_term: Term | None = None
+    source_term: LeaderTerm | None = None
     """Of the last look; None: there was none yet."""
-    target_term: Term | None = None
+    target_term: LeaderTerm | None = None
     source_epoch: int = -1
     """The newest leader epoch of the source's batches that the looks and fetches met."""
     confirmed: Known | None = None
@@ -114,7 +114,7 @@ class Link:
         return lag if lag or self.copy.is_placed else None
 
     @property
-    def is_at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether all that the source has was acknowledged by the target."""
         return self.stopped is None and self.lag == 0 and not (self.copy.has_ready or self.copy.is_waiting)
 
@@ -181,7 +181,7 @@ class Link:
         self.attention.set()
 
 
-def why_waiting(links: Iterable[Link]) -> str | None:
+def waiting_reason(links: Iterable[PartitionLink]) -> str | None:
     """Return why partitions wait in which nothing succeeds for some time, by the first of them; None: none does."""
     waiting = {each.source: why for each in links if each.stopped is None and (why := _why(each)) is not None}
     if not waiting:
@@ -190,7 +190,7 @@ def why_waiting(links: Iterable[Link]) -> str | None:
     return f"{first}{' and others' if len(waiting) > 1 else ''}: {waiting[first]}"
 
 
-def _why(link: Link) -> str | None:
+def _why(link: PartitionLink) -> str | None:
     if link.trouble and link.tries >= TRIES_TOLD and link.lag != 0:
         return link.trouble
     return link.refused if link.refusals >= TRIES_TOLD else None

@@ -42,7 +42,7 @@ class SourceBatch(NamedTuple):
     crc: int
 
 
-def remedy(where: TopicPartition) -> str:
+def remedy_text(where: TopicPartition) -> str:
     """Return the operator's way out of a divergence, as error messages end."""
     return (
         "the partition stays stopped: restore the records in the source, or delete the topic in the target"
@@ -50,7 +50,7 @@ def remedy(where: TopicPartition) -> str:
     )
 
 
-def confirm(where: TopicPartition, batch: Batch, claim: Claim, source: Sequence[Batch], log_start: int) -> bool:
+def verify_batch(where: TopicPartition, batch: Batch, claim: Claim, source: Sequence[Batch], log_start: int) -> bool:
     """Return whether the source confirms a target batch; False: the source has no record of the range any more.
 
     :param where: the target's partition, for messages.
@@ -76,14 +76,14 @@ def confirm(where: TopicPartition, batch: Batch, claim: Claim, source: Sequence[
                 raise DivergedError(
                     f"{where}: the batch at target offset {batch.header.base_offset} claims source offsets"
                     f" {claim.source_from} to {claim.source_next - 1}, but the source has another record at offset"
-                    f" {record.offset}: the source lost records, or somebody else wrote the batch; {remedy(where)}"
+                    f" {record.offset}: the source lost records, or somebody else wrote the batch; {remedy_text(where)}"
                 )
         else:
             place = found + 1
     return missing < len(wanted)
 
 
-def confirm_source(where: TopicPartition, known: SourceBatch, source: Sequence[Batch]) -> bool:
+def verify_source(where: TopicPartition, known: SourceBatch, source: Sequence[Batch]) -> bool:
     """Return whether the source still has the batch that was mirrored last; False: it cannot be known.
 
     :param source: all source batches that overlap the offsets of that batch.
@@ -97,7 +97,7 @@ def confirm_source(where: TopicPartition, known: SourceBatch, source: Sequence[B
         if not is_rewritten:
             raise DivergedError(
                 f"{where}: the source has another batch at offset {header.base_offset} than the one that was mirrored"
-                f" up to offset {known.next_offset - 1}: the source lost records; {remedy(where)}"
+                f" up to offset {known.next_offset - 1}: the source lost records; {remedy_text(where)}"
             )
     return False
 

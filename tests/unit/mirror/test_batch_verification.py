@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from barnabas.mirror.confirming import Batch, Claim, SourceBatch, confirm, confirm_source
+from barnabas.mirror.batch_verification import Batch, Claim, SourceBatch, verify_batch, verify_source
 from barnabas.mirror.errors import DivergedError
 from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import Compression, read_header
@@ -50,7 +50,7 @@ WHOLE = records(10, 11, 12)
     ids=["same bytes", "compressed again", "split", "merged", "compacted since"],
 )
 def test_batch_with_the_records_of_the_source_is_confirmed_however_these_are_stored(source: list[Batch]) -> None:
-    assert confirm(WHERE, as_target(0, WHOLE), Claim(10, 13), source, 0)
+    assert verify_batch(WHERE, as_target(0, WHOLE), Claim(10, 13), source, 0)
 
 
 @pytest.mark.parametrize(
@@ -66,34 +66,34 @@ def test_batch_with_the_records_of_the_source_is_confirmed_however_these_are_sto
 )
 def test_batch_with_other_records_than_the_source_is_refused(target: Batch) -> None:
     with pytest.raises(DivergedError, match="has another record at offset 1"):
-        confirm(WHERE, target, Claim(10, 13), [batch(10, 12, WHOLE)], 0)
+        verify_batch(WHERE, target, Claim(10, 13), [batch(10, 12, WHOLE)], 0)
 
 
 def test_batch_that_passes_over_records_of_the_source_is_refused() -> None:
     source = [batch(100, 509, records(*range(100, 510)))]
     with pytest.raises(DivergedError, match="another record at offset 100"):
-        confirm(WHERE, as_target(100, records(*range(500, 510))), Claim(100, 510), source, 0)
+        verify_batch(WHERE, as_target(100, records(*range(500, 510))), Claim(100, 510), source, 0)
 
 
 def test_hole_in_the_source_confirms_the_batch_behind_it() -> None:
     source = [batch(100, 499, records(120)), batch(500, 501, records(500, 501))]
     kept = records(120, 500, 501)
-    assert confirm(WHERE, as_target(7, kept), Claim(100, 502), source, 0)
+    assert verify_batch(WHERE, as_target(7, kept), Claim(100, 502), source, 0)
     with pytest.raises(DivergedError, match="another record at offset 120"):
-        confirm(WHERE, as_target(7, records(500, 501)), Claim(100, 502), source, 0)
+        verify_batch(WHERE, as_target(7, records(500, 501)), Claim(100, 502), source, 0)
 
 
 def test_records_before_the_start_of_the_source_are_not_compared() -> None:
-    assert confirm(WHERE, as_target(0, WHOLE), Claim(0, 13), [batch(10, 12, WHOLE)], 12)
-    assert not confirm(WHERE, as_target(0, WHOLE), Claim(0, 13), [], 13), "and do not confirm anything"
+    assert verify_batch(WHERE, as_target(0, WHOLE), Claim(0, 13), [batch(10, 12, WHOLE)], 12)
+    assert not verify_batch(WHERE, as_target(0, WHOLE), Claim(0, 13), [], 13), "and do not confirm anything"
 
 
 def test_batch_that_lost_records_to_compaction_in_the_target_is_confirmed_by_those_it_has() -> None:
     left = batch(0, 2, [records(12)[0]._replace(offset=2)])
-    assert confirm(WHERE, left, Claim(10, 13), [batch(10, 12, WHOLE)], 0)
-    assert not confirm(WHERE, batch(0, 2, []), Claim(10, 13), [batch(10, 12, WHOLE)], 0)
+    assert verify_batch(WHERE, left, Claim(10, 13), [batch(10, 12, WHOLE)], 0)
+    assert not verify_batch(WHERE, batch(0, 2, []), Claim(10, 13), [batch(10, 12, WHOLE)], 0)
     with pytest.raises(DivergedError):
-        confirm(WHERE, batch(0, 2, records(2, value=b"other")), Claim(10, 13), [batch(10, 12, WHOLE)], 0)
+        verify_batch(WHERE, batch(0, 2, records(2, value=b"other")), Claim(10, 13), [batch(10, 12, WHOLE)], 0)
 
 
 @pytest.mark.parametrize("is_of_source", [True, False])
@@ -101,14 +101,14 @@ def test_times_count_only_where_both_are_the_producers(is_of_source: bool) -> No
     stamped = compacted.Batch(0, 0, records(0), max_timestamp_ms=9, timestamp_type=TimestampType.LOG_APPEND_TIME)
     pair = [encoded(stamped), batch(0, 0, records(0))]
     target, source = reversed(pair) if is_of_source else pair
-    assert confirm(WHERE, target, Claim(0, 1), [source], 0)
+    assert verify_batch(WHERE, target, Claim(0, 1), [source], 0)
 
 
 def test_batch_that_was_mirrored_last_is_known_by_its_header() -> None:
     (whole, other, cleaned) = batch(10, 12, WHOLE), batch(10, 12, records(10, 11, 12, value=b"x")), batch(10, 12, [])
     known = SourceBatch(10, 13, whole.header.crc)
-    assert confirm_source(WHERE, known, [whole])
-    assert not confirm_source(WHERE, known, [cleaned])
-    assert not confirm_source(WHERE, known, [])
+    assert verify_source(WHERE, known, [whole])
+    assert not verify_source(WHERE, known, [cleaned])
+    assert not verify_source(WHERE, known, [])
     with pytest.raises(DivergedError, match="another batch at offset 10"):
-        confirm_source(WHERE, known, [other])
+        verify_source(WHERE, known, [other])

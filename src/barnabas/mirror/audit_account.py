@@ -27,7 +27,7 @@ WAITING_MAX = 50_000
 """With so many stretches of records that wait, it is time to tell."""
 
 
-class Counted(NamedTuple):
+class CountedBatch(NamedTuple):
     """A batch of the source, as it is counted when it is in the target."""
 
     first: int
@@ -41,7 +41,7 @@ class Counted(NamedTuple):
     stretches: list[RecordRange]
 
 
-def counted_of(batch: Buffer, header: BatchHeader, partition: int, first: int) -> Counted:
+def count_batch(batch: Buffer, header: BatchHeader, partition: int, first: int) -> CountedBatch:
     """Look into a batch of the source, from offset `first` on.
 
     :raises CorruptBatchError: it is damaged.
@@ -49,7 +49,7 @@ def counted_of(batch: Buffer, header: BatchHeader, partition: int, first: int) -
     ((_header, stretches),) = batches_by_window(batch, WINDOW_MS)
     left_out = max(0, first - header.base_offset)
     producer, number = identity_of(header, partition)
-    return Counted(
+    return CountedBatch(
         header.base_offset + left_out,
         header.next_offset,
         producer,
@@ -99,7 +99,7 @@ class _Window:
         return sum(found.records for found in self.counted.values())
 
 
-class TopicAccount:
+class TopicAuditAccount:
     """What is mirrored of one topic. Not safe to use from several threads.
 
     :param topic, topic_id: of the target, the id in hex.
@@ -131,7 +131,7 @@ class TopicAccount:
         """Whether nothing more is to be mirrored before this is told."""
         return self._waits >= WAITING_MAX and not self.is_put_off
 
-    def add(self, partition: int, batch: Counted) -> None:
+    def add(self, partition: int, batch: CountedBatch) -> None:
         """Count a batch of which all records are in the target. The batches of a partition come in their order."""
         mirrored = Producer(self._producer_id, 0, partition)
         at, number = batch.first, batch.number
@@ -194,11 +194,11 @@ class TopicAccount:
                 known.add(share, Producer(self._producer_id, 0, share.partition))
             self._changed[window_ms] = None
 
-    def news(self) -> list[MonitoringEvent]:
+    def unreported_events(self) -> list[MonitoringEvent]:
         """Return what is to be told, an event for each window in which there is something new."""
         return [self._event(window_ms) for window_ms in self._changed]
 
-    def told(self, events: Iterable[MonitoringEvent]) -> None:
+    def mark_reported(self, events: Iterable[MonitoringEvent]) -> None:
         """Note that events were told; windows that nothing comes for any more are forgotten."""
         for event in events:
             window_ms = event.window_ms
@@ -228,14 +228,14 @@ class TopicAccount:
 
 
 @dataclass(slots=True)
-class PartitionAccount:
+class PartitionAuditAccount:
     """How far one partition is counted, and told.
 
     :param counted_to: the source offset; None: not begun yet.
     :param told_to: what the ledger has, or is to have.
     """
 
-    topic: TopicAccount
+    topic: TopicAuditAccount
     partition: int
     counted_to: int | None = None
     told_to: int | None = None
@@ -245,7 +245,7 @@ class PartitionAccount:
         if self.counted_to is None:
             self.counted_to = self.told_to = source_offset
 
-    def count(self, batch: Counted) -> None:
+    def count(self, batch: CountedBatch) -> None:
         """Count a batch that is in the target, if it was not counted before."""
         if self.counted_to is None or batch.first < self.counted_to or self.topic.is_put_off:
             return

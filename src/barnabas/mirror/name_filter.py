@@ -12,15 +12,15 @@ NEVER = frozenset({LEDGER_TOPIC, "_audit", "__consumer_offsets", "__transaction_
 """What tells of a cluster itself, and would be wrong in another one."""
 
 
-class Choice:
+class NameFilter:
     """Names that one of several patterns matches as a whole.
 
     A name that begins with an underscore is chosen only by a pattern that begins so: such topics belong to services.
 
-    >>> chosen = Choice(["clicks", "shop-.*"])
-    >>> [name for name in ("clicks", "clicks2", "shop-eu", "_schemas") if chosen.takes(name)]
+    >>> chosen = NameFilter(["clicks", "shop-.*"])
+    >>> [name for name in ("clicks", "clicks2", "shop-eu", "_schemas") if chosen.matches(name)]
     ['clicks', 'shop-eu']
-    >>> Choice([".*"]).takes("_schemas"), Choice(["_schemas"]).takes("_schemas")
+    >>> NameFilter([".*"]).matches("_schemas"), NameFilter(["_schemas"]).matches("_schemas")
     (False, True)
 
     :raises ConfigurationError: a pattern is no regular expression.
@@ -34,11 +34,11 @@ class Choice:
             except re.error as error:
                 raise ConfigurationError(f"{pattern!r} is no regular expression: {error}") from error
 
-    def takes(self, name: str) -> bool:
+    def matches(self, name: str) -> bool:
         """Return whether a name is chosen."""
         own = name.startswith("_")
         return any(pattern.fullmatch(name) for is_for_own, pattern in self._patterns if is_for_own or not own)
 
     def topics(self, names: Iterable[str]) -> list[str]:
         """Return the chosen ones among the names of topics."""
-        return sorted(name for name in names if name not in NEVER and self.takes(name))
+        return sorted(name for name in names if name not in NEVER and self.matches(name))

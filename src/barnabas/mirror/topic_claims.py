@@ -29,22 +29,22 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class MakeClaim:
+class WriteClaim:
     """Write this claim, then look once more."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class Proceed:
     """All is settled."""
 
 
-Decision = Refused | Create | MakeClaim | Go
+Decision = Refused | Create | WriteClaim | Proceed
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClaimCheck:
     """What is known of a topic in both clusters.
 
     `claim` is the target's on its topic, `upstream` the source's on the topic there; each counts only where it is of
@@ -75,13 +75,13 @@ class Standing:
         return (*(self._upstream.path if self._upstream else ()), self.source_cluster)
 
     @property
-    def circles(self) -> bool:
+    def is_circular(self) -> bool:
         """Whether the records came from the target."""
         return self.target_cluster in self.path
 
     def decide(self) -> Decision:
         """Return what is to be done about the topic."""
-        if self.circles:
+        if self.is_circular:
             way = " -> ".join((*self.path, self.target_cluster))
             return Refused(f"topic {self.topic!r}: its records came from the target ({way})", is_circle=True)
         if self.target_topic_id is None:
@@ -91,8 +91,8 @@ class Standing:
         if refused is not None:
             return refused
         if claim is not None and claim.path == self.path:
-            return Go()
-        return MakeClaim(Claim(self.source_cluster, self.topic, self.source_topic_id, self.target_topic_id, self.path))
+            return Proceed()
+        return WriteClaim(Claim(self.source_cluster, self.topic, self.source_topic_id, self.target_topic_id, self.path))
 
     def _refused(self, claim: Claim | None) -> Refused | None:
         """Return why the target's topic cannot be the mirror, if it cannot."""

@@ -11,10 +11,10 @@ import pytest
 from barnabas.clock import ManualClock
 from barnabas.errors import DisconnectedError, ErrorCode
 from barnabas.mirror.errors import MirrorError
-from barnabas.mirror.link import Link, Term
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import KNOWN_S, PartitionCopy
-from barnabas.mirror.target_writing import TargetWriting
+from barnabas.mirror.partition_link import LeaderTerm, PartitionLink
+from barnabas.mirror.target_producer import TargetProducer
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from barnabas.records import BatchBuilder, Compression
@@ -75,10 +75,10 @@ class Bench:
         self.cluster: Any = Target()
         self.clock = ManualClock()
         self.copy = PartitionCopy(WHERE, 1)
-        self.link = Link(WHERE, WHERE, TARGET_ID, self.copy, target_term=Term(1, 0, self.cluster))
+        self.link = PartitionLink(WHERE, WHERE, TARGET_ID, self.copy, target_term=LeaderTerm(1, 0, self.cluster))
         self.stopped: list[MirrorError] = []
-        self.well: list[Link] = []
-        self.writing = TargetWriting(
+        self.well: list[PartitionLink] = []
+        self.writing = TargetProducer(
             self.cluster, {WHERE: self.link}, self.clock, lambda: None, self._stop, self.well.append
         )
         self.place()
@@ -91,7 +91,7 @@ class Bench:
     def round(self) -> bool:
         return asyncio.run(self.writing._round(1))
 
-    def _stop(self, link: Link, error: MirrorError) -> None:
+    def _stop(self, link: PartitionLink, error: MirrorError) -> None:
         link.give_up(str(error), self.clock.monotonic())
         self.stopped.append(error)
 
@@ -137,7 +137,7 @@ def test_partition_is_well_again_when_a_batch_got_through_and_not_before() -> No
 
 def test_partition_is_looked_at_again_before_anything_is_sent_over_another_connection() -> None:
     bench = Bench()
-    bench.link.target_term = Term(1, 0, "the connection before a restart")
+    bench.link.target_term = LeaderTerm(1, 0, "the connection before a restart")
     bench.round()
     assert bench.cluster.sent == []
     assert bench.link.attention.is_set()

@@ -14,9 +14,9 @@ from barnabas.audit.events import MIRRORED, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.client.audit.event_sender import AUDIT_TOPIC, AUDIT_TOPIC_CONFIG
 from barnabas.errors import TimedOutError
-from barnabas.mirror import audit_telling
-from barnabas.mirror.account import Counted, PartitionAccount, TopicAccount
-from barnabas.mirror.audit_telling import TIMEOUT_MS, AuditTelling
+from barnabas.mirror import audit_reporting
+from barnabas.mirror.audit_account import CountedBatch, PartitionAuditAccount, TopicAuditAccount
+from barnabas.mirror.audit_reporting import TIMEOUT_MS, AuditReporter
 from barnabas.model import TopicPartition
 
 POLLS = 10
@@ -66,13 +66,15 @@ class Log:
         return [SimpleNamespace(value=value) for value in values]
 
 
-def event(account: TopicAccount, *, topic: str = "clicks", instance: str | None = None, window_ms: int = 0) -> bytes:
+def event(
+    account: TopicAuditAccount, *, topic: str = "clicks", instance: str | None = None, window_ms: int = 0
+) -> bytes:
     named = account.instance if instance is None else instance
     return MonitoringEvent(topic, MIRRORED, window_ms, 60_000, named, 1, "h", "a", topic_id=account.topic_id).to_json()
 
 
 def read(
-    monkeypatch: pytest.MonkeyPatch, account: TopicAccount, bring: Callable[[int], list[bytes]], end: int
+    monkeypatch: pytest.MonkeyPatch, account: TopicAuditAccount, bring: Callable[[int], list[bytes]], end: int
 ) -> list[MonitoringEvent]:
     """Have a mirror read what was told, which is up to `end`; return what it has kept of that."""
     kept: list[MonitoringEvent] = []
@@ -83,10 +85,10 @@ def read(
     async def refresh() -> Any:
         return SimpleNamespace(topics={AUDIT_TOPIC: SimpleNamespace(partitions=[SimpleNamespace(partition=0)])})
 
-    monkeypatch.setattr(audit_telling, "AsyncConsumer", lambda *_settings, **_more: Log(bring))
-    monkeypatch.setattr(audit_telling, "list_offsets", offsets)
+    monkeypatch.setattr(audit_reporting, "AsyncConsumer", lambda *_settings, **_more: Log(bring))
+    monkeypatch.setattr(audit_reporting, "list_offsets", offsets)
     side: Any = SimpleNamespace(cluster=SimpleNamespace(refresh=refresh), settings={})
-    telling = AuditTelling(side)
+    telling = AuditReporter(side)
     reading: Callable[..., Awaitable[dict[Any, list[MonitoringEvent]]]] = telling._events_of
 
     async def noted(*arguments: Any) -> dict[Any, list[MonitoringEvent]]:
@@ -101,14 +103,14 @@ def read(
 
 
 @pytest.fixture
-def account() -> TopicAccount:
-    made = TopicAccount("clicks", "0a", "clicks", "0b", 1, "a mirror")
-    made.add(0, Counted(0, 1, Producer(7, 0, 0), 0, [RecordRange(1, 0)]))
+def account() -> TopicAuditAccount:
+    made = TopicAuditAccount("clicks", "0a", "clicks", "0b", 1, "a mirror")
+    made.add(0, CountedBatch(0, 1, Producer(7, 0, 0), 0, [RecordRange(1, 0)]))
     return made
 
 
 def test_much_is_read_as_long_as_something_comes_and_only_its_own_is_kept(
-    monkeypatch: pytest.MonkeyPatch, account: TopicAccount
+    monkeypatch: pytest.MonkeyPatch, account: TopicAuditAccount
 ) -> None:
     own = event(account)
     others = [event(account, instance="b"), event(account, topic="b"), event(account, window_ms=60_000), b"no event"]
@@ -117,13 +119,15 @@ def test_much_is_read_as_long_as_something_comes_and_only_its_own_is_kept(
     assert not account.to_be_read
 
 
-def test_where_nothing_comes_any_more_reading_ends(monkeypatch: pytest.MonkeyPatch, account: TopicAccount) -> None:
+def test_where_nothing_comes_any_more_reading_ends(monkeypatch: pytest.MonkeyPatch, account: TopicAuditAccount) -> None:
     with pytest.raises(TimedOutError, match=AUDIT_TOPIC):
         read(monkeypatch, account, lambda poll: [b"no event"] if poll < 3 else [], POLLS)
     assert account.to_be_read == {0}
 
 
-def test_topic_that_was_deleted_is_made_again_compacted(monkeypatch: pytest.MonkeyPatch, account: TopicAccount) -> None:
+def test_topic_that_was_deleted_is_made_again_compacted(
+    monkeypatch: pytest.MonkeyPatch, account: TopicAuditAccount
+) -> None:
     made: list[Any] = []
     there = [True, True, False]
 
@@ -141,17 +145,17 @@ def test_topic_that_was_deleted_is_made_again_compacted(monkeypatch: pytest.Monk
             return []
 
     cluster = SimpleNamespace(describe=describe, topic=known)
-    monkeypatch.setattr(audit_telling, "AsyncProducer", lambda *_settings, **_more: Sender())
-    monkeypatch.setattr(audit_telling, "create_topic", create_topic)
+    monkeypatch.setattr(audit_reporting, "AsyncProducer", lambda *_settings, **_more: Sender())
+    monkeypatch.setattr(audit_reporting, "create_topic", create_topic)
     side: Any = SimpleNamespace(cluster=cluster, settings={})
-    telling = AuditTelling(side)
+    telling = AuditReporter(side)
 
     async def told() -> None:
         for number in range(3):
             account.read(account.to_be_read, [])
-            await telling.tell([PartitionAccount(account, 0, number + 1, number)])
+            await telling.report([PartitionAuditAccount(account, 0, number + 1, number)])
             assert len(made) == (number == 2)
-            account.add(0, Counted(number + 1, number + 2, Producer(7, 0, 0), number + 1, [RecordRange(1, 0)]))
+            account.add(0, CountedBatch(number + 1, number + 2, Producer(7, 0, 0), number + 1, [RecordRange(1, 0)]))
 
     asyncio.run(told())
     assert made == [(AUDIT_TOPIC, AUDIT_TOPIC_CONFIG)]

@@ -1,4 +1,4 @@
-"""Has the committed offsets of groups follow them from one cluster to the other, and back (rules: `group_moves.py`)."""
+"""Copies committed offsets of groups between the two clusters, in both directions (rules: `group_offset_rules.py`)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from barnabas.client.admin.groups import list_groups
 from barnabas.client.offset_requests import commit_offsets, committed_offsets
 from barnabas.errors import ApiError, BarnabasError, DisconnectedError, ErrorCode
-from barnabas.mirror.events import Told
-from barnabas.mirror.group_moves import Conflict, Metadata, Move, decide, metadata_to_follow
+from barnabas.mirror.events import EventReporter
+from barnabas.mirror.group_offset_rules import Conflict, Metadata, OffsetMove, decide, metadata_to_sync
 from barnabas.mirror.ledger import GroupMark
 from barnabas.mirror.ledger_topic import LedgerTopic
-from barnabas.mirror.link import Link
-from barnabas.mirror.side import Side
-from barnabas.mirror.topic_choice import Choice
+from barnabas.mirror.mirrored_cluster import MirroredCluster
+from barnabas.mirror.name_filter import NameFilter
+from barnabas.mirror.partition_link import PartitionLink
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 HAS_MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
@@ -24,7 +24,7 @@ FAILURES_MAX = 3
 """A round ends when so many groups have failed that may succeed later: it is the cluster, then."""
 
 
-class GroupFollowing:
+class GroupOffsetSync:
     """Looks at all chosen groups, round by round.
 
     :param links: by the source's partition.
@@ -32,18 +32,18 @@ class GroupFollowing:
 
     def __init__(
         self,
-        source: Side,
-        target: Side,
+        source: MirroredCluster,
+        target: MirroredCluster,
         ledger: LedgerTopic,
-        choice: Choice,
-        links: Mapping[TopicPartition, Link],
-        told: Told,
+        choice: NameFilter,
+        links: Mapping[TopicPartition, PartitionLink],
+        events: EventReporter,
     ) -> None:
         self._source, self._target = source, target
         self._ledger = ledger
         self._choice = choice
         self._links = links
-        self._told = told
+        self._events = events
         self._turn = asyncio.Lock()
         self._metadata: dict[tuple[str, TopicPartition], Metadata] = {}
         """As it was at the last look, by group and partition of the source."""
@@ -60,7 +60,7 @@ class GroupFollowing:
                 each.group
                 for side in (self._source, self._target)
                 for each in await list_groups(side.cluster)
-                if self._choice.takes(each.group)
+                if self._choice.matches(each.group)
             }
             failures: list[BarnabasError] = []
             for group in sorted(names):
@@ -69,7 +69,7 @@ class GroupFollowing:
                 except DisconnectedError:
                     raise
                 except BarnabasError as error:  # others may fare better
-                    self._told.state(f"group {group}", "not followed", str(error))
+                    self._events.problem(f"group {group}", "not followed", str(error))
                     failures += [error] if error.retriable else []
                 if len(failures) == FAILURES_MAX:
                     break
@@ -79,7 +79,7 @@ class GroupFollowing:
     async def _follow(self, group: str) -> None:
         theirs = await committed_offsets(self._source.cluster, group, None)
         ours = await committed_offsets(self._target.cluster, group, None)
-        moves: list[tuple[Link, Move, str]] = []
+        moves: list[tuple[PartitionLink, OffsetMove, str]] = []
         agreed: dict[str, Mapping[str, Any]] = {}
         conflicts: list[str] = []
         for link in self._links.values():
@@ -88,9 +88,9 @@ class GroupFollowing:
             source, target = theirs.get(link.source), ours.get(link.target)
             mark = self._mark(group, link)
             found = decide(source and source.offset, target and target.offset, mark, link.copy.offsets)
-            if source is not None and target is not None and not isinstance(found, Move | Conflict):
+            if source is not None and target is not None and not isinstance(found, OffsetMove | Conflict):
                 found = self._move_of_metadata(group, link, source, target, found or mark) or found
-            if isinstance(found, Move):
+            if isinstance(found, OffsetMove):
                 follows = target if found.commit_target is None else source
                 moves.append((link, found, "" if follows is None else follows.metadata))
             elif isinstance(found, Conflict):
@@ -102,28 +102,33 @@ class GroupFollowing:
         has_members |= await self._commit(group, moves, to_source=True)
         if conflicts:
             both = f"it has committed in both clusters ({', '.join(conflicts)}); neither offset is changed"
-            self._told.state(f"group {group}", "not followed", both)
+            self._events.problem(f"group {group}", "not followed", both)
         elif not has_members:
-            self._told.over(f"group {group}")
+            self._events.recovered(f"group {group}")
 
-    def _mark(self, group: str, link: Link) -> GroupMark | None:
+    def _mark(self, group: str, link: PartitionLink) -> GroupMark | None:
         return self._ledger.find(GroupMark, GroupMark.key(group, *link.target))
 
     def _move_of_metadata(
-        self, group: str, link: Link, source: OffsetAndMetadata, target: OffsetAndMetadata, mark: GroupMark | None
-    ) -> Move | None:
+        self,
+        group: str,
+        link: PartitionLink,
+        source: OffsetAndMetadata,
+        target: OffsetAndMetadata,
+        mark: GroupMark | None,
+    ) -> OffsetMove | None:
         """Return the move that brings metadata to the other cluster where the group committed nothing else new."""
         now = source.metadata, target.metadata
         seen = self._metadata.get((group, link.source))
         self._metadata[group, link.source] = now
-        metadata = metadata_to_follow(now, seen)
+        metadata = metadata_to_sync(now, seen)
         if metadata is None or mark is None:
             return None
         if metadata == source.metadata:
-            return Move(mark, None, target.offset, mark)
-        return Move(mark, source.offset, None, mark)
+            return OffsetMove(mark, None, target.offset, mark)
+        return OffsetMove(mark, source.offset, None, mark)
 
-    async def _commit(self, group: str, moves: list[tuple[Link, Move, str]], *, to_source: bool) -> bool:
+    async def _commit(self, group: str, moves: list[tuple[PartitionLink, OffsetMove, str]], *, to_source: bool) -> bool:
         """Commit what has moved in the other cluster; return whether the group has members here that forbid it."""
         side = self._source if to_source else self._target
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -146,20 +151,22 @@ class GroupFollowing:
             if error.code not in HAS_MEMBERS:
                 raise
             works = f"it has members in the {side.name}, and has committed in the other cluster too"
-            self._told.state(f"group {group}", "not followed", works)
+            self._events.problem(f"group {group}", "not followed", works)
             return True
         await self._ledger.write(after)
         self.commits += len(offsets)
         return False
 
-    async def _commit_to(self, side: Side, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async def _commit_to(
+        self, side: MirroredCluster, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
         try:
             await commit_offsets(side.cluster, group, offsets)
         except ApiError as error:
             if error.code is not ErrorCode.OFFSET_METADATA_TOO_LARGE:
                 raise
             reason = f"the {side.name} refuses metadata that long (offset.metadata.max.bytes); offsets go on without it"
-            self._told.left_out(f"metadata of group {group}", reason)
+            self._events.skipped(f"metadata of group {group}", reason)
             await commit_offsets(
                 side.cluster, group, {tp: OffsetAndMetadata(each.offset) for tp, each in offsets.items()}
             )
