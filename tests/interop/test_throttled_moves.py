@@ -10,8 +10,8 @@ import pytest
 
 import barnabas
 from barnabas.cli.main import main
-from barnabas.cli.move_throttle import FOLLOWERS as FOLLOWERS_LIST
-from barnabas.cli.move_throttle import LEADERS as LEADERS_LIST
+from barnabas.cli.reassignment_throttle import FOLLOWERS as FOLLOWERS_LIST
+from barnabas.cli.reassignment_throttle import LEADERS as LEADERS_LIST
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.replication.quota import BURST_S
 from tests.cluster import Cluster

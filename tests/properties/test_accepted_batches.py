@@ -18,7 +18,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from barnabas.cli.message_format import compile_format, json_line
-from barnabas.cli.timestamps import show_time_ms
+from barnabas.cli.times import show_time_ms
 from barnabas.errors import BarnabasError
 from barnabas.records import Compression, codec_pure, read_header
 from barnabas.records.arrow import ArrowReader

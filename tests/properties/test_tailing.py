@@ -17,8 +17,8 @@ import hypothesis
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from barnabas.cli.file_tail import FollowedPath
 from barnabas.cli.ship_state import ShipState
-from barnabas.cli.tailing import FollowedPath
 from barnabas.clock import ManualClock
 from tests.searches import examples
 

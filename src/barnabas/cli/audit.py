@@ -11,11 +11,11 @@ import click
 
 from barnabas.audit.balance import Balance
 from barnabas.cli.audit_views import AuditedTable, show_why, show_windows
-from barnabas.cli.broker_names import complete_topics
+from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, json_option
-from barnabas.cli.progress import record_progress
-from barnabas.cli.table_place import maybe_place_options
-from barnabas.cli.timestamps import TIME_HELP, parse_time_ms
+from barnabas.cli.progress_bar import record_progress
+from barnabas.cli.times import TIME_HELP, parse_time_ms
+from barnabas.cli.warehouse_options import maybe_place_options
 from barnabas.client.audit.log_counting import LogCountCache
 from barnabas.client.audit.topic_audit import audit_topic
 from barnabas.clock import SYSTEM_CLOCK
@@ -137,11 +137,11 @@ class Audit:
 
     def _table_audit(self, topic_id: str) -> TableAudit:
         assert self.place is not None, "it is asked for where there is a table"
-        from barnabas.cli.without_pandas import do_without_pandas
+        from barnabas.cli.without_pandas import hide_pandas
         from barnabas.spark.extras import require
         from barnabas.spark.table_names import table_name_of_topic
 
-        do_without_pandas()
+        hide_pandas()
         name = self.table or table_name_of_topic(self.topic)
         module = require("barnabas.spark.table_audit")
         if not self._opened:

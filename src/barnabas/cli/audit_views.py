@@ -9,8 +9,8 @@ import click
 from barnabas.audit.balance import Balance, WindowBalance
 from barnabas.audit.findings import STORED, Finding, Kind
 from barnabas.audit.watermark import AuditState
-from barnabas.cli.tables import show_json, show_table
-from barnabas.cli.timestamps import show_time_ms
+from barnabas.cli.table_output import show_json, show_table
+from barnabas.cli.times import show_time_ms
 
 STRETCHES_SHOWN_MAX = 5
 

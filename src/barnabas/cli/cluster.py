@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.broker_log import ClusterLines, log_format_option, telling_errors
 from barnabas.cli.cluster_moves import balance, drain, replace
 from barnabas.cli.log_dirs import log_dirs
+from barnabas.cli.log_output import ClusterLog, log_format_option, log_to_stderr
 from barnabas.cli.options import bootstrap_option, broker_properties_option, connect, json_option
 from barnabas.stop_signals import stop_signals
 
@@ -76,10 +76,10 @@ def up(
 
     import logging
 
-    from barnabas.cli.local_cluster import LocalCluster, Wanted
+    from barnabas.cli.local_cluster import ClusterSpec, LocalCluster
     from barnabas.clock import SYSTEM_CLOCK
 
-    wanted = Wanted(
+    wanted = ClusterSpec(
         data=Path(data),
         brokers=brokers,
         zookeeper_servers=int(zookeeper_servers) if zookeeper_servers else None,
@@ -91,13 +91,13 @@ def up(
         restart=restart,
         log_format=log_format,
     )
-    lines = ClusterLines(log_format)
+    lines = ClusterLog(log_format)
     for number in stop_signals():
         signal.signal(number, _interrupt)
     try:
         # What matters is raised, or told by the processes. While ZooKeeper starts, its client logs what is in vain.
         with (
-            telling_errors(log_format, logging.CRITICAL),
+            log_to_stderr(log_format, logging.CRITICAL),
             LocalCluster(wanted, os.environ, clock=SYSTEM_CLOCK, say=lines.say, on_line=lines.pass_on) as running,
         ):
             _wait_until_acquainted(running.addresses)
@@ -155,7 +155,7 @@ def restart(rolling: bool, data: str | None, by_hand: bool, force: bool, timeout
     from barnabas.cli.cluster_file import ClusterFile
     from barnabas.cli.cluster_status import ANSWER_TIMEOUT_MS, ask_for_health
     from barnabas.cli.restart_request import LocalRestart, runs_in
-    from barnabas.cli.rolling_restart import ByHand, RollingRestart
+    from barnabas.cli.rolling_restart import ManualRestart, RollingRestart
     from barnabas.clock import SYSTEM_CLOCK
 
     now_s, sleep = SYSTEM_CLOCK.monotonic, SYSTEM_CLOCK.sleep
@@ -168,7 +168,7 @@ def restart(rolling: bool, data: str | None, by_hand: bool, force: bool, timeout
     with connect(bootstrap, quiet=True, timeout_ms=ANSWER_TIMEOUT_MS) as admin:
         brokers = [node.id for node in admin.brokers()] if by_hand else sorted(ClusterFile.read(folder).broker_ports)
         one = (
-            ByHand(lambda: [node.id for node in admin.brokers()], sleep=sleep, say=click.echo)
+            ManualRestart(lambda: [node.id for node in admin.brokers()], sleep=sleep, say=click.echo)
             if by_hand
             else LocalRestart(folder, timeout, now_s=now_s, sleep=sleep)
         )

@@ -79,7 +79,7 @@ class ClusterHealth:
     """The topics whose partitions the brokers did not tell, each with the name of the error."""
 
     @property
-    def ailing(self) -> list[PartitionHealth]:
+    def unhealthy(self) -> list[PartitionHealth]:
         """The partitions with which something is wrong, the worst first."""
         found = [each for each in self.partitions if each.problems]
         return sorted(found, key=lambda each: each.severity, reverse=True)
@@ -89,7 +89,7 @@ class ClusterHealth:
         """Whether every replica is in sync, every partition is known and has a leader, every broker answers, and no
         data folder is offline."""
         return (
-            not self.ailing
+            not self.unhealthy
             and not self.undescribed
             and all(each.address and each.groups is not None and not each.offline_folders for each in self.brokers)
         )

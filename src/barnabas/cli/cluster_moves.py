@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.move_throttle import throttle_option
-from barnabas.cli.moves import begin_and_wait, show_plan, take_back_throttles_left
 from barnabas.cli.options import bootstrap_option, confirm, connect, json_option, yes_option
-from barnabas.cli.terminal_text import counted
+from barnabas.cli.partition_moves import begin_and_wait, show_plan, take_back_throttles_left
+from barnabas.cli.reassignment_throttle import throttle_option
+from barnabas.cli.terminal_text import with_noun
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _carry_out(
         show_plan(placed, targets, as_json=as_json)
         if plan_only:
             return
-        question = f"move {counted(len(targets), 'partition')}, {at_once} at a time?"
+        question = f"move {with_noun(len(targets), 'partition')}, {at_once} at a time?"
         confirm(question, yes=yes, otherwise="nothing was moved")
         # What is on brokers alone that are away waits for them, and is last: the others need not wait with it.
         left = sorted(targets, key=lambda tp: (racks.keys().isdisjoint(placed[tp]), tp))

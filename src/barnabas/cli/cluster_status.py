@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.cluster_health import OFFSETS_TOPIC, ClusterHealth, assess, ranges
-from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.cli.table_output import Row, show_json, show_table
 from barnabas.errors import RetriableError, UnsupportedVersionError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def show_health(health: ClusterHealth) -> None:
 def _ailing_by_topic(health: ClusterHealth) -> list[Row]:
     """Return a row for those partitions of a topic with which the same is wrong."""
     numbers: dict[tuple[str, str], list[int]] = {}
-    for each in health.ailing:
+    for each in health.unhealthy:
         numbers.setdefault((each.topic, ", ".join(each.problems)), []).append(each.partition)
     return [[topic, ranges(sorted(partitions)), problem] for (topic, problem), partitions in numbers.items()]
 

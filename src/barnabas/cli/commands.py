@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from barnabas.cli.failures import exit_code_of, explain
+from barnabas.cli.error_messages import exit_code_of, explain
 from barnabas.cli.options import global_bootstrap_option
 from barnabas.cli.signals import EXIT_INTERRUPTED
 from barnabas.cli.standard_output import (
@@ -58,9 +58,7 @@ COMMANDS = {
     "log": "Look into the files of a log.",
     "completion": "Print the completion script for a shell.",
 }
-"""The subcommands, each in a module of its name unless MODULES has another, with its line in the help."""
-
-MODULES = {"config": "server_settings"}
+"""The subcommands, each in a module of its name, with its line in the help."""
 
 
 EXTRAS = {
@@ -84,8 +82,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = MODULES.get(cmd_name, cmd_name)
-        command = getattr(importlib.import_module(f"barnabas.cli.{module}"), cmd_name)
+        command = getattr(importlib.import_module(f"barnabas.cli.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

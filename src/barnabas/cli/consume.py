@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from barnabas.cli.broker_names import complete_groups, complete_topics
+from barnabas.cli.consume_span import OFFSET_HELP, Anchor, Bound, Span, parse_span, resolve
 from barnabas.cli.message_format import FORMAT_HELP, compile_format, json_line, plain_format
+from barnabas.cli.name_completion import complete_groups, complete_topics
 from barnabas.cli.options import (
     bootstrap_option,
     connect,
@@ -23,8 +24,7 @@ from barnabas.cli.options import (
 )
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.standard_output import ending_with_reader
-from barnabas.cli.start_offset import OFFSET_HELP, Anchor, Bound, Span, parse_span, resolve
-from barnabas.cli.timestamps import TIME_HELP
+from barnabas.cli.times import TIME_HELP
 from barnabas.model import TopicPartition
 from barnabas.records import Record
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from barnabas.cli.file_contents import Content, Identity
+from barnabas.cli.file_content import Content, Identity
 
 HEAD_BYTES_MAX = 256
 TAIL_BYTES_MAX = 256

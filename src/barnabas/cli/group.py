@@ -7,13 +7,13 @@ from dataclasses import asdict
 
 import click
 
-from barnabas.cli.broker_names import complete_groups
-from barnabas.cli.failures import unknown_group
+from barnabas.cli.error_messages import unknown_group
 from barnabas.cli.group_describe import describe
 from barnabas.cli.group_reset import partitions_option, reset
+from barnabas.cli.name_completion import complete_groups
 from barnabas.cli.offset_reset import parse_partitions
 from barnabas.cli.options import bootstrap_option, confirm, connect, json_option, yes_option
-from barnabas.cli.tables import show_json, show_table
+from barnabas.cli.table_output import show_json, show_table
 from barnabas.cli.zookeeper_groups import groups_of, zookeeper_option
 from barnabas.model import TopicPartition
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from barnabas.cli.broker_names import complete_groups
-from barnabas.cli.failures import unknown_group
+from barnabas.cli.error_messages import unknown_group
 from barnabas.cli.group_lag import PartitionLag, count_members, lags, member_name, short_partitions, total_lag
+from barnabas.cli.name_completion import complete_groups
 from barnabas.cli.options import bootstrap_option, connect, existing_partitions, json_option
-from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.cli.table_output import Row, show_json, show_table
 from barnabas.cli.zookeeper_groups import Groups, groups_of, zookeeper_option
 
 if TYPE_CHECKING:
     from barnabas import Admin, GroupDescription
 
 
-class Found(NamedTuple):
+class DescribedGroup(NamedTuple):
     """A group with its members, and how far it is in each partition."""
 
     group: GroupDescription
@@ -82,16 +82,16 @@ def describe(
             _show_group(each, with_members=not offsets_only)
 
 
-def _find(admin: Admin, groups: Groups, name: str, *, with_lag: bool) -> Found:
+def _find(admin: Admin, groups: Groups, name: str, *, with_lag: bool) -> DescribedGroup:
     found = groups.describe_group(name)
     if not found.exists:
         raise unknown_group(name, [listed.group for listed in groups.list_groups()])
     if not with_lag:
-        return Found(found, [])
+        return DescribedGroup(found, [])
     committed = groups.group_offsets(name)
     read = {tp for member in found.members for tp in member.partitions}
     ends = admin.end_offsets(existing_partitions(admin, committed.keys() | read))
-    return Found(found, lags(committed, ends, found.members))
+    return DescribedGroup(found, lags(committed, ends, found.members))
 
 
 def _as_json(found: GroupDescription, rows: Sequence[PartitionLag]) -> dict[str, object]:
@@ -142,7 +142,7 @@ def _show_all_members(groups: Sequence[GroupDescription]) -> None:
             click.echo(f"group {each.group} has no members", err=True)
 
 
-def _show_group(found: Found, *, with_members: bool) -> None:
+def _show_group(found: DescribedGroup, *, with_members: bool) -> None:
     group, rows = found
     how = f", assigned by {group.assignor}" if group.assignor else ""
     where = "" if group.coordinator else f", coordination {group.coordination}"
@@ -161,7 +161,7 @@ def _show_group(found: Found, *, with_members: bool) -> None:
         )
 
 
-def _lines(found: Found) -> Iterator[Row]:
+def _lines(found: DescribedGroup) -> Iterator[Row]:
     names = {each.member_id: member_name(each) for each in found.group.members}
     for row in found.rows:
         reader = [names.get(row.member or "")] if found.group.members else []

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.broker_names import complete_groups, complete_topics
+from barnabas.cli.consume_span import Anchor, Bound
 from barnabas.cli.group_lag import count_members, member_name
-from barnabas.cli.offset_reset import Current, Move, Shift, Target, parse_partitions, plan, read_offsets
+from barnabas.cli.name_completion import complete_groups, complete_topics
+from barnabas.cli.offset_reset import CurrentOffsets, Move, OffsetShift, Target, parse_partitions, plan, read_offsets
 from barnabas.cli.options import (
     bootstrap_option,
     connect,
@@ -22,9 +23,8 @@ from barnabas.cli.options import (
     partitions_of,
     require_topics,
 )
-from barnabas.cli.start_offset import Anchor, Bound
-from barnabas.cli.tables import Row, show_json, show_table
-from barnabas.cli.timestamps import DURATION_HELP, TIME_HELP, parse_duration_ms, parse_time_ms
+from barnabas.cli.table_output import Row, show_json, show_table
+from barnabas.cli.times import DURATION_HELP, TIME_HELP, parse_duration_ms, parse_time_ms
 from barnabas.cli.zookeeper_groups import Groups, groups_of, zookeeper_option
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.model import TopicPartition
@@ -79,7 +79,7 @@ def partitions_option(*, required: bool = False) -> Callable[[Any], Any]:
 )
 @_target(
     "--to-current",
-    becomes=lambda _: Current(),
+    becomes=lambda _: CurrentOffsets(),
     is_flag=True,
     help="To where it is; to the end where it has committed nothing.",
 )
@@ -102,7 +102,7 @@ def partitions_option(*, required: bool = False) -> Callable[[Any], Any]:
     metavar="DURATION",
     help=f"To the first record that is no older: {DURATION_HELP}.",
 )
-@_target("--shift-by", becomes=Shift, metavar="N", type=int, help="So many records on; -N: back.")
+@_target("--shift-by", becomes=OffsetShift, metavar="N", type=int, help="So many records on; -N: back.")
 @_target(
     "--from-file",
     becomes=_from_file,
@@ -205,7 +205,7 @@ def _only(targets: dict[str, Target | None]) -> Target:
 
 
 def _of_file(target: Target) -> Iterable[TopicPartition]:
-    assert not isinstance(target, Bound | Current | Shift), "checked with the options"
+    assert not isinstance(target, Bound | CurrentOffsets | OffsetShift), "checked with the options"
     return target
 
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.broker_names import complete_topics
-from barnabas.cli.failures import exit_code_of, explain
+from barnabas.cli.error_messages import exit_code_of, explain
+from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, properties_option, require_topics
 from barnabas.cli.signals import end_on_sigterm
-from barnabas.cli.table_place import place_options
-from barnabas.cli.tables import Row, show_json, show_table
-from barnabas.cli.terminal_text import counted
-from barnabas.cli.timestamps import show_time_ms
+from barnabas.cli.table_output import Row, show_json, show_table
+from barnabas.cli.terminal_text import with_noun
+from barnabas.cli.times import show_time_ms
+from barnabas.cli.warehouse_options import place_options
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
 from barnabas.exit_codes import EXIT_FAILED
@@ -59,7 +59,7 @@ def _offsets(_context: click.Context, _option: click.Parameter, given: str | Non
 def _interval(_context: click.Context, _option: click.Parameter, given: str | None) -> float | None:
     if given is None:
         return None
-    from barnabas.cli.intervals import parse_interval_s
+    from barnabas.cli.times import parse_interval_s
 
     try:
         return parse_interval_s(given)
@@ -298,10 +298,10 @@ class _Loads:
     """Loads in one Spark session, which is started anew where it has died."""
 
     def __init__(self, topics: tuple[str, ...], master: str, place: TablePlace, asked: Mapping[str, Any]) -> None:
-        from barnabas.cli.spark_sessions import without_words_of_py4j
+        from barnabas.cli.spark_sessions import silence_py4j_log
         from barnabas.spark import LocalSessions
 
-        without_words_of_py4j()
+        silence_py4j_log()
         self._place = place
         self._topics = topics
         self._asked = asked
@@ -347,7 +347,7 @@ def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) 
             click.echo("there was nothing new", err=True)
     for table in result.tables:
         for gap in table.missing:
-            was_lost = f"{gap} ({counted(gap.count, 'offset')}), deleted before they were loaded"
+            was_lost = f"{gap} ({with_noun(gap.count, 'offset')}), deleted before they were loaded"
             click.echo(f"{table.table}: missing: {was_lost}", err=True)
         for line in _remarks(table):
             click.echo(f"{table.table}: {line}", err=True)
@@ -363,28 +363,29 @@ def _remarks(table: TableLoad) -> Iterator[str]:
         beside = ", ".join(f"{old} stays beside {new}" for old, new in table.not_renamed.items())
         yield f"not renamed: {beside}, its new name by a schema"
     for name, counts in table.further_columns.items():
-        places = ", ".join(f"{counted(count, 'value')} in {column}" for column, count in counts.items())
+        places = ", ".join(f"{with_noun(count, 'value')} in {column}" for column, count in counts.items())
         yield f"field {name!r} has further columns for values of other types: {places}"
     if table.kept_values:
-        yield f"kept whole in `value`: {counted(table.kept_values, 'value')} of {table.records:,} (--keep-values)"
+        yield f"kept whole in `value`: {with_noun(table.kept_values, 'value')} of {table.records:,} (--keep-values)"
     if table.lost_values:
-        yield f"not kept, and not given back by the columns: {counted(table.lost_values, 'value')} (--keep-values none)"
+        lost = with_noun(table.lost_values, "value")
+        yield f"not kept, and not given back by the columns: {lost} (--keep-values none)"
     if table.bad.count:
         reasons = ", ".join(f"{reason} ({count:,})" for reason, count in table.bad.reasons.items())
-        yield f"{counted(table.bad.count, 'bad record')}: {reasons}"
+        yield f"{with_noun(table.bad.count, 'bad record')}: {reasons}"
         for example in table.bad.examples:
             yield f"  {example}"
     if table.dead_letters:
-        yield f"sent to the dead-letter topic: {counted(table.dead_letters, 'bad record')}"
+        yield f"sent to the dead-letter topic: {with_noun(table.dead_letters, 'bad record')}"
     if table.dead_letter_rows:
-        yield f"put into the dead-letter table: {counted(table.dead_letter_rows, 'bad record')}"
+        yield f"put into the dead-letter table: {with_noun(table.dead_letter_rows, 'bad record')}"
     if table.missing_event_field is not None:
         yield (
             f"warning: no record of this load has the field {table.missing_event_field!r} of the event time "
             "(--strict makes this an error)"
         )
     if table.without_time:
-        yield f"without event time: {counted(table.without_time, 'record')}"
+        yield f"without event time: {with_noun(table.without_time, 'record')}"
     if table.complete_until_ms is not None:
         yield f"all that was produced is there until {show_time_ms(table.complete_until_ms)}"
 

@@ -1,7 +1,7 @@
 """`barnabas load --every`: loads round by round, for as long as the process runs.
 
 A round that fails is told in a line and tried again with the next one, unless all further ones would fail like it
-(hopeless_loads.py).
+(permanent_failures.py).
 
 Each table of a round is a line, with `--json` a JSON object. The sums are metrics.
 """
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from barnabas.cli.hopeless_loads import HopelessLoads
 from barnabas.cli.maintenance_rounds import MaintenanceRounds
-from barnabas.cli.timestamps import show_time_ms
+from barnabas.cli.permanent_failures import PermanentFailures
+from barnabas.cli.times import show_time_ms
 from barnabas.clock import Clock
 from barnabas.metrics.metric import Sample, counter, gauge
 
@@ -116,7 +116,7 @@ class LoadRounds:
         self._clock = clock
         self._wait = wait
         self._maintenance = maintenance
-        self._hopeless = HopelessLoads()
+        self._hopeless = PermanentFailures()
         self.metrics = LoadMetrics()
 
     def run(self, rounds_max: int | None = None) -> None:
@@ -151,7 +151,7 @@ class LoadRounds:
         try:
             result, failures = self._load()
         except Exception as error:  # whatever it is, it is told, and the next round tries again
-            if self._hopeless.is_hopeless(error):
+            if self._hopeless.is_permanent(error):
                 raise
             self.metrics.failed_rounds += 1
             self._tell({"time": time, "error": f"{type(error).__name__}: {error}"})
@@ -167,7 +167,7 @@ class LoadRounds:
         else:
             self.metrics.last_success_s = self._clock.time_s()
         self._hopeless.note(result, failures)
-        hopeless = self._hopeless.hopeless_of(result, failures)
+        hopeless = self._hopeless.first_permanent(result, failures)
         if hopeless is not None:
             raise hopeless
 

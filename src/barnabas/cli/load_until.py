@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.cli.hopeless_loads import HopelessLoads
-from barnabas.cli.timestamps import parse_time_ms, show_time_ms
+from barnabas.cli.permanent_failures import PermanentFailures
+from barnabas.cli.times import parse_time_ms, show_time_ms
 from barnabas.clock import Clock
 from barnabas.spark.errors import DataLossError, HistoryExpiredError, RecreatedTopicError, TooManyBadRecordsError
 
@@ -72,14 +72,14 @@ class LoadUntil:
         self._tell = tell
         self._clock = clock
         self._wait = wait
-        self._hopeless = HopelessLoads()
+        self._hopeless = PermanentFailures()
         self._is_first = True
 
     def run(self) -> bool:
         """Do the rounds; return whether the tables are complete, or time was up.
 
         :raises Exception: the first round failed, or a later one, or one of the tables, so that all further ones would
-            (hopeless_loads.py), or as records or their topic are gone.
+            (permanent_failures.py), or as records or their topic are gone.
         """
         began_s = self._clock.monotonic()
         while True:
@@ -100,14 +100,14 @@ class LoadUntil:
         try:
             result, failures = self._load()
         except Exception as error:  # whatever it is, it is told, and the next round tries again
-            if self._is_first or isinstance(error, _FOR_GOOD) or self._hopeless.is_hopeless(error):
+            if self._is_first or isinstance(error, _FOR_GOOD) or self._hopeless.is_permanent(error):
                 raise
             return [f"{type(error).__name__}: {error}"]
         self._is_first = False
         self._done(result, failures)
         self._hopeless.note(result, failures)
         gone = next((failure for failure in failures.values() if isinstance(failure, _FOR_GOOD)), None)
-        in_vain = self._hopeless.hopeless_of(result, failures) or gone
+        in_vain = self._hopeless.first_permanent(result, failures) or gone
         if in_vain is not None:
             raise in_vain
         waiting = [*map(self._what_is_missing, result.tables), *(f"{table} is not loaded" for table in failures)]

@@ -38,7 +38,7 @@ USUAL_PORT = 9092
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClusterSpec:
     """What a cluster is to be; None for what it was before in the same folder, or else is usually.
 
     :param zookeeper: the address of servers that run already.
@@ -65,7 +65,9 @@ class LocalCluster:
     :raises BarnabasError: it does not start; nothing of it is left then.
     """
 
-    def __init__(self, wanted: Wanted, environ: Mapping[str, str], *, clock: Clock, say: Say, on_line: OnLine) -> None:
+    def __init__(
+        self, wanted: ClusterSpec, environ: Mapping[str, str], *, clock: Clock, say: Say, on_line: OnLine
+    ) -> None:
         self._wanted = wanted
         self._given = given_settings(wanted.config, wanted.properties, environ)
         self._host = BrokerConfig(**{**self._given, **({"host": wanted.host} if wanted.host else {})}).host

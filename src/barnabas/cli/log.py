@@ -19,8 +19,8 @@ from barnabas.cli.segment_dump import (
     dump_offset_index,
     dump_time_index,
 )
-from barnabas.cli.terminal_text import counted, json_written_out, written_out
-from barnabas.cli.timestamps import show_time_ms
+from barnabas.cli.terminal_text import escaped, escaped_json, with_noun
+from barnabas.cli.times import show_time_ms
 from barnabas.model import NO_PRODUCER_ID, TopicPartition
 from barnabas.records import Record
 from barnabas.storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_of, partition_of
@@ -132,7 +132,7 @@ def _batch_line(batch: DumpedBatch) -> str:
     line = f"{batch.position:>10}  {header.size:>8}  {offsets:>19}  {show_time_ms(header.max_timestamp_ms):24}"
     line += f"  {header.compression.name.lower()}"
     if header.record_count != header.last_offset_delta + 1:
-        line += f", {counted(header.record_count, 'record')}"
+        line += f", {with_noun(header.record_count, 'record')}"
     if header.leader_epoch:
         line += f", leader epoch {header.leader_epoch}"
     if header.producer_id != NO_PRODUCER_ID:
@@ -145,7 +145,7 @@ def _batch_line(batch: DumpedBatch) -> str:
 
 
 def _record_line(record: Record) -> str:
-    headers = " ".join(f"{written_out(name)}={_show(value)}" for name, value in record.headers)
+    headers = " ".join(f"{escaped(name)}={_show(value)}" for name, value in record.headers)
     line = f"{record.offset:>41}  {show_time_ms(record.timestamp_ms):24}  {_show(record.key)} {_show(record.value)}"
     return f"{line} {headers}".rstrip()
 
@@ -154,7 +154,7 @@ def _show(data: bytes | None) -> str:
     """Return bytes on one line: as a quoted string, or null."""
     if data is None:
         return "null"
-    return json_written_out(json.dumps(data.decode("utf-8", "backslashreplace"), ensure_ascii=False))
+    return escaped_json(json.dumps(data.decode("utf-8", "backslashreplace"), ensure_ascii=False))
 
 
 def _fields(found: Found, with_records: bool) -> Mapping[str, object]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.broker_names import complete_topics
+from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import bootstrap_option, confirm, connect, json_option, require_topics, yes_option
-from barnabas.cli.progress import byte_progress
-from barnabas.cli.tables import show_json, show_table
+from barnabas.cli.progress_bar import byte_progress
+from barnabas.cli.table_output import show_json, show_table
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ErrorCode
 from barnabas.model import TopicPartition

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from barnabas.cli.escapes import ESCAPES
 from barnabas.cli.json_bytes import bytes_field, bytes_value
-from barnabas.cli.terminal_text import bytes_written_out, json_written_out
+from barnabas.cli.terminal_text import escaped_bytes, escaped_json
 from barnabas.model import Headers, TimestampType
 from barnabas.records import Record
 
@@ -67,7 +67,7 @@ _OF_STRANGERS = ("k", "s", "h", "R")
 
 
 def _for_terminal(part: Part) -> Part:
-    return bytes_written_out(part) if isinstance(part, bytes) else lambda record: bytes_written_out(part(record))
+    return escaped_bytes(part) if isinstance(part, bytes) else lambda record: escaped_bytes(part(record))
 
 
 def compile_format(text: str, *, show_null: bool = False, for_terminal: bool = False) -> Callable[[Record], bytes]:
@@ -128,4 +128,4 @@ def json_line(record: Record) -> bytes:
         **bytes_field("key", record.key),
         **bytes_field("payload", record.value),
     }
-    return json_written_out(json.dumps(fields, ensure_ascii=False, separators=(",", ":"))).encode() + b"\n"
+    return escaped_json(json.dumps(fields, ensure_ascii=False, separators=(",", ":"))).encode() + b"\n"

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.intervals import parse_interval_s
 from barnabas.cli.metrics_server import serving_metrics
 from barnabas.cli.options import properties_option
-from barnabas.cli.terminal_text import counted, written_out
-from barnabas.cli.timestamps import show_time_ms
+from barnabas.cli.terminal_text import escaped, with_noun
+from barnabas.cli.times import parse_interval_s, show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.stop_signals import stop_on_signals
 
@@ -154,7 +153,7 @@ class _Output:
         self.end_line()
         about, kind = event.get("about", ""), event.get("event", "")
         more = [_plain(name, value) for name, value in event.items() if name not in ("about", "event")]
-        click.echo(written_out(f"{time} {about}: {kind}{': ' if more else ''}{', '.join(more)}"))
+        click.echo(escaped(f"{time} {about}: {kind}{': ' if more else ''}{', '.join(more)}"))
 
     def status(self, sums: Sums, refused_settings: Sequence[str]) -> None:
         """Print how far it is."""
@@ -169,14 +168,14 @@ class _Output:
             self.tell({**told, "records": sums.records, "bytes": sums.bytes, "lag": sums.lag, **refused})
             return
         lag = "not known" if sums.lag is None else f"{sums.lag:,}"
-        text = f"{counted(sums.records, 'record')} mirrored, {rate / 1e6:.1f} MB/s, lag {lag}"
-        text += f", {counted(sums.partitions, 'partition')}"
+        text = f"{with_noun(sums.records, 'record')} mirrored, {rate / 1e6:.1f} MB/s, lag {lag}"
+        text += f", {with_noun(sums.partitions, 'partition')}"
         if sums.stopped:
             text += f", {sums.stopped} stopped"
         if sums.missing:
-            text += f", {counted(sums.missing, 'offset')} deleted before being mirrored"
+            text += f", {with_noun(sums.missing, 'offset')} deleted before being mirrored"
         if refused_settings:
-            text += f", {counted(len(refused_settings), 'setting')} refused"
+            text += f", {with_noun(len(refused_settings), 'setting')} refused"
         if self._is_live:
             click.echo(f"\r\x1b[K{text}", nl=False, err=True)
             self._has_line = True

@@ -6,25 +6,25 @@ import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from barnabas.cli.start_offset import Anchor, Bound, OffsetSource, resolve
+from barnabas.cli.consume_span import Anchor, Bound, OffsetSource, resolve
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class OffsetShift:
     """A target so many records after the committed offset; before it where `by` is negative."""
 
     by: int
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
+class CurrentOffsets:
     """Where the group is; where it has committed nothing, the end."""
 
 
-Target = Bound | Shift | Current | Mapping[TopicPartition, int]
+Target = Bound | OffsetShift | CurrentOffsets | Mapping[TopicPartition, int]
 """A place in every partition, a shift, where the group is, or an offset for each partition."""
 
 
@@ -96,7 +96,7 @@ def _targets(
 ) -> dict[TopicPartition, int]:
     if isinstance(target, Bound):
         return resolve(target, partitions, source)
-    if isinstance(target, Shift):
+    if isinstance(target, OffsetShift):
         nowhere = [tp for tp in partitions if tp not in committed]
         if nowhere:
             raise ValueError(
@@ -105,8 +105,8 @@ def _targets(
             )
         wanted = {tp: max(0, committed[tp].offset + target.by) for tp in partitions}
     first, end = resolve(Bound(Anchor.BEGINNING), partitions, source), resolve(Bound(Anchor.END), partitions, source)
-    if isinstance(target, Current):
+    if isinstance(target, CurrentOffsets):
         wanted = {tp: committed[tp].offset if tp in committed else end[tp] for tp in partitions}
-    elif not isinstance(target, Shift):
+    elif not isinstance(target, OffsetShift):
         wanted = {tp: target[tp] for tp in partitions}
     return {tp: min(max(wanted[tp], first[tp]), end[tp]) for tp in partitions}

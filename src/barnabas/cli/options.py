@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from barnabas.cli.failures import unknown_topic
+from barnabas.cli.error_messages import unknown_topic
 from barnabas.errors import RetriableError
 from barnabas.model import TopicPartition
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.broker_names import complete_groups, complete_topics
+from barnabas.cli.name_completion import complete_groups, complete_topics
 from barnabas.cli.options import connect, require_topics
 from barnabas.cli.perf_options import (
     Common,

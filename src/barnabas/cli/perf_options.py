@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from barnabas.cli.broker_names import complete_topics
+from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import bootstrap_option, parse_pairs, properties_option
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")

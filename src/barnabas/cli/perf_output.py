@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.tables import Row, show_table
+from barnabas.cli.table_output import Row, show_table
 
 if TYPE_CHECKING:
     from barnabas.laboratory.perf.meter import Sample

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, cast
 import click
 from click.shell_completion import CompletionItem
 
-from barnabas.cli.broker_names import complete_topics
 from barnabas.cli.escapes import unescape
-from barnabas.cli.lines import read_lines
+from barnabas.cli.line_splitter import read_lines
+from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, properties_option, quiet_option, settings
-from barnabas.cli.progress import byte_progress
+from barnabas.cli.progress_bar import byte_progress
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.model import Header
 

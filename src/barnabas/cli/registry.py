@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.broker_log import log_format_option, telling_errors
+from barnabas.cli.log_output import log_format_option, log_to_stderr
 from barnabas.cli.options import bootstrap_option, properties_option
 from barnabas.extras import require_installed
 
@@ -50,5 +50,5 @@ def registry(
 
     from barnabas.registry.main import RegistryConfig, run
 
-    with telling_errors(log_format):
+    with log_to_stderr(log_format):
         return run(RegistryConfig(bootstrap, host, port, url, topic, properties))

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from barnabas.cli.broker_names import complete_topics
+from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import json_option
-from barnabas.cli.tables import show_json, show_table
+from barnabas.cli.table_output import show_json, show_table
 from barnabas.extras import require
 from barnabas.reports.report import Report, shown
 from barnabas.reports.roles import MEANING, Role, Roles

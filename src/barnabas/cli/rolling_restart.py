@@ -103,7 +103,7 @@ class RollingRestart:
         return f"{lagging} replicas of broker {only} are not in sync" if lagging else ""
 
 
-class ByHand:
+class ManualRestart:
     """Says which broker somebody is to restart, and returns when that has gone.
 
     :param live: returns the brokers that live.

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.broker_names import complete_topics
+from barnabas.cli.file_tail import FollowedPath, Piece
+from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, properties_option, settings
-from barnabas.cli.oversized import MODES, OversizedLineError, OversizedLines, record_bytes_max
+from barnabas.cli.oversized_lines import MODES, OversizedLineError, OversizedLines, record_bytes_max
 from barnabas.cli.produce import CHUNKS_IN_FLIGHT, CODECS, parse_headers
-from barnabas.cli.progress import byte_progress
+from barnabas.cli.progress_bar import byte_progress
 from barnabas.cli.retention_check import RetentionCheck, create_topic_for_old_records
 from barnabas.cli.ship_state import ShipState, default_state_folder
 from barnabas.cli.signals import end_on_sigterm
-from barnabas.cli.tailing import FollowedPath, Piece
-from barnabas.cli.terminal_text import written_out
+from barnabas.cli.terminal_text import escaped
 from barnabas.clock import SYSTEM_CLOCK, Clock, GuardedClock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.model import Header
@@ -170,7 +170,7 @@ def ship(
 
 
 def _report(line: str) -> None:
-    click.echo(written_out(line), err=True)
+    click.echo(escaped(line), err=True)
 
 
 def _line_times(value_format: str, event_time: str | None, timezone: str | None) -> LineTimes | None:

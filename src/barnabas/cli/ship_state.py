@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from barnabas.cli.file_contents import Identity
+from barnabas.cli.file_content import Identity
 from barnabas.cli.file_marks import FileMark
-from barnabas.cli.tailing import Piece
+from barnabas.cli.file_tail import Piece
 from barnabas.errors import BarnabasError
 from barnabas.model import in_file_name
 

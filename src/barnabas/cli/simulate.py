@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.broker_names import complete_topics
+from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, properties_option, quiet_option, settings
-from barnabas.cli.progress import record_progress
+from barnabas.cli.progress_bar import record_progress
 from barnabas.cli.signals import EXIT_INTERRUPTED, end_on_sigterm
-from barnabas.cli.terminal_text import counted
-from barnabas.cli.timestamps import TIME_HELP, parse_time_ms, show_time_ms
+from barnabas.cli.terminal_text import with_noun
+from barnabas.cli.times import TIME_HELP, parse_time_ms, show_time_ms
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.extras import require
 from barnabas.laboratory.perf.open_loop import OpenLoop
@@ -210,5 +210,5 @@ def _tell(topic: str, stream: ClickStream) -> None:
     truth = stream.truth
     if truth.first_ms is not None and truth.last_ms is not None:
         span = f"from {show_time_ms(truth.first_ms)} to {show_time_ms(truth.last_ms)}"
-        bots = counted(len(truth.bots()), "bot")
-        click.echo(f"sent {counted(truth.events, 'event')} to {topic}, {span}, {bots} among them", err=True)
+        bots = with_noun(len(truth.bots()), "bot")
+        click.echo(f"sent {with_noun(truth.events, 'event')} to {topic}, {span}, {bots} among them", err=True)

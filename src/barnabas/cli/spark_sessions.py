@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 
-def without_words_of_py4j() -> None:
+def silence_py4j_log() -> None:
     """Keep from people what Py4J logs with tracebacks, to the root logger too (0.10.9): it raises all of that as well.
 
     It does so when Ctrl-C comes while it waits for Java, and when Java is gone.
@@ -34,7 +34,7 @@ def spark_session(name: str, master: str) -> Iterator[Any]:
     from barnabas.spark.errors import SparkFailedError
     from barnabas.spark.java_errors import gateway_of, spark_errors_as
 
-    without_words_of_py4j()
+    silence_py4j_log()
     session = local_session(f"barnabas {name}", master=master)
     try:
         with spark_errors_as(SparkFailedError, gateway_of(session)):

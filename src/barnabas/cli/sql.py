@@ -130,9 +130,9 @@ def _engine(
     if engine_name == "spark":
         require_installed("pyspark", "spark")
     if engine_name != "spark":
-        from barnabas.cli.without_pandas import do_without_pandas
+        from barnabas.cli.without_pandas import hide_pandas
 
-        do_without_pandas()
+        hide_pandas()
     elif text is not None:
         from barnabas.sql.spark_engine import split_queries
 

@@ -19,8 +19,8 @@ from typing import Any, Protocol, TextIO
 import pyarrow as pa
 
 from barnabas.cli.json_bytes import bytes_value
-from barnabas.cli.tables import CELL_LETTERS_MIN, GAP, listed
-from barnabas.cli.terminal_text import json_written_out, lines_written_out, written_out
+from barnabas.cli.table_output import CELL_LETTERS_MIN, GAP, listed
+from barnabas.cli.terminal_text import escaped, escaped_json, escaped_lines
 
 NULL = "NULL"
 ROWS_MEASURED = 1_000
@@ -50,7 +50,7 @@ class TableWriter:
     def __init__(self, schema: pa.Schema, output: TextIO, width: int | None = None) -> None:
         self._output = output
         self._width = width
-        self._names = [written_out(field.name) for field in schema]
+        self._names = [escaped(field.name) for field in schema]
         self._right = [_is_number(field.type) for field in schema]
         self._waiting: list[list[str]] = []
         self._widths: list[int] | None = None
@@ -58,7 +58,7 @@ class TableWriter:
         """Whether the line is too short for the columns, so that each cell has a line of its own."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._waiting += [[written_out(cell_text(value)) for value in row] for row in rows_of(batch)]
+        self._waiting += [[escaped(cell_text(value)) for value in row] for row in rows_of(batch)]
         if self._widths is not None or len(self._waiting) >= ROWS_MEASURED:
             self._write_waiting()
 
@@ -99,7 +99,7 @@ class JsonWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         for row in rows_of(batch):
             line = {name: json_value(value) for name, value in zip(self._names, row, strict=True)}
-            self._output.write(json_written_out(json.dumps(line, ensure_ascii=False)) + "\n")
+            self._output.write(escaped_json(json.dumps(line, ensure_ascii=False)) + "\n")
 
     def finish(self) -> None:
         """Nothing is left."""
@@ -113,7 +113,7 @@ class CsvWriter:
 
     def __init__(self, schema: pa.Schema, output: TextIO, *, for_terminal: bool = False) -> None:
         self._writer = csv.writer(output, lineterminator="\n")
-        self._shown: Callable[[str], str] = lines_written_out if for_terminal else str
+        self._shown: Callable[[str], str] = escaped_lines if for_terminal else str
         self._writer.writerow(map(self._shown, schema.names))
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -133,7 +133,7 @@ class PlanWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         for row in rows_of(batch):
-            self._output.write(lines_written_out(f"{row[-1]}\n"))
+            self._output.write(escaped_lines(f"{row[-1]}\n"))
 
     def finish(self) -> None:
         """Nothing is left."""

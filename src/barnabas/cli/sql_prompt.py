@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.failures import explain
-from barnabas.cli.tables import show_table
+from barnabas.cli.error_messages import explain
+from barnabas.cli.table_output import show_table
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError
 

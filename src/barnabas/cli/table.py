@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.table_place import place_options
-from barnabas.cli.tables import Row, show_json, show_table
-from barnabas.cli.terminal_text import counted
-from barnabas.cli.timestamps import show_time_ms
+from barnabas.cli.table_output import Row, show_json, show_table
+from barnabas.cli.terminal_text import with_noun
+from barnabas.cli.times import show_time_ms
+from barnabas.cli.warehouse_options import place_options
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.model import TopicPartition
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 @click.group()
 def table() -> None:
     """Look at tables that `barnabas load` has made, and maintain them."""
-    from barnabas.cli.without_pandas import do_without_pandas
+    from barnabas.cli.without_pandas import hide_pandas
 
-    do_without_pandas()
+    hide_pandas()
 
 
 @table.command()
@@ -58,10 +58,10 @@ def status(name: str, place: TablePlace, as_json: bool) -> None:
     if found.complete.at_ms:
         click.echo(f"has all that was in the log at {_time(found.complete.at_ms)}")
     small = f", {found.small_files:,} of them small" if found.small_files else ""
-    click.echo(f"{counted(found.records, 'record')} in {counted(found.files, 'file')}{small}", nl=False)
-    click.echo(f"; {counted(found.bytes, 'byte')}, {counted(found.snapshots, 'snapshot')}")
+    click.echo(f"{with_noun(found.records, 'record')} in {with_noun(found.files, 'file')}{small}", nl=False)
+    click.echo(f"; {with_noun(found.bytes, 'byte')}, {with_noun(found.snapshots, 'snapshot')}")
     for reason, count in found.last_bad_records.items():
-        click.echo(f"last load: {counted(count, 'bad record')}: {reason}")
+        click.echo(f"last load: {with_noun(count, 'bad record')}: {reason}")
     if found.last_missing:
         click.echo(f"last load: missing offsets, deleted before they were loaded: {json.dumps(found.last_missing)}")
 

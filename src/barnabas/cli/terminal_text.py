@@ -1,8 +1,8 @@
-r"""What strangers wrote, as it may be shown on a terminal: with control characters, which it would obey, written out.
+r"""Text for a terminal, with control characters as escapes.
 
 Records, names and messages come from anybody who reaches a broker. Escape sequences in them could move the cursor, hide
-lines, or give the terminal other answers than a person's. So all that goes to a terminal goes through here; what goes
-to a file or to another program stays as it is.
+lines, or type answers. So all output to a terminal goes through this module. Output to files and programs does not
+change.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ _CONTROL_IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_OTHERS}]")
 _CONTROL_IN_JSON = re.compile(rf"[{_OTHERS}]")
 
 
-def counted(count: int, noun: str) -> str:
+def with_noun(count: int, noun: str) -> str:
     """Return a count with its noun, in the plural where that fits.
 
-    >>> counted(1, "file"), counted(1_200, "file")
+    >>> with_noun(1, "file"), with_noun(1_200, "file")
     ('1 file', '1,200 files')
     """
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def written_out(text: str) -> str:
-    r"""Return a text of one line without control characters.
+def escaped(text: str) -> str:
+    r"""Return a text of one line with its control characters as escapes.
 
-    >>> print(written_out("a\x1b[2J\nb"))
+    >>> print(escaped("a\x1b[2J\nb"))
     a\x1b[2J\nb
     """
     return text if text.isprintable() else _CONTROL.sub(_escape, text)
 
 
-def lines_written_out(text: str) -> str:
-    r"""Do the same with what may have several lines, and tabs in them.
+def escaped_lines(text: str) -> str:
+    r"""Return a text of several lines with its control characters as escapes, apart from line feeds and tabs.
 
-    >>> print(lines_written_out("a\x1b[2J\nb"))
+    >>> print(escaped_lines("a\x1b[2J\nb"))
     a\x1b[2J
     b
     """
     return text if text.isprintable() else _CONTROL_IN_LINES.sub(_escape, text)
 
 
-def bytes_written_out(data: bytes) -> bytes:
-    r"""Do the same with bytes, which should be UTF-8.
+def escaped_bytes(data: bytes) -> bytes:
+    r"""Return UTF-8 bytes of several lines with control characters and invalid bytes as escapes.
 
-    >>> print(bytes_written_out(b"\xc5\xbc\xff\x1b[2J").decode())
+    >>> print(escaped_bytes(b"\xc5\xbc\xff\x1b[2J").decode())
     ż\xff\x1b[2J
     """
-    return lines_written_out(data.decode(errors="backslashreplace")).encode()
+    return escaped_lines(data.decode(errors="backslashreplace")).encode()
 
 
-def json_written_out(text: str) -> str:
-    r"""Return JSON that means the same, in which no control character stands but the blanks between its tokens.
+def escaped_json(text: str) -> str:
+    r"""Return the same JSON with control characters as escapes, apart from the blanks between its tokens.
 
-    >>> print(json_written_out('{"a": "\x9b2J"}'))
+    >>> print(escaped_json('{"a": "\x9b2J"}'))
     {"a": "\u009b2J"}
     """
     return text if text.isprintable() else _CONTROL_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

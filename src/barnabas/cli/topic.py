@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.broker_names import complete_topics
-from barnabas.cli.failures import unknown_setting
+from barnabas.cli.error_messages import unknown_setting
 from barnabas.cli.log_dirs import move_log
+from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import (
     bootstrap_option,
     confirm,
@@ -19,8 +19,8 @@ from barnabas.cli.options import (
     require_topics,
     yes_option,
 )
-from barnabas.cli.tables import Row, show_json, show_table
-from barnabas.cli.terminal_text import counted
+from barnabas.cli.table_output import Row, show_json, show_table
+from barnabas.cli.terminal_text import with_noun
 from barnabas.cli.topic_reassign import reassign
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
@@ -192,7 +192,7 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
             admin.add_partitions(name, partitions)
     changes = [f"{setting}={value}" for setting, value in to_set.items()]
     changes += [f"{setting} unset" for setting in unset]
-    changes += [] if partitions is None else [counted(partitions, "partition")]
+    changes += [] if partitions is None else [with_noun(partitions, "partition")]
     click.echo(f"altered topic {name}: {', '.join(changes)}")
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.broker_names import complete_topics
-from barnabas.cli.move_throttle import Targets, throttle_option
-from barnabas.cli.moves import begin_and_wait, show_moves, show_plan, take_back_throttles_left
+from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, json_option, require_topics, yes_option
+from barnabas.cli.partition_moves import begin_and_wait, show_moves, show_plan, take_back_throttles_left
+from barnabas.cli.reassignment_throttle import Targets, throttle_option
 from barnabas.model import TopicPartition
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.broker_log import log_format_option, telling_errors
+from barnabas.cli.log_output import log_format_option, log_to_stderr
 from barnabas.cli.options import broker_properties_option
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def up(
         **_data_flags(data),
         **properties,
     }
-    with telling_errors(log_format) as lines:
+    with log_to_stderr(log_format) as lines:
         settings = load_config(config, flags, os.environ)
         lines.broker = settings.broker_id
         return run(settings, environment)

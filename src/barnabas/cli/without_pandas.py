@@ -26,7 +26,7 @@ class _OutOfSight:
         return None
 
 
-def do_without_pandas() -> None:
+def hide_pandas() -> None:
     """Have pyarrow find no pandas, unless somebody has imported it already."""
     if "pandas" in sys.modules:
         return

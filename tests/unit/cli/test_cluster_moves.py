@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cli import moves
+from barnabas.cli import partition_moves
 from barnabas.client.admin.reassignments import Reassignment
 from barnabas.client.admin.topics import PartitionDescription
 from barnabas.model import Node, TopicPartition
@@ -13,7 +13,7 @@ from barnabas.model import Node, TopicPartition
 @pytest.fixture
 def placed(cluster, monkeypatch):
     """Four brokers, of which the last has nothing, and where what is to move has moved when it is asked for twice."""
-    monkeypatch.setattr(moves, "LOOK_S", 0)
+    monkeypatch.setattr(partition_moves, "LOOK_S", 0)
     cluster.nodes = [Node(each, "localhost", 9090 + each) for each in (1, 2, 3, 4)]
     for number, replicas in enumerate([(1, 2), (2, 3), (3, 1)]):
         cluster.place("clicks", number, replicas[0], replicas, replicas)

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 import barnabas.cli.load as command
 import barnabas.spark
-from barnabas.cli.failures import exit_code_of
+from barnabas.cli.error_messages import exit_code_of
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import DataLossError, EventTimeFieldError, LoadsFailedError, TooManyBadRecordsError
 from barnabas.spark.load_types import LoadResult, TableLoad

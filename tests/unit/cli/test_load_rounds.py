@@ -8,10 +8,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from barnabas.cli.intervals import parse_interval_s
 from barnabas.cli.load_rounds import LoadRounds, as_line
 from barnabas.cli.maintenance_rounds import MaintenanceRounds
 from barnabas.cli.metrics_server import serving_metrics
+from barnabas.cli.times import parse_interval_s
 from barnabas.clock import ManualClock
 from barnabas.errors import ConfigurationError, MissingExtraError
 from barnabas.metrics.exposition import exposition

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from barnabas.cli.perf_output import ProgressLine, rows_of, show_report
-from barnabas.cli.tables import plain_table
+from barnabas.cli.table_output import plain_table
 from barnabas.client.config import ConsumerConfig, ProducerConfig
 from barnabas.laboratory.perf.latency_summary import NOTHING
 from barnabas.laboratory.perf.meter import Measured, Sample

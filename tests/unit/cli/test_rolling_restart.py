@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.cli.cluster_health import BrokerHealth, ClusterHealth, PartitionHealth
-from barnabas.cli.rolling_restart import LOOK_S, ByHand, RollingRestart
+from barnabas.cli.rolling_restart import LOOK_S, ManualRestart, RollingRestart
 from barnabas.clock import ManualClock
 from barnabas.errors import BarnabasError, DisconnectedError
 
@@ -115,6 +115,6 @@ def test_by_hand_is_waited_for_until_the_broker_has_gone() -> None:
             raise now
         return now
 
-    ByHand(live, sleep=clock.advance, say=said.append)(1)
+    ManualRestart(live, sleep=clock.advance, say=said.append)(1)
     assert looks == []
     assert said == ["restart broker 1 now, with SIGTERM (for example: systemctl restart barnabas@1)"]

@@ -6,7 +6,7 @@ import gzip
 
 import pytest
 
-from barnabas.cli.timestamps import show_time_ms
+from barnabas.cli.times import show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, ErrorCode
 

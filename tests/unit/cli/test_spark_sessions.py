@@ -9,7 +9,7 @@ import pytest
 from py4j.clientserver import JavaClient, JavaParameters, PythonParameters
 from py4j.protocol import ERROR, Py4JNetworkError
 
-from barnabas.cli.spark_sessions import without_words_of_py4j
+from barnabas.cli.spark_sessions import silence_py4j_log
 
 
 class Waiting:
@@ -45,7 +45,7 @@ class Client(JavaClient):  # type: ignore[misc]
 def _logging_as_before() -> Iterator[None]:
     root, py4j = logging.getLogger(), logging.getLogger("py4j")
     before = list(root.filters), py4j.level
-    without_words_of_py4j()
+    silence_py4j_log()
     yield
     root.filters[:] = before[0]
     py4j.setLevel(before[1])

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from barnabas.cli import moves
+from barnabas.cli import partition_moves
 from barnabas.client.admin.reassignments import Reassignment
 from barnabas.model import Node, TopicPartition
 
@@ -16,7 +16,7 @@ CLICKS = TopicPartition("clicks", 0)
 @pytest.fixture
 def placed(cluster, monkeypatch):
     """Three brokers, and a topic with two partitions on two of them."""
-    monkeypatch.setattr(moves, "LOOK_S", 0)
+    monkeypatch.setattr(partition_moves, "LOOK_S", 0)
     cluster.nodes = [Node(each, "localhost", 9090 + each) for each in (1, 2, 3)]
     cluster.place("clicks", 0, 1, (1, 2), (1, 2))
     cluster.place("clicks", 1, 2, (2, 1), (2, 1))

@@ -12,7 +12,7 @@ from pyiceberg.exceptions import NotInstalledError
 from pyiceberg.transforms import BucketTransform, HourTransform, IdentityTransform, MonthTransform
 from pyiceberg.types import LongType, StringType
 
-from barnabas.cli.hopeless_loads import HopelessLoads
+from barnabas.cli.permanent_failures import PermanentFailures
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.spark import warehouse as warehouse_module
@@ -70,8 +70,8 @@ def test_wrong_settings_of_a_library_end_rounds_and_its_failures_do_not() -> Non
         raise ValueError("no such type")
     with pytest.raises(WarehouseError, match="it: refused"), library_errors("it", is_set_up=True):
         raise ConnectionError("refused")
-    assert HopelessLoads().is_hopeless(MissingPackageError("pip install"))
-    assert not HopelessLoads().is_hopeless(WarehouseError("refused"))
+    assert PermanentFailures().is_permanent(MissingPackageError("pip install"))
+    assert not PermanentFailures().is_permanent(WarehouseError("refused"))
 
 
 def test_validation_errors_say_what_is_wrong() -> None:

@@ -178,12 +178,12 @@ def test_topics_that_brokers_cannot_describe_matter_to_those_who_asked_for_them(
     ]
     for selection in fine:
         assert count_partitions(selection, topics) == {"web-a": 2, "other": 2}
-    ailing = [
+    unhealthy = [
         Subscribe(("other", "web-b")),
         SubscribePattern(re.compile("web-.")),
         Assign((TopicPartition("web-b", 0),)),
     ]
-    for selection in ailing:
+    for selection in unhealthy:
         with pytest.raises(ApiError, match="LEADER_NOT_AVAILABLE: topic 'web-b'"):
             count_partitions(selection, topics)
 

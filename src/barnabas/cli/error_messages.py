@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import click
 
-from barnabas.cli.terminal_text import written_out
+from barnabas.cli.terminal_text import escaped
 from barnabas.errors import (
     ApiError,
     BarnabasError,
@@ -50,7 +50,7 @@ def explain(error: BarnabasError | OSError) -> str:
     >>> explain(ApiError(ErrorCode.INVALID_PARTITIONS, subject="topic 'clicks'"))
     "topic 'clicks': invalid partitions; a topic has at least one partition, and never shrinks"
     """
-    return written_out(_explain(error))
+    return escaped(_explain(error))
 
 
 def _explain(error: BarnabasError | OSError) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.cli.tailing import Piece
+from barnabas.cli.file_tail import Piece
 from barnabas.errors import ApiError, BarnabasError
 from barnabas.model import Header
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import click
 
-from barnabas.cli.terminal_text import written_out
+from barnabas.cli.terminal_text import escaped
 
 Cell = str | int | None
 Row = Sequence[Cell]
@@ -109,4 +109,4 @@ def _numeric_columns(columns: Sequence[str], rows: Sequence[Row]) -> list[bool]:
 
 
 def _text(cell: Cell) -> str:
-    return "-" if cell is None else written_out(str(cell))
+    return "-" if cell is None else escaped(str(cell))

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from barnabas.cli.file_marks import FileMark
-from barnabas.cli.oversized import (
+from barnabas.cli.file_tail import Piece
+from barnabas.cli.oversized_lines import (
     HEADER_OVERHEAD_BYTES,
     OVERHEAD_BYTES,
     REPORTS_MAX,
@@ -16,7 +17,6 @@ from barnabas.cli.oversized import (
     OversizedLines,
     record_bytes_max,
 )
-from barnabas.cli.tailing import Piece
 
 LINES = [b"one", b"x" * 25, b"two"]
 

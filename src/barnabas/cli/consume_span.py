@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from barnabas.cli.timestamps import parse_time_ms
+from barnabas.cli.times import parse_time_ms
 from barnabas.model import OffsetAndTimestamp, TopicPartition
 
 OFFSET_HELP = "beginning, end, N, -N (N before the end), s@TIME (from that time on) or e@TIME (up to that time)"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from barnabas.cli.start_offset import Anchor, Bound, Span, parse_span, resolve
+from barnabas.cli.consume_span import Anchor, Bound, Span, parse_span, resolve
 from barnabas.model import OffsetAndTimestamp, TopicPartition
 
 TP = TopicPartition("clicks", 0)

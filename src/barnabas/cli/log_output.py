@@ -1,4 +1,4 @@
-"""What brokers log, and what is said of them, in the form that was asked for: plain lines, or JSON and nothing else."""
+"""Log lines of brokers and messages about them, as plain lines or as JSON alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from barnabas.cli.failures import exit_code_of, explain
+from barnabas.cli.error_messages import exit_code_of, explain
 from barnabas.errors import BarnabasError
 from barnabas.log_lines import LOG_FORMATS, Lines, LogFormat, log_to_standard_error
 
@@ -32,11 +32,11 @@ def log_format_option(function: Decorated) -> Decorated:
 
 
 @contextlib.contextmanager
-def telling_errors(log_format: LogFormat, level: int = logging.INFO) -> Iterator[Lines]:
-    """Log in this form inside; as JSON, the error that ends the command is one of the lines.
+def log_to_stderr(log_format: LogFormat, level: int = logging.INFO) -> Iterator[Lines]:
+    """Log to standard error in this format. With JSON, the error that ends the command is a log line, too.
 
-    :param level: what is less important is not logged.
-    :raises SystemExit: the command failed, and that has been told.
+    :param level: the lowest level that is logged.
+    :raises SystemExit: the command failed, and the error was logged.
     """
     lines = log_to_standard_error(log_format, level)
     try:
@@ -48,10 +48,10 @@ def telling_errors(log_format: LogFormat, level: int = logging.INFO) -> Iterator
         sys.exit(exit_code_of(error))
 
 
-class ClusterLines:
-    """What a cluster's processes log, and what is said of them.
+class ClusterLog:
+    """The log of a cluster on this machine: lines of its processes, and messages about them.
 
-    :param log_format: that of the processes' lines as well.
+    :param log_format: the format of all these lines.
     """
 
     def __init__(self, log_format: LogFormat) -> None:
@@ -59,14 +59,14 @@ class ClusterLines:
         log.setLevel(logging.INFO)
 
     def say(self, text: str) -> None:
-        """Tell what happened."""
+        """Log a message."""
         if self._is_json:
             log.warning("%s", text)
         else:
             _write(f"barnabas: {text}")
 
     def pass_on(self, broker: int, line: str) -> None:
-        """Write what a broker logged; called on threads."""
+        """Write a log line of a broker. Called on threads."""
         if not self._is_json:
             _write(f"broker {broker}: {line}")
         elif line.startswith("{"):
@@ -76,7 +76,7 @@ class ClusterLines:
 
 
 def _write(line: str) -> None:
-    """Write a line to standard error; where nobody reads that any more, the brokers serve on."""
+    """Write a line to standard error. An error is ignored, so that the brokers keep running without a reader."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.broker_names import complete_settings, complete_topics
-from barnabas.cli.failures import unknown_setting
+from barnabas.cli.error_messages import unknown_setting
+from barnabas.cli.name_completion import complete_settings, complete_topics
 from barnabas.cli.options import bootstrap_option, connect, json_option, parse_pairs, require_topics
-from barnabas.cli.tables import Row, show_json, show_table
+from barnabas.cli.table_output import Row, show_json, show_table
 
 if TYPE_CHECKING:
     from barnabas import Admin, ConfigSetting

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from barnabas.cli.lines import LineSplitter, read_lines
+from barnabas.cli.line_splitter import LineSplitter, read_lines
 
 TEXT = b"one\n\nthree\r\nfour without end"
 LINES = [b"one", b"", b"three\r", b"four without end"]

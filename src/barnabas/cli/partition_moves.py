@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.move_throttle import Targets, set_throttle, take_throttles_back
 from barnabas.cli.options import confirm
-from barnabas.cli.progress import byte_progress
-from barnabas.cli.tables import show_json, show_table
-from barnabas.cli.terminal_text import counted
+from barnabas.cli.progress_bar import byte_progress
+from barnabas.cli.reassignment_throttle import Targets, set_throttle, take_throttles_back
+from barnabas.cli.table_output import show_json, show_table
+from barnabas.cli.terminal_text import with_noun
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.model import TopicPartition
 
@@ -100,7 +100,7 @@ def begin_and_wait(
 def take_back_throttles_left(admin: Admin, topics: Collection[str]) -> None:
     """Take back what an interrupted command has left; look on first until what it has begun is over."""
     while left := take_throttles_back(admin, topics):
-        click.echo(f"still moving, with a throttle: {counted(len(left), 'partition')}", err=True)
+        click.echo(f"still moving, with a throttle: {with_noun(len(left), 'partition')}", err=True)
         _wait(admin, dict.fromkeys(left, ()))
 
 
@@ -113,7 +113,7 @@ def _wait(admin: Admin, targets: Targets) -> None:
     wanted = {tp: max((size for (_, each), size in sizes.items() if each == tp), default=0) for tp in moving}
     total = sum(wanted[tp] for _, tp in new)
     done = 0
-    with byte_progress(f"moving {counted(len(moving), 'partition')}", total) as advance:
+    with byte_progress(f"moving {with_noun(len(moving), 'partition')}", total) as advance:
         while moving:
             SYSTEM_CLOCK.sleep(LOOK_S)
             moving = admin.list_partition_reassignments(targets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cli.tables import plain_table, show_json, show_table
+from barnabas.cli.table_output import plain_table, show_json, show_table
 
 
 def test_plain_table_aligns_text_left_and_numbers_right() -> None:

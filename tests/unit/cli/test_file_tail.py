@@ -13,9 +13,9 @@ from pathlib import Path
 import cramjam
 import pytest
 
-from barnabas.cli.file_contents import PlainContent
+from barnabas.cli.file_content import PlainContent
 from barnabas.cli.file_marks import FileMark
-from barnabas.cli.tailing import RETIRED_IDLE_MS, FollowedPath
+from barnabas.cli.file_tail import RETIRED_IDLE_MS, FollowedPath
 from barnabas.clock import GuardedClock, ManualClock
 
 

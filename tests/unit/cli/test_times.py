@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cli.timestamps import parse_time_ms, show_time_ms
+from barnabas.cli.times import parse_time_ms, show_time_ms
 
 
 @pytest.mark.parametrize(

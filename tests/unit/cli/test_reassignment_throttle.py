@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cli import moves
-from barnabas.cli.move_throttle import FOLLOWERS, LEADERS, RATES
+from barnabas.cli import partition_moves
+from barnabas.cli.reassignment_throttle import FOLLOWERS, LEADERS, RATES
 from barnabas.client.admin.reassignments import Reassignment
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Node, TopicPartition
@@ -19,7 +19,7 @@ AS_SET = {LEADERS: "0:1,0:2", FOLLOWERS: "0:3"}
 @pytest.fixture
 def placed(cluster, monkeypatch):
     """Three brokers; of a topic with two partitions, what is asked to move has moved when it is looked at twice."""
-    monkeypatch.setattr(moves, "LOOK_S", 0)
+    monkeypatch.setattr(partition_moves, "LOOK_S", 0)
     cluster.nodes = [Node(each, "localhost", 9090 + each) for each in (1, 2, 3)]
     cluster.place("clicks", 0, 1, (1, 2), (1, 2))
     cluster.place("clicks", 1, 2, (2, 1), (2, 1))

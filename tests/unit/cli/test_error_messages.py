@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cli.failures import _ADVICE, explain, unknown_setting, unknown_topic
+from barnabas.cli.error_messages import _ADVICE, explain, unknown_setting, unknown_topic
 from barnabas.errors import ApiError, BarnabasError, ConfigurationError, DisconnectedError, ErrorCode, TimedOutError
 
 

@@ -20,9 +20,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from barnabas.cli.file_contents import Content, Identity, UnreadableFileError, open_content, packed_kind
+from barnabas.cli.file_content import Content, Identity, UnreadableFileError, open_content, packed_kind
 from barnabas.cli.file_marks import HEAD_BYTES_MAX, TAIL_BYTES_MAX, FileMark, sha256
-from barnabas.cli.lines import READ_BYTES, LineSplitter
+from barnabas.cli.line_splitter import READ_BYTES, LineSplitter
 from barnabas.clock import Clock
 
 RETIRED_IDLE_MS = 60_000
