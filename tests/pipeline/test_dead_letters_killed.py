@@ -34,7 +34,7 @@ Rows = list[tuple[int, int]]
 
 def rows_of(place: TablePlace, table: str) -> Rows:
     """Return where the rows of a table were in the log, repeats included; nothing where there is no table."""
-    if not open_place(place).look(table).exists:
+    if not open_place(place).current_table(table).exists:
         return []
     columns = ["partition", "offset"]
     found = scan_table(place.warehouse, table, columns=columns, table_format=place.table_format)
@@ -67,12 +67,12 @@ def is_bad(row: tuple[int, int]) -> bool:
 
 def unnamed(place: TablePlace, table: str) -> set[Path]:
     """Return the files of rows that a table does not name, and locks."""
-    opened = open_place(place).look(table).table
+    opened = open_place(place).current_table(table).table
     if place.table_format == DELTA:
         named = set(opened.file_uris())
     else:
         named = set(opened.inspect.files().column("file_path").to_pylist())
-    folder = Path(str(open_place(place).look(table).location().local_folder))
+    folder = Path(str(open_place(place).current_table(table).location().local_folder))
     return {*(folder / "data").rglob("*.parquet"), *folder.rglob("*.lock")} - {
         Path(path.removeprefix("file://")) for path in named
     }

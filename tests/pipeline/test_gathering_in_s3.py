@@ -64,12 +64,12 @@ def offsets_in(place: TablePlace, table: str) -> list[int]:
 
 def data_files(place: TablePlace, table: str) -> set[str]:
     """Return the files of rows that are there."""
-    location = open_place(place).look(table).location()
+    location = open_place(place).current_table(table).location()
     return {file.uri for file in files_below(location.properties, f"{location.uri}/data")}
 
 
 def named_files(place: TablePlace, table: str) -> set[str]:
-    opened = open_place(place).look(table).table
+    opened = open_place(place).current_table(table).table
     if place.table_format == DELTA:
         return set(opened.file_uris())
     return set(opened.inspect.files().column("file_path").to_pylist())

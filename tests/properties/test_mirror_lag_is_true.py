@@ -257,7 +257,7 @@ class Mirror:
         self.writing = TargetProducer(clusters[1], *rest)
 
     def stop(self, link: PartitionLink, error: MirrorError) -> None:
-        link.give_up(str(error), self.clock.monotonic())
+        link.stop_with(str(error), self.clock.monotonic())
 
     def follow(self) -> None:
         """Have a link for each partition, as a round over the topics does."""
@@ -283,7 +283,7 @@ class Mirror:
                 except MirrorError as error:
                     self.stop(link, error)
                 except BarnabasError as error:
-                    link.lost(str(error))
+                    link.reset_after(str(error))
         for part in (self.reading, self.writing):
             try:
                 await part._round(BROKER)
@@ -299,8 +299,8 @@ class Mirror:
         for link in self.links.values():
             terms = self.sides[0].term(link.source), self.sides[1].term(link.target)
             if link.is_idle and terms != (link.source_term, link.target_term):
-                link.look_again()
-        await self.placing.check_resting(list(self.links.values()))
+                link.recheck()
+        await self.placing.check_idle(list(self.links.values()))
 
     async def note(self) -> None:
         """Write the ledger."""

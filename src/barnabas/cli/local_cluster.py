@@ -140,7 +140,7 @@ class LocalCluster:
             for broker, port in ports.items()
         ]
         watch = ZooKeeperWatch(servers, restart=restart, now_s=now_s, say=self._say) if servers else None
-        self._look_at_zookeeper = watch.look if watch else _nothing
+        self._look_at_zookeeper = watch.check if watch else _nothing
         return Supervisor(
             brokers,
             environment=environment_of(count, self._given, self._environ),

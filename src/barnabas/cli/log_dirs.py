@@ -114,7 +114,7 @@ def move_log(
         confirm(f"move {what} of {name} to {folder} of broker {broker}?", yes=yes, otherwise="nothing was moved")
         answers = admin.alter_replica_log_dirs(broker, dict.fromkeys(moving, folder))
         for tp in moving:
-            _tell_refusal(tp, broker, answers.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR))
+            _raise_refusal(tp, broker, answers.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR))
         again = f"barnabas cluster log-dirs --broker {broker}"
         if no_wait:
             click.echo(f"{what} began to move; see: {again}")
@@ -146,7 +146,7 @@ def _to_move(folders: Sequence[LogDir], target: LogDir, name: str, partitions: S
     return [tp for tp in wanted if tp not in target.sizes]
 
 
-def _tell_refusal(tp: TopicPartition, broker: int, code: ErrorCode) -> None:
+def _raise_refusal(tp: TopicPartition, broker: int, code: ErrorCode) -> None:
     if code == ErrorCode.KAFKA_STORAGE_ERROR:
         raise click.ClickException(f"{tp} of broker {broker} is offline")
     if code == ErrorCode.POLICY_VIOLATION:

@@ -128,7 +128,7 @@ def clicks(
     if truth is not None:
         truth.write_text(json.dumps(stream.truth.to_json(), indent=1))
     if not quiet:
-        _tell(topic, stream)
+        _show_truth_line(topic, stream)
     return EXIT_INTERRUPTED if interrupted else None
 
 
@@ -206,7 +206,7 @@ def _wait_until(due_s: float) -> None:
         threading.Event().wait(left_s)
 
 
-def _tell(topic: str, stream: ClickStream) -> None:
+def _show_truth_line(topic: str, stream: ClickStream) -> None:
     truth = stream.truth
     if truth.first_ms is not None and truth.last_ms is not None:
         span = f"from {show_time_ms(truth.first_ms)} to {show_time_ms(truth.last_ms)}"

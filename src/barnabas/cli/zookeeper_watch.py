@@ -41,7 +41,7 @@ class ZooKeeperWatch:
         for each in self._restarts:
             each.started()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Tell of each server that has ended since, and start again those whose time has come."""
         for number, code in enumerate(self._servers.exit_codes):
             if code is not None and number not in self._dead:

@@ -263,7 +263,7 @@ class Mirror:
                 link = PartitionLink(source, target, target_id, PartitionCopy(source, lineage), source_id)
                 link.copy.may_have_holes = topic.is_compacted
                 link.copy.account = self._account_of(topic, each.partition)
-                link.task = asyncio.create_task(self._resume_positions.look_after(link))
+                link.task = asyncio.create_task(self._resume_positions.watch_link(link))
                 link.task.add_done_callback(self._on_link_ended)
                 link.attention.set()
                 self.links[source] = link
@@ -271,7 +271,7 @@ class Mirror:
             link.copy.may_have_holes = topic.is_compacted
             if link.copy.account is None and (account := self._account_of(topic, each.partition)) is not None:
                 link.copy.account = account
-                link.look_again()  # so that it is known where the account begins
+                link.recheck()  # so that it is known where the account begins
             if link.stopped is not None and SYSTEM_CLOCK.monotonic() - link.stopped_at_s >= STOPPED_AGAIN_S:
                 link.try_again()
 
@@ -309,7 +309,7 @@ class Mirror:
             self._broken.set_exception(error)
 
     def _stop_link(self, link: PartitionLink, error: MirrorError) -> None:
-        link.give_up(str(error), SYSTEM_CLOCK.monotonic())
+        link.stop_with(str(error), SYSTEM_CLOCK.monotonic())
         self._events.problem(str(link.source), "stopped", str(error))
 
     def _on_well(self, link: PartitionLink) -> None:
@@ -322,11 +322,11 @@ class Mirror:
                 link.refuse("no leader", now_s)
                 self._source.cluster.request_refresh()  # nobody else does, as long as there is nobody to be asked
             if self._target.cluster.view.leader(link.target) is None:
-                link.missed("target: no leader")
+                link.note_failure("target: no leader")
                 self._target.cluster.request_refresh()
             terms = self._source.term(link.source), self._target.term(link.target)
             if link.is_idle and terms != (link.source_term, link.target_term):
-                link.look_again()  # a log may have lost its end, and without traffic nothing else shows it
+                link.recheck()  # a log may have lost its end, and without traffic nothing else shows it
         self._check_none_waits()
 
     async def _ask_for_lag(self) -> None:
@@ -338,7 +338,7 @@ class Mirror:
 
     async def _check_resting(self) -> None:
         await self._ask_for_lag()
-        await self._resume_positions.check_resting(list(self.links.values()))
+        await self._resume_positions.check_idle(list(self.links.values()))
 
     def _check_none_waits(self) -> None:
         if (reason := waiting_reason(self.links.values())) is not None:
@@ -369,7 +369,7 @@ class Mirror:
         for link, account in counted.items():
             offsets = link.copy.offsets
             if account.topic.is_put_off and offsets is not None and account.counted_to != offsets.source_end:
-                link.look_again()  # what came meanwhile is fetched once more, and counted
+                link.recheck()  # what came meanwhile is fetched once more, and counted
         for topic in topics:
             topic.is_put_off = False
 

@@ -15,7 +15,7 @@ from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.model import TopicPartition
 from barnabas.protocol.declare import ZERO_UUID
 
-TRIES_TOLD = 5
+REPORTED_TRIES = 5
 """A partition that has failed so often in a row is told: the first tries may meet a leader that moves."""
 
 
@@ -149,17 +149,17 @@ class PartitionLink:
             self.target_topic_id.hex(), self.copy.origin, offsets.runs, told_to, self.diverged, self.copy.last_source
         )
 
-    def lost(self, why: str) -> None:
+    def reset_after(self, why: str) -> None:
         """Something is not as expected: fetch again what was not acknowledged, from where the target's log ends."""
-        self.missed(why)
-        self.look_again()
+        self.note_failure(why)
+        self.recheck()
 
-    def missed(self, why: str) -> None:
+    def note_failure(self, why: str) -> None:
         """Nothing can be sent now."""
         self.tries += 1
         self.trouble = why
 
-    def give_up(self, why: str, now_s: float) -> None:
+    def stop_with(self, why: str, now_s: float) -> None:
         """Mirror no more of it, until it is tried again."""
         self.copy.forget()
         self.stopped, self.stopped_at_s, self.works = why, now_s, False
@@ -175,7 +175,7 @@ class PartitionLink:
         self.refusals += 1
         self.refused, self.refused_at_s = f"source: {why}", now_s
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Go on from where the target's log ends."""
         self.copy.forget()
         self.attention.set()
@@ -191,6 +191,6 @@ def waiting_reason(links: Iterable[PartitionLink]) -> str | None:
 
 
 def _why(link: PartitionLink) -> str | None:
-    if link.trouble and link.tries >= TRIES_TOLD and link.lag != 0:
+    if link.trouble and link.tries >= REPORTED_TRIES and link.lag != 0:
         return link.trouble
-    return link.refused if link.refusals >= TRIES_TOLD else None
+    return link.refused if link.refusals >= REPORTED_TRIES else None

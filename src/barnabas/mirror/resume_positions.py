@@ -55,7 +55,7 @@ class ResumePositions:
         self._on_stopped = on_stopped
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    async def look_after(self, link: PartitionLink) -> None:
+    async def watch_link(self, link: PartitionLink) -> None:
         """Go on until cancelled."""
         backoff = self._target.cluster.backoff
         while True:
@@ -69,7 +69,7 @@ class ResumePositions:
             except MirrorError as error:
                 self._on_stopped(link, error)
             except BarnabasError as error:
-                link.lost(str(error))
+                link.reset_after(str(error))
 
     async def _attend(self, link: PartitionLink) -> None:
         if link.stopped is not None and not link.is_tried_again:
@@ -115,7 +115,7 @@ class ResumePositions:
         link.confirmed = link.known
         link.counts.replaced += 1
 
-    async def check_resting(self, links: Iterable[PartitionLink]) -> None:
+    async def check_idle(self, links: Iterable[PartitionLink]) -> None:
         """Look at partitions without traffic: the target's logs may have lost their ends, or have got others.
 
         What came since is compared as well, in turns, or at least the last batch: a batch that carries the identity of
@@ -125,7 +125,7 @@ class ResumePositions:
         found = await self._target.log_ends(resting)
         for where, (link, end) in resting.items():
             if where in found and found[where] != end and link.is_idle and _target_end(link) == end:
-                link.look_again()
+                link.recheck()
         unconfirmed = [link for link, end in resting.values() if link.is_idle and _confirmed_end(link) != end]
         for link in unconfirmed[:CONFIRMED_AT_ONCE]:
             await self._confirm(link)

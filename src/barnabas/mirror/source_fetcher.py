@@ -93,7 +93,7 @@ class SourceFetcher:
         for each in led:
             term = LeaderTerm(broker, view.leader_epoch(each.source), channel)
             if each.copy.is_placed and each.source_term != term:
-                each.look_again()  # the log may have lost its end since the last look
+                each.recheck()  # the log may have lost its end since the last look
         now_s = self._clock.monotonic()
         wanting = [link for link in led if link.wants_data and now_s - link.refused_at_s >= REFUSED_S]
         if not wanting:
@@ -156,14 +156,14 @@ class SourceFetcher:
             if first is not None and first.leader_epoch > link.source_epoch and link.copy.is_placed:
                 # A new leader wrote the batch, and may have truncated the log before that.
                 link.source_epoch = first.leader_epoch
-                link.look_again()
+                link.recheck()
                 self._cluster.request_refresh()
                 return
             link.copy.take(answer.records, asked_for)
         except MirrorError as error:
             self._on_stopped(link, error)
         except BarnabasError as error:  # damaged on its way, or on the source's disk
-            link.lost(f"source, offset {link.copy.position}: {error}")
+            link.reset_after(f"source, offset {link.copy.position}: {error}")
 
     def _has_all(self, link: PartitionLink) -> None:
         """Nothing is left to be sent: whatever was the matter is over."""

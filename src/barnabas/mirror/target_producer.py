@@ -3,7 +3,7 @@
 A request has at most one batch of each partition, and partitions in it share the answer. Requests to a broker go over
 one connection, so a partition's batches arrive in their order; where they do not, brokers refuse what comes too early
 (KIP-98). Topics are named by their ids where brokers know those (KIP-516), so that nothing comes into one that was made
-again. Any failure ends in `PartitionLink.lost`: the log is asked, not the error.
+again. Any failure ends in `PartitionLink.reset_after`: the log is asked, not the error.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class TargetProducer:
         for link in led:
             term = LeaderTerm(broker, self._cluster.view.leader_epoch(link.target), channel)
             if link.copy.is_placed and link.target_term != term:
-                link.look_again()  # the log may have lost its end since the last look
+                link.recheck()  # the log may have lost its end since the last look
         has_ids = all(link.target_topic_id != ZERO_UUID for link in led)
         version = min(channel.version_for(ProduceRequest), VERSION_WITH_IDS if has_ids else PRODUCE_VERSION_MAX)
         timeout_s = TIMEOUT_MS / 1000 + MARGIN_S
@@ -126,7 +126,7 @@ class TargetProducer:
             if link.stopped is not None or size >= REQUEST_BYTES:
                 continue
             if link.copy.is_stale(now_s):
-                link.look_again()
+                link.recheck()
                 continue
             outgoing = link.copy.next_to_send(now_s)
             if outgoing is not None:
@@ -156,7 +156,7 @@ class TargetProducer:
     def _failed(self, sent: list[Sent], error: BarnabasError | None) -> None:
         for link, outgoing in sent:
             if link.copy.is_under_way(outgoing):
-                link.lost(f"target: {error}")
+                link.reset_after(f"target: {error}")
 
     def _take(
         self, link: PartitionLink, outgoing: Outgoing, answer: PartitionProduceResponse | None, now_s: float
@@ -173,7 +173,7 @@ class TargetProducer:
                 link.works = True
                 self._on_well(link)
         else:
-            link.lost(f"target: offset {answer.base_offset} where {outgoing.target_offset} was expected")
+            link.reset_after(f"target: offset {answer.base_offset} where {outgoing.target_offset} was expected")
 
     def _refused(self, link: PartitionLink, outgoing: Outgoing, answer: PartitionProduceResponse | None) -> None:
         code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else ErrorCode.of(answer.error_code)
@@ -182,7 +182,7 @@ class TargetProducer:
             return
         if code in STALE_METADATA or code in OTHER_TOPIC:
             self._cluster.request_refresh(is_stale=True)
-        link.lost(f"target: {code.name} ({outgoing.source_offsets})")
+        link.reset_after(f"target: {code.name} ({outgoing.source_offsets})")
 
 
 def _refusal(outgoing: Outgoing, answer: PartitionProduceResponse) -> str:

@@ -115,7 +115,7 @@ class TopicConfigSync:
             entry = TopicSettings.of(target_topic_id, {name: [value] for name, value in followed(there).items()})
         ours = {name: values for name, values in entry.left.items() if self._choice.matches(name)}
         found = change(wants, there, ours, self._lately_refused(topic))
-        self._tell_of_kept(topic, found.kept)
+        self._report_kept(topic, found.kept)
         changed = {**found.to_set, **dict.fromkeys(found.to_unset)}
         if changed:
             before = {name: {*entry.left.get(name, (None,)), there.get(name), value} for name, value in changed.items()}
@@ -181,7 +181,7 @@ class TopicConfigSync:
         elif before is None or before[0] != value:
             self._events.report(about, "setting refused", reason=reason)
 
-    def _tell_of_kept(self, topic: str, kept: Mapping[str, Value]) -> None:
+    def _report_kept(self, topic: str, kept: Mapping[str, Value]) -> None:
         before = self._kept.get(topic, {})
         for name, value in kept.items():
             if name not in before or before[name] != value:

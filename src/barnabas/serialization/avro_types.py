@@ -332,15 +332,15 @@ def _as_reference(tree: AvroType, is_first: bool) -> AvroType:
     return tree if is_first else replace(tree, written=tree.name)
 
 
-def takes_no_bytes(tree: AvroType) -> bool:
+def is_empty_on_wire(tree: AvroType) -> bool:
     """Whether values of a type are written as nothing at all."""
     if tree.kind == "fixed":
         return tree.size == 0
-    return tree.kind == "null" or (tree.kind == "record" and all(map(takes_no_bytes, tree.inner.values())))
+    return tree.kind == "null" or (tree.kind == "record" and all(map(is_empty_on_wire, tree.inner.values())))
 
 
 def _check_sizes(tree: AvroType) -> None:
     """Refuse arrays of what takes no bytes: a record of ten bytes could have 2^60 of them."""
     for each in tree.walk():
-        if each.kind == "array" and not each.inner["items"].is_nullable and takes_no_bytes(each.inner["items"]):
+        if each.kind == "array" and not each.inner["items"].is_nullable and is_empty_on_wire(each.inner["items"]):
             raise SerializationError("arrays of what takes no bytes are not decoded")

@@ -47,24 +47,24 @@ class SourceCutoff:
     ends: Mapping[int, int]
 
 
-def find_cutoff(bootstrap: str, topic: str, look: Callable[[], TableAudit]) -> AuditCutoff:
+def find_cutoff(bootstrap: str, topic: str, current_table: Callable[[], TableAudit]) -> AuditCutoff:
     """Return a moment.
 
     :param look: looks at the table as it is now.
     :raises ApiError: nobody has ever told anything.
     """
     with Admin(bootstrap) as admin:
-        side, told_to = table_and_ends(look, lambda: _ends(admin, AUDIT_TOPIC))
+        side, told_to = table_and_ends(current_table, lambda: _ends(admin, AUDIT_TOPIC))
         return AuditCutoff(side, told_to, _behind(admin, topic, side))
 
 
 def table_and_ends(
-    look: Callable[[], TableAudit], ends: Callable[[], Mapping[int, int]]
+    current_table: Callable[[], TableAudit], ends: Callable[[], Mapping[int, int]]
 ) -> tuple[TableAudit, Mapping[int, int]]:
     """Return a table, and ends that were asked for while it was like that. A load takes longer than a look."""
-    side = look()
+    side = current_table()
     while True:
-        found, before, side = ends(), side, look()
+        found, before, side = ends(), side, current_table()
         if (before.state, before.next_offsets) == (side.state, side.next_offsets):
             return side, found
 

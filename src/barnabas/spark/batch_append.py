@@ -74,8 +74,8 @@ def append_batch(
     place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
     target = open_place(place)
     columns = pa.schema([nullable(field) for field in to_arrow_schema(batch.schema, timezone="UTC")])
-    look = partial(_kind_of(place), target, table)
-    base = look(columns)
+    current_table = partial(_kind_of(place), target, table)
+    base = current_table(columns)
     location = base.location()
     if location.local_folder is not None:
         remove_leftovers(location.local_folder, partial(target.committed_loads, table))
@@ -90,7 +90,7 @@ def append_batch(
         folder.discard()
         raise
     try:
-        is_added = bool(files) and _commit(base, files, load_id, query, batch_id, look)
+        is_added = bool(files) and _commit(base, files, load_id, query, batch_id, current_table)
     except BaseException as error:
         folder.give_up_after(error)
         raise

@@ -55,7 +55,7 @@ class DeadLetterTable:
 
     def __init__(self, store: TableStore, name: str, load_id: str) -> None:
         self._base = store.begin(name)
-        self._base.check_takes_loads()
+        self._base.check_accepts_loads()
         self._load_id = load_id
         shape = self._base.shape(DEAD_LETTERS)
         if shape is not None and (shape.value_format != DEAD_LETTERS or REASON not in shape.columns.values()):

@@ -36,7 +36,7 @@ class DeltaBatchTable(DeltaBase):
     """A table as it is now; `append` succeeds only while it still is like that."""
 
     def __init__(self, warehouse: DeltaWarehouse, name: str, columns: pa.Schema) -> None:
-        base = warehouse.look(name)
+        base = warehouse.current_table(name)
         super().__init__(base.name, base.location(), base.find())
         self.columns = columns
         if self._table is not None and self._table.metadata().partition_columns:

@@ -55,7 +55,7 @@ class DeltaMaintainer:
         last = base.last_load
         properties = {name: last[name] for name in KEPT_PROPERTIES if name in last}
         committing = CommitProperties({LOAD_ID: uuid.uuid4().hex, **properties}, max_commit_retries=0)
-        with self._failures_told("put its small files together"):
+        with self._maintenance_errors("put its small files together"):
             done = base.table.optimize.compact(target_size=target_bytes, commit_properties=committing)
         return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
@@ -66,7 +66,7 @@ class DeltaMaintainer:
         their files they cannot be read any more. Returns how many versions are gone.
         """
         table = self._warehouse.begin(self.name).table
-        with self._failures_told("expire what is old"):
+        with self._maintenance_errors("expire what is old"):
             before = len(table.history())
             table.vacuum(age // timedelta(hours=1), dry_run=False, enforce_retention_duration=False)
             table.cleanup_metadata()
@@ -74,7 +74,7 @@ class DeltaMaintainer:
 
     def remove_orphans(self, age: timedelta = ORPHAN_AGE) -> int:
         """Remove old files that no version names. Returns how many."""
-        with self._failures_told("remove files that nobody names"):
+        with self._maintenance_errors("remove files that nobody names"):
             return self._remove_orphans(age)
 
     def _remove_orphans(self, age: timedelta) -> int:
@@ -100,7 +100,7 @@ class DeltaMaintainer:
         return list(unnamed)
 
     @contextmanager
-    def _failures_told(self, what: str) -> Iterator[None]:
+    def _maintenance_errors(self, what: str) -> Iterator[None]:
         """Raise what delta-rs ends with as what it means; whatever is done by then leaves the same rows.
 
         :raises LoadConflictError: somebody else has committed meanwhile.
@@ -119,4 +119,4 @@ class DeltaMaintainer:
                 ) from error
 
     def _version(self) -> int:
-        return int(self._warehouse.look(self.name).table.version())
+        return int(self._warehouse.current_table(self.name).table.version())

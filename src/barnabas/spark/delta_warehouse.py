@@ -53,7 +53,7 @@ from barnabas.spark.delta_schema import (
 )
 from barnabas.spark.delta_storage_options import storage_options
 from barnabas.spark.errors import CommitUnknownError, LoadConflictError, WarehouseError
-from barnabas.spark.ledger import LEDGER, LOAD_ID, RECORDS, Ledger, LoadedTopic, ends_of_rows, nothing_says_how_far
+from barnabas.spark.ledger import LEDGER, LOAD_ID, RECORDS, Ledger, LoadedTopic, ends_of_rows, unknown_position_error
 from barnabas.spark.library_errors import library_errors, reason_of
 from barnabas.spark.table_names import parse_table_name
 from barnabas.spark.table_place import TablePlace
@@ -91,12 +91,12 @@ class DeltaWarehouse:
 
         :raises WarehouseError: it is not one for topics, or cannot be read.
         """
-        base = self.look(name)
+        base = self.current_table(name)
         if base.exists:
             _check(base.table, name)
         return base
 
-    def look(self, name: str) -> DeltaBase:
+    def current_table(self, name: str) -> DeltaBase:
         """Return a table as it is now, whoever has made it, to be read; nothing of it is changed.
 
         :raises WarehouseError: it cannot be read.
@@ -111,7 +111,7 @@ class DeltaWarehouse:
 
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
         """Return those of the loads whose files the table names, in any version that it still has."""
-        table = self.look(name).find()  # streams have tables that are not for topics
+        table = self.current_table(name).find()  # streams have tables that are not for topics
         if table is None:
             return set()
         with library_errors(f"table {name}: its list of files cannot be read"):
@@ -236,7 +236,7 @@ class DeltaBase:
     def _schema(self) -> str:
         return str(self.table.schema().to_json())
 
-    def check_takes_loads(self) -> None:
+    def check_accepts_loads(self) -> None:
         """Check that files of loads fit the table, which other tools may have changed.
 
         :raises WarehouseError: they do not.
@@ -287,7 +287,7 @@ class DeltaBase:
         # Else records between the last row and where transactions end may not be in the table.
         rows = self.next_offsets_of_rows()
         if was_restored or _is_ahead(told, rows):
-            raise nothing_says_how_far(self.name, "old versions", rows)
+            raise unknown_position_error(self.name, "old versions", rows)
         return told
 
     def next_offsets_of_rows(self) -> dict[TopicPartition, int]:

@@ -46,7 +46,7 @@ class Interval:
     least: int = -NUMBER_MAX
     greatest: int = NUMBER_MAX
 
-    def meet(self, other: Interval) -> Interval:
+    def intersection(self, other: Interval) -> Interval:
         """Return what lies in both."""
         return Interval(max(self.least, other.least), min(self.greatest, other.greatest))
 
@@ -137,7 +137,7 @@ def _push_partition(narrowing: PushedFilters, condition: Filter) -> tuple[Pushed
     if values is not None:
         return replace(narrowing, partitions=_both(narrowing.partitions, values)), True
     if interval is not None:
-        return replace(narrowing, partition_interval=narrowing.partition_interval.meet(interval)), True
+        return replace(narrowing, partition_interval=narrowing.partition_interval.intersection(interval)), True
     return narrowing, False
 
 
@@ -148,7 +148,7 @@ def _push_offset(narrowing: PushedFilters, condition: Filter) -> tuple[PushedFil
         wanted = _both(narrowing.offset_values, values)
         return replace(narrowing, offset_values=wanted), len(values) <= 1
     if interval is not None:
-        return replace(narrowing, offset_interval=narrowing.offset_interval.meet(interval)), True
+        return replace(narrowing, offset_interval=narrowing.offset_interval.intersection(interval)), True
     return narrowing, False
 
 

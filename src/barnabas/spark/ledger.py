@@ -136,7 +136,7 @@ def dump_offsets(offsets: Mapping[TopicPartition, int]) -> str:
     return json.dumps(by_topic)
 
 
-def nothing_says_how_far(table: str, what_expires: str, rows: Mapping[TopicPartition, int]) -> HistoryExpiredError:
+def unknown_position_error(table: str, what_expires: str, rows: Mapping[TopicPartition, int]) -> HistoryExpiredError:
     """Return the error for a table that has rows, of which nothing that is left says where the last load ended.
 
     :param rows: the offset after the last row of each partition.

@@ -45,7 +45,7 @@ def frame_of_files(
         if not former:
             return spark.read.schema(types).parquet(*files)
         in_files = cast("StructType", _with_all_names(types, (), former))
-        if _are_told_apart(in_files):
+        if _have_distinct_names(in_files):
             rows = spark.read.schema(in_files).parquet(*files)
             return rows.select(*_under_one_name(lambda name: rows[f"`{name}`"], types, (), former))
     reached, renamed = dict(properties), dict(former or {})
@@ -76,16 +76,16 @@ def _with_all_names(kind: DataType, path: Path, former: FormerNames) -> DataType
     return whole
 
 
-def _are_told_apart(kind: DataType) -> bool:
+def _have_distinct_names(kind: DataType) -> bool:
     """Whether SQL can tell the fields of each struct apart."""
     if isinstance(kind, ArrayType):
-        return _are_told_apart(kind.elementType)
+        return _have_distinct_names(kind.elementType)
     if isinstance(kind, MapType):
-        return _are_told_apart(kind.valueType)
+        return _have_distinct_names(kind.valueType)
     if not isinstance(kind, StructType):
         return True
     names = {sql_key(name) for name in kind.names}
-    return len(names) == len(kind.names) and all(_are_told_apart(field.dataType) for field in kind)
+    return len(names) == len(kind.names) and all(_have_distinct_names(field.dataType) for field in kind)
 
 
 def _under_one_name(

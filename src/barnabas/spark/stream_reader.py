@@ -104,7 +104,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if begins and starts_at_end(self._options.source):
                 return start
             found = find_start(committed, logs)
-            self._tell_losses(found.losses)
+            self._log_losses(found.losses)
             if not logs.last:
                 # All topics are gone, or a broker that starts does not know them yet. Without its place in the
                 # checkpoint the query would read them from their start when they are there again.
@@ -126,7 +126,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if committed == stop:
                 return []
             plan = plan_batch(committed, stop, self._logs.ends(stop), is_first=committed == self._initial)
-            self._tell_losses(plan.losses)
+            self._log_losses(plan.losses)
         return make_partitions(plan.ranges, self._options.source, self._cores)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -152,12 +152,12 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         self._reached = dict(offsets)
 
-    def _tell_losses(self, losses: Sequence[str]) -> None:
+    def _log_losses(self, losses: Sequence[str]) -> None:
         if not losses:
             return
-        told = "; ".join(losses[:LOSSES_TOLD_MAX])
-        if len(losses) > LOSSES_TOLD_MAX:
-            told += f"; and {len(losses) - LOSSES_TOLD_MAX} more"
+        told = "; ".join(losses[:LOSSES_LOGGED_MAX])
+        if len(losses) > LOSSES_LOGGED_MAX:
+            told += f"; and {len(losses) - LOSSES_LOGGED_MAX} more"
         if self._options.source.fail_on_data_loss:
             raise DataLossError(f"{told}. Set failOnDataLoss to false to go on with what is there")
         if told != self._told:  # Spark asks several times a second
@@ -187,5 +187,5 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     initialOffset = latestOffset = getDefaultReadLimit = prepareForTriggerAvailableNow = partitions = read = _refuse  # noqa: N815
 
 
-LOSSES_TOLD_MAX = 5
+LOSSES_LOGGED_MAX = 5
 """Partitions that a message names."""

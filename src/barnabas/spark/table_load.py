@@ -238,7 +238,7 @@ class TableLoader:
 
     def _check_format(self, base: StoredTable) -> None:
         """Raise where the table is of another shape than is asked for; what is not said is as the table is."""
-        base.check_takes_loads()
+        base.check_accepts_loads()
         shape, wanted = base.shape(self._settings.value_format), self._settings
         if shape is None:
             return

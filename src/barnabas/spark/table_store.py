@@ -102,7 +102,7 @@ class StoredTable(Protocol):
     def widens_types(self) -> bool:
         """Whether the type of a column can become a wider one."""
 
-    def check_takes_loads(self) -> None:
+    def check_accepts_loads(self) -> None:
         """Check that files of loads fit the table, which other tools may have changed.
 
         :raises WarehouseError: they do not.
@@ -154,7 +154,7 @@ class TableStore(Protocol):
         :raises WarehouseError: it lacks the columns that every loaded table has, or cannot be read.
         """
 
-    def look(self, name: str) -> StoredTable:
+    def current_table(self, name: str) -> StoredTable:
         """Return a table as it is now, whoever has made it, to be read; nothing of it is changed.
 
         :raises WarehouseError: it cannot be read.

@@ -29,7 +29,7 @@ def open_table(
     :raises WarehouseError: there is none.
     """
     place = place_of(name, None, warehouse, catalog, catalog_properties, table_format)
-    return open_place(place).look(name).table
+    return open_place(place).current_table(name).table
 
 
 def scan_table(
@@ -50,7 +50,7 @@ def scan_table(
     :raises WarehouseError: there is no such table.
     """
     place = place_of(name, None, warehouse, catalog, catalog_properties, table_format)
-    yield from format_of(place).scan(open_place(place).look(name), columns, where)
+    yield from format_of(place).scan(open_place(place).current_table(name), columns, where)
 
 
 def read_table(
@@ -70,4 +70,4 @@ def read_table(
     :raises WarehouseError: there is no such table, or rows of it were deleted.
     """
     place = place_of(name, spark, warehouse, catalog, catalog_properties, table_format)
-    return format_of(place).frame(spark, open_place(place).look(name), where)
+    return format_of(place).frame(spark, open_place(place).current_table(name), where)

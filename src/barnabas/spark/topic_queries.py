@@ -108,7 +108,7 @@ def begin_query(spark: SparkSession, statement: str) -> DataFrame:
     try:
         return spark.sql(statement)
     except (AnalysisException, ParseException) as error:
-        raise QueryRefusedError(_told(error), _unknown_table(error)) from None
+        raise QueryRefusedError(_sql_message(error), _unknown_table(error)) from None
 
 
 def _unknown_table(error: PySparkException) -> str | None:
@@ -138,7 +138,7 @@ def rows_of(frame: DataFrame) -> Generator[pa.RecordBatch]:
                 for batch in packed:
                     yield batch.rename_columns(schema.names)
     except PySparkException as error:
-        raise QueryRefusedError(_told(error)) from None
+        raise QueryRefusedError(_sql_message(error)) from None
 
 
 def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -166,7 +166,7 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _told(error: PySparkException) -> str:
+def _sql_message(error: PySparkException) -> str:
     """Return what Spark says, in one line, without the statement."""
     text = str(error).strip().partition("\n")[0]
     return text.partition("] ")[2].partition(" SQLSTATE:")[0].rstrip(". ") or text

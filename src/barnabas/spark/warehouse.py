@@ -50,7 +50,7 @@ from barnabas.spark.iceberg_snapshot_expiry import (
     missing_bounds_properties,
     summary_of,
 )
-from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, ends_of_rows, nothing_says_how_far
+from barnabas.spark.ledger import LEDGER, LEDGER_SEQUENCE, LOAD_ID, Ledger, ends_of_rows, unknown_position_error
 from barnabas.spark.library_errors import library_errors, reason_of
 from barnabas.spark.spark_catalogs import is_known_to_pyiceberg, properties_in_spark, settings_of
 from barnabas.spark.table_names import parse_table_name
@@ -142,7 +142,7 @@ class Warehouse:
             raise WarehouseError(f"there is no table {name!r}: load a topic into it first")
         return table
 
-    def look(self, name: str) -> TableBase:
+    def current_table(self, name: str) -> TableBase:
         """Return a table as it is now, whoever has made it, to be read; nothing of it is changed."""
         return TableBase(self._catalog, self.identifier(name), self.find_table(name))
 
@@ -269,7 +269,7 @@ class TableBase:
         """How values were decoded in earlier loads; None for a table that no load has made."""
         return None if self._table is None else self._table.properties.get(FORMAT)
 
-    def check_takes_loads(self) -> None:
+    def check_accepts_loads(self) -> None:
         """Check that files of loads fit the table, which other tools may have changed.
 
         :raises WarehouseError: they do not.
@@ -328,7 +328,7 @@ class TableBase:
                     return Ledger.parse(properties[LEDGER])
             if _is_followed_by(self._table.properties, oldest):
                 return Ledger.parse(self._table.properties[LEDGER])
-        raise nothing_says_how_far(self.name, "snapshots", self.next_offsets_of_rows())
+        raise unknown_position_error(self.name, "snapshots", self.next_offsets_of_rows())
 
     def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
         """Return the offset after the last row of each partition. It reads three columns of the whole table."""

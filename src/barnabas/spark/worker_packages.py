@@ -46,7 +46,7 @@ def explain_workers(text: str) -> str | None:
     "Spark's workers lack the package pyarrow"
     """
     if found := _MISSING.search(text):
-        return _told_lacking([(found[1] or "pyarrow").partition(".")[0]])
+        return _missing_packages_message([(found[1] or "pyarrow").partition(".")[0]])
     if found := _NO_PROGRAM.search(text):
         return f"Spark's workers cannot run the Python {found[1]!r}, which PYSPARK_PYTHON names: {_FIX}"
     if found := _OTHER_PYTHON.search(text):
@@ -70,7 +70,7 @@ def check_workers(spark: SparkSession) -> None:
         return
     lacking = [name for what, name in found if what == _LACKS]
     if lacking:
-        raise ConfigurationError(_told_lacking(lacking))
+        raise ConfigurationError(_missing_packages_message(lacking))
     for _what, release in found:
         if release != __version__:
             raise ConfigurationError(f"Spark's workers have Barnabas {release}, and this program {__version__}: {_FIX}")
@@ -124,6 +124,6 @@ def _finder(names: Sequence[str]) -> Callable[[Any], Iterator[tuple[str, str]]]:
     return find
 
 
-def _told_lacking(missing: Sequence[str]) -> str:
+def _missing_packages_message(missing: Sequence[str]) -> str:
     names = list(dict.fromkeys(name.partition(".")[0] for name in missing))
     return f"Spark's workers lack the package{'s' * (len(names) > 1)} {', '.join(names)}: {_FIX}"

@@ -28,19 +28,19 @@ def watch(*, restart: bool) -> tuple[FakeServers, ManualClock, list[str], ZooKee
 def test_dead_server_is_told_once() -> None:
     servers, clock, said, watching = watch(restart=False)
     servers.exit_codes[1] = -9
-    watching.look()
+    watching.check()
     clock.advance(100)
-    watching.look()
+    watching.check()
     assert said == ["ZooKeeper server 1 was ended by SIGKILL"]
 
 
 def test_dead_server_is_started_again_after_its_pause() -> None:
     servers, clock, said, watching = watch(restart=True)
     servers.exit_codes[1] = 1
-    watching.look()
+    watching.check()
     assert servers.exit_codes[1] == 1
     clock.advance(1)
-    watching.look()
+    watching.check()
     assert servers.exit_codes == [None, None, None]
     assert said == [
         "ZooKeeper server 1 ended with exit code 1; it is started again in 1 s",
@@ -51,13 +51,13 @@ def test_dead_server_is_started_again_after_its_pause() -> None:
 def test_server_that_does_not_come_up_is_tried_again_later() -> None:
     servers, clock, said, watching = watch(restart=True)
     servers.exit_codes[0], servers.can_start = -9, False
-    watching.look()
+    watching.check()
     clock.advance(1)
-    watching.look()
+    watching.check()
     assert said[1:] == ["ZooKeeper server 0 ended: no room"]
-    watching.look()
+    watching.check()
     assert said[2:] == ["ZooKeeper server 0 was ended by SIGKILL; it is started again in 2 s"]
     servers.can_start = True
     clock.advance(2)
-    watching.look()
+    watching.check()
     assert said[3:] == ["ZooKeeper server 0 serves again"]

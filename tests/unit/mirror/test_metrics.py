@@ -18,7 +18,7 @@ def link(partition: int, done_to: int, source_end: int) -> PartitionLink:
 
 def test_stopped_partitions_are_part_of_the_lag() -> None:
     links = [link(0, 10, 12), link(1, 10, 30)]
-    links[1].give_up("the target refuses source offset 10: too large", 0.0)
+    links[1].stop_with("the target refuses source offset 10: too large", 0.0)
     links[1].counts.source_missing = 4
     sums = Sums.of(links)
     assert (sums.lag, sums.stopped, sums.missing) == (22, 1, 4)
@@ -27,13 +27,13 @@ def test_stopped_partitions_are_part_of_the_lag() -> None:
 def test_lag_is_not_known_where_that_of_a_partition_is_not() -> None:
     links = [link(0, 10, 12), link(1, 10, 30)]
     links[1].diverged = "the source has another record at offset 3"
-    links[1].give_up(links[1].diverged, 0.0)
+    links[1].stop_with(links[1].diverged, 0.0)
     assert Sums.of(links).lag is None
 
 
 def test_each_partition_has_a_sample_of_each_metric() -> None:
     links = [link(1, 10, 30), link(0, 10, 12)]
-    links[0].give_up("the target refuses source offset 10: too large", 0.0)
+    links[0].stop_with("the target refuses source offset 10: too large", 0.0)
     links[1].counts.records = 7
     samples = list(collect(links, 4))
     values = {(metric.name, *labels): value for metric, value, labels in samples}

@@ -16,7 +16,7 @@ from barnabas.mirror.audit_account import PartitionAuditAccount, TopicAuditAccou
 from barnabas.mirror.mirror import AUDIT_PATIENCE_S, Mirror, MirrorConfig
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
-from barnabas.mirror.partition_link import TRIES_TOLD, LeaderTerm, PartitionLink
+from barnabas.mirror.partition_link import REPORTED_TRIES, LeaderTerm, PartitionLink
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.records.header import stamp
@@ -31,7 +31,7 @@ def test_bug_in_what_looks_after_a_partition_ends_the_mirror(monkeypatch: pytest
 
     async def mirrored() -> None:
         mirror = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lambda _event: None)
-        monkeypatch.setattr(mirror._resume_positions, "look_after", broken)
+        monkeypatch.setattr(mirror._resume_positions, "watch_link", broken)
         view = SimpleNamespace(name="clicks", topic_id=b"id", partitions=[SimpleNamespace(partition=0)])
         followed: Any = SimpleNamespace(source=view, target=view, is_compacted=False)
         mirror._on_topic(followed)
@@ -132,7 +132,7 @@ def test_partition_is_counted_behind_the_mirror_only_where_the_audit_is_not_put_
         bring(link, 2, 3)
         link.copy.account.topic.is_put_off = is_put_off
         link.copy.last_source = None  # the source has no records here that could be compared
-        link.lost("another leader")
+        link.reset_after("another leader")
         await made._resume_positions.place(link)
         assert link.copy.position == (5 if is_put_off else 2)
 
@@ -145,8 +145,8 @@ def test_what_waits_in_the_end_is_not_told_to_be_well_again() -> None:
     async def ended(is_over: bool) -> Mirror:
         made = Mirror(MirrorConfig(*SIDES, topics=("clicks",)), lines.append)
         link = made.links[CLICKS] = PartitionLink(CLICKS, CLICKS, b"id", PartitionCopy(CLICKS, 5))
-        for _ in range(TRIES_TOLD):
-            link.missed("target: no leader")
+        for _ in range(REPORTED_TRIES):
+            link.note_failure("target: no leader")
         made._events.problem("partitions", "waiting", "clicks-0: target: no leader")
         if is_over:
             link.tries, link.trouble = 0, None
@@ -252,7 +252,7 @@ def test_source_is_asked_how_far_stopped_partitions_are_behind(monkeypatch: pyte
             copy.place(OffsetMap(10, 10), None, 0.0)
             link = made.links[tp] = PartitionLink(tp, tp, b"id", copy, source_end=12)
             if is_stopped:
-                link.give_up("no", 0.0)
+                link.stop_with("no", 0.0)
         await made.stop()
         return made
 
@@ -280,7 +280,7 @@ def test_records_that_the_target_deleted_after_they_were_acknowledged_stop_nothi
         bring(link, 0, 2)
         link.confirmed = link.known
         bring(link, 2, 3)
-        link.lost("another leader")
+        link.reset_after("another leader")
         await made._resume_positions.place(link)
         assert link.copy.position == 5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from barnabas.mirror.audit_account import PartitionAuditAccount, TopicAuditAccount
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
-from barnabas.mirror.partition_link import TRIES_TOLD, PartitionLink, waiting_reason
+from barnabas.mirror.partition_link import REPORTED_TRIES, PartitionLink, waiting_reason
 from barnabas.model import TopicPartition
 
 
@@ -16,11 +16,11 @@ def link(partition: int) -> PartitionLink:
 
 def test_partitions_that_fail_again_and_again_are_told_and_those_that_fail_once_are_not() -> None:
     links = [link(2), link(1), link(0)]
-    links[2].lost("target: NOT_LEADER_OR_FOLLOWER")
+    links[2].reset_after("target: NOT_LEADER_OR_FOLLOWER")
     assert waiting_reason(links) is None
     for each in links[:2]:
-        for _ in range(TRIES_TOLD):
-            each.lost("target: NOT_ENOUGH_REPLICAS")
+        for _ in range(REPORTED_TRIES):
+            each.reset_after("target: NOT_ENOUGH_REPLICAS")
     assert waiting_reason(links) == "clicks-1 and others: target: NOT_ENOUGH_REPLICAS"
     links[1].stopped = "somebody else writes there"
     assert waiting_reason(links) == "clicks-2: target: NOT_ENOUGH_REPLICAS"
@@ -45,7 +45,7 @@ def test_lag_is_not_known_while_the_logs_differ_or_were_not_looked_at() -> None:
     each.copy.place(OffsetMap(7, 0), None, 0.0)
     each.source_end = 7
     assert (each.lag, each.is_idle) == (0, True)
-    each.look_again()
+    each.recheck()
     assert (each.lag, each.is_idle) == (None, False)
     each.copy.place(OffsetMap(7, 0), None, 0.0)
     each.diverged = "the source has another record"

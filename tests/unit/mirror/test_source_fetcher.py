@@ -12,7 +12,7 @@ from barnabas.clock import ManualClock
 from barnabas.errors import ErrorCode
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
-from barnabas.mirror.partition_link import TRIES_TOLD, LeaderTerm, PartitionLink, waiting_reason
+from barnabas.mirror.partition_link import REPORTED_TRIES, LeaderTerm, PartitionLink, waiting_reason
 from barnabas.mirror.source_fetcher import REFUSED_S, SourceFetcher
 from barnabas.model import TopicPartition
 from barnabas.protocol.declare import ZERO_UUID
@@ -108,7 +108,7 @@ def test_topics_are_named_by_id_where_the_source_knows_ids(topic_id: bytes) -> N
 
 def test_partition_that_may_not_be_read_is_asked_for_now_and_then_and_told() -> None:
     bench = Bench()
-    for _ in range(TRIES_TOLD):
+    for _ in range(REPORTED_TRIES):
         assert waiting_reason([bench.link]) is None
         assert bench.round(answer(error=ErrorCode.UNKNOWN_TOPIC_ID))
         assert not bench.round(answer()), "it is not asked for at once"
@@ -122,7 +122,7 @@ def test_partition_that_was_stopped_is_well_when_nothing_is_left_to_be_sent() ->
     bench = Bench()
     bench.round(answer())
     assert bench.well == [], "it was never stopped"
-    bench.link.give_up("somebody else wrote there", 0.0)
+    bench.link.stop_with("somebody else wrote there", 0.0)
     assert not bench.round(answer()), "it is asked for no more"
     bench.link.stopped = None
     bench.link.copy.place(OffsetMap(0, 0), None, 0.0)

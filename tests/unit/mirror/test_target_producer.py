@@ -92,7 +92,7 @@ class Bench:
         return asyncio.run(self.writing._round(1))
 
     def _stop(self, link: PartitionLink, error: MirrorError) -> None:
-        link.give_up(str(error), self.clock.monotonic())
+        link.stop_with(str(error), self.clock.monotonic())
         self.stopped.append(error)
 
 

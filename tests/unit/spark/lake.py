@@ -136,7 +136,7 @@ class Lake:
                 self.load(table, bad)
 
     def rows(self, table: str = "bad", column: str = "reason") -> Rows:
-        if not self.open().look(table).exists:
+        if not self.open().current_table(table).exists:
             return []
         found = scan_table(self.folder, table, columns=["offset", column], table_format=self.place.table_format)
         rows = [(row["offset"], row[column]) for batch in found for row in batch.to_pylist()]

@@ -74,7 +74,7 @@ class LoadedTable:
     @property
     def table(self) -> Any:
         """The table of the format's own library, as it is now."""
-        return self.store.look("clicks").table
+        return self.store.current_table("clicks").table
 
     def next_offsets(self) -> set[int]:
         """Return the offsets at which the next load of the partitions goes on."""

@@ -70,7 +70,7 @@ class History:
             case "make again":
                 self._make("two" if self._lake.topic_id == "one" else "one")
             case "compact":
-                if self._lake.open().look("bad").exists:
+                if self._lake.open().current_table("bad").exists:
                     format_of(self._lake.place).maintainer(self._lake.open(), "bad", SYSTEM_CLOCK).compact()
 
     def _load(self, table: str, bad: str | None) -> None:
@@ -92,7 +92,7 @@ class History:
             self._lake.load_killed_before(*place, table)
 
     def _ends(self, table: str) -> Iterator[tuple[int, int]]:
-        for loaded in self._lake.open().look(table).ledger().topics.values():
+        for loaded in self._lake.open().current_table(table).ledger().topics.values():
             yield from loaded.next_offsets.items()
 
     def _roll_back(self, table: str) -> None:
@@ -107,7 +107,7 @@ class History:
 
     def rows(self) -> list[Record]:
         """Return what is in the dead-letter table."""
-        if not self._lake.open().look("bad").exists:
+        if not self._lake.open().current_table("bad").exists:
             return []
         columns = ["topic_id", "partition", "offset", "value"]
         found = scan_table(self._lake.folder, "bad", columns=columns, table_format=self._lake.place.table_format)

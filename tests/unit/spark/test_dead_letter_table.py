@@ -38,7 +38,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def test_bad_records_are_rows_with_reason_and_place(lake: Lake) -> None:
     lake.values = [b'{"a": 1}']
     assert lake.load(takes_new_fields=False).dead_letter_rows == 0
-    assert not lake.open().look("bad").exists
+    assert not lake.open().current_table("bad").exists
     lake.values += [b"?", b'{"a": "x"}', b"\xff"]
     loaded = lake.load()
     assert (loaded.records, loaded.bad.count, loaded.dead_letter_rows) == (3, 3, 3)

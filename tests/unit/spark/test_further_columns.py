@@ -38,7 +38,7 @@ class Drifting(Lake):
         return rows.sort_by("offset").combine_chunks()
 
     def restored(self, registry: str | None) -> list[bytes]:
-        shape = self.open().look("t").shape()
+        shape = self.open().current_table("t").shape()
         assert shape is not None
         restored: list[bytes] = shape.values_of(self.table(), registry).to_pylist()
         return restored

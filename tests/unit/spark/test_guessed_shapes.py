@@ -54,7 +54,7 @@ class NewTable:
     def begin(self, _name: str) -> NewTable:
         return self
 
-    def check_takes_loads(self) -> None:
+    def check_accepts_loads(self) -> None:
         """A new table takes whatever it is made for."""
 
     def shape(self, _value_format: str) -> None:

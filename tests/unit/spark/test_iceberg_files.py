@@ -97,11 +97,11 @@ def test_schema_is_looked_at_once_however_many_files_have_it(tmp_path: Path, mon
     looked_at: list[str] = []
     whole = iceberg_files.parquet_file_to_data_file
 
-    def look(io: Any, metadata: Any, path: str) -> Any:
+    def current_table(io: Any, metadata: Any, path: str) -> Any:
         looked_at.append(path)
         return whole(io, metadata, path)
 
-    monkeypatch.setattr(iceberg_files, "parquet_file_to_data_file", look)
+    monkeypatch.setattr(iceberg_files, "parquet_file_to_data_file", current_table)
     paths = write_files(tmp_path)
     commit(table_in(tmp_path / "table"), add_files, paths)
     assert looked_at == [paths[0], paths[2]]

@@ -138,7 +138,7 @@ def test_a_partition_spec_that_loads_cannot_write_is_refused_before_work(
     with iceberg.table.update_spec() as spec:
         spec.add_field(column, transform)
     with pytest.raises(WarehouseError, match=f"table default.clicks {words}"):
-        iceberg.store.begin("clicks").check_takes_loads()
+        iceberg.store.begin("clicks").check_accepts_loads()
     assert table_status(iceberg.store, "clicks").records == 50
     maintain(format_of(iceberg.place).maintainer(iceberg.store, "clicks", SYSTEM_CLOCK))
 
@@ -151,14 +151,14 @@ def test_a_load_into_a_changed_table_leaves_all_tables_and_no_files(
     lake.stand_in(monkeypatch)
     lake.values = [b'{"country": "nl"}', b"bad"]
     lake.load()
-    with lake.open().look(changed).table.update_spec() as spec:
+    with lake.open().current_table(changed).table.update_spec() as spec:
         spec.add_field("country" if changed == "t" else "reason", IdentityTransform())
     lake.values += [b'{"country": "nl"}', b'{"country": "de"}', b"worse"]
     files = lake.files()
     with pytest.raises(WarehouseError, match=rf"table default\.{changed} is partitioned by identity"):
         lake.load()
     assert lake.files() == files
-    with lake.open().look(changed).table.update_spec() as spec:
+    with lake.open().current_table(changed).table.update_spec() as spec:
         spec.remove_field("country" if changed == "t" else "reason")
     assert lake.load().records == 3
 
@@ -171,7 +171,7 @@ def test_specs_that_files_of_a_day_fit_are_loaded(iceberg: LoadedTable) -> None:
     with iceberg.table.update_schema() as schema:
         schema.update_column("partition", LongType())
         schema.add_column("country", StringType())
-    iceberg.store.begin("clicks").check_takes_loads()
+    iceberg.store.begin("clicks").check_accepts_loads()
     iceberg.commit()
     assert iceberg.next_offsets() == {iceberg.offset_after(2)}
 
@@ -180,14 +180,14 @@ def test_columns_that_others_have_changed_are_refused_before_work(iceberg: Loade
     with iceberg.table.update_schema(allow_incompatible_changes=True) as schema:
         schema.add_column("must", StringType(), required=True)
     with pytest.raises(WarehouseError, match=r"has the required column must, .* make it optional"):
-        iceberg.store.begin("clicks").check_takes_loads()
+        iceberg.store.begin("clicks").check_accepts_loads()
     with iceberg.table.update_schema(allow_incompatible_changes=True) as schema:
         schema.delete_column("must")
         schema.delete_column("raw_timestamp_ms")
     with iceberg.table.update_schema() as schema:
         schema.add_column("raw_timestamp_ms", StringType())
     with pytest.raises(WarehouseError, match=r"has another column raw_timestamp_ms than loads write \(string\)"):
-        iceberg.store.begin("clicks").check_takes_loads()
+        iceberg.store.begin("clicks").check_accepts_loads()
 
 
 @pytest.mark.parametrize(
@@ -228,11 +228,11 @@ def _scan(table: LoadedTable) -> None:
 
 
 def _rows(table: LoadedTable) -> None:
-    list(table.store.look("clicks").rows_of("clicks", 0, ["offset"]))
+    list(table.store.current_table("clicks").rows_of("clicks", 0, ["offset"]))
 
 
 def _ends(table: LoadedTable) -> None:
-    table.store.look("clicks").next_offsets_of_rows()
+    table.store.current_table("clicks").next_offsets_of_rows()
 
 
 def _committed(table: LoadedTable) -> None:
@@ -349,7 +349,7 @@ def test_delta_tables_that_others_have_changed_are_refused_before_work(
 ) -> None:
     table = changed_delta(tmp_path, change)
     with pytest.raises(WarehouseError, match=words):
-        table.store.begin("clicks").check_takes_loads()
+        table.store.begin("clicks").check_accepts_loads()
 
 
 def test_a_feature_that_delta_rs_cannot_write_is_no_conflict(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_load_leaves_no_files_of_tasks_that_were_killed(
     lake.partitions = [[b'{"a": %d}' % number, b"?"] for number in range(3)]
     loaded = lake.load(records_per_task=2)
     assert (loaded.records, loaded.dead_letter_rows) == (6, 3)
-    tables = [lake.open().look(name).contents() for name in ("t", "bad")]
+    tables = [lake.open().current_table(name).contents() for name in ("t", "bad")]
     on_disk, locks = lake.files()
     assert (len(on_disk), locks) == (sum(len(table.file_sizes) for table in tables), 0)
     assert len(lake.rows()) == 3

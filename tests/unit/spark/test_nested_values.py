@@ -152,7 +152,7 @@ def test_a_filter_may_ask_for_columns_that_are_not_wanted(iceberg: Nested) -> No
     assert iceberg.table("n", where="offset > 0").sort_by("n").to_pydict() == {"n": [2, 3]}
     assert iceberg.table("n", where="p.y >= 2 and n < 3").to_pydict() == {"n": [2]}
     assert iceberg.table("p", where="n = 1").to_pydict() == {"p": [{"y": 1}]}
-    assert iceberg.table().schema == iceberg.open().look("t").table.scan().to_arrow_batch_reader().schema
+    assert iceberg.table().schema == iceberg.open().current_table("t").table.scan().to_arrow_batch_reader().schema
     assert not list(scan_table(iceberg.folder, "t", where="offset > 7"))
 
 

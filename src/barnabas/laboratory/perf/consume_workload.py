@@ -99,7 +99,7 @@ def _start_reading(consumer: Consumer, job: ConsumeJob, joined: threading.Event)
 def _read_iterating(consumer: Consumer, meter: Meter, records_max: int) -> None:
     stretch = 100
     iterator = iter(consumer)
-    while meter.going and (left := records_max - meter.records) > 0:
+    while meter.is_running and (left := records_max - meter.records) > 0:
         wanted = min(stretch, left)
         began_s = meter.clock.monotonic()
         count = size = 0
@@ -117,7 +117,7 @@ def _read_iterating(consumer: Consumer, meter: Meter, records_max: int) -> None:
 
 
 def _read_polling(consumer: Consumer, meter: Meter, records_max: int) -> None:
-    while meter.going and (left := records_max - meter.records) > 0:
+    while meter.is_running and (left := records_max - meter.records) > 0:
         try:
             records = consumer.poll(max_records=min(left, CHUNK_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
         except ClosedError:
@@ -131,7 +131,7 @@ def _arrow_reader() -> Read:
     compute = require("pyarrow.compute", "arrow")
 
     def read(consumer: Consumer, meter: Meter, records_max: int) -> None:
-        while meter.going and (left := records_max - meter.records) > 0:
+        while meter.is_running and (left := records_max - meter.records) > 0:
             try:
                 batch = consumer.poll_arrow(max_records=min(left, ARROW_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
             except ClosedError:

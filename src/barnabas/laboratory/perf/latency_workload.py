@@ -125,7 +125,7 @@ def _read(consumer: Consumer, meter: Meter, job: LatencyJob, samples: array[floa
     total = job.warm_up + job.records
     iterator = iter(consumer)
     stretch, seen, warm = 1, 0, False
-    while meter.going and (left := total - seen) > 0:
+    while meter.is_running and (left := total - seen) > 0:
         wanted = min(stretch, left)
         count, began_s = 0, now()
         for record in islice(iterator, wanted):

@@ -151,7 +151,7 @@ class Meter:
         self._stopped = True
 
     @property
-    def going(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the workload should go on."""
         return not self._stopped
 

@@ -100,14 +100,14 @@ class FramePipe(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
     def _fail(self, error: BarnabasError) -> None:
         if self._failure is None:
             self._failure = Failure.of(error)
-        self._tell()
+        self._notify()
 
     # --- called by the event loop -----------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class FramePipe(asyncio.Protocol):
         except BarnabasError as error:
             self._fail(error)
             self.close()
-        self._tell()
+        self._notify()
 
     def pause_writing(self) -> None:
         """The transport holds enough."""
@@ -132,7 +132,7 @@ class FramePipe(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The transport holds little again."""
         self.writable = True
-        self._tell()
+        self._notify()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell whoever waits."""
@@ -211,13 +211,13 @@ async def _run(job: PipelineJob, meter: Meter, control: RunControl) -> None:
 
 
 async def _pump_all(to_leaders: Sequence[_LeaderRequests], work: _Work, meter: Meter, control: RunControl) -> None:
-    def going() -> bool:
-        return meter.going and not control.stopped.is_set()
+    def is_running() -> bool:
+        return meter.is_running and not control.stopped.is_set()
 
     try:
         async with asyncio.TaskGroup() as tasks:
             for requests in to_leaders:
-                tasks.create_task(requests.pump(work, meter, going))
+                tasks.create_task(requests.pump(work, meter, is_running))
     except BaseExceptionGroup as group:
         # One reason is enough for one line. `except*` would put it into a group again before Python 3.11.4.
         told, others = group.split(BarnabasError)
@@ -305,10 +305,10 @@ class _LeaderRequests:
             return self._in_flight_max
         return self._in_flight_max - (self._sent - self._answers.answered)
 
-    async def pump(self, work: _Work, meter: Meter, going: Callable[[], bool]) -> None:
+    async def pump(self, work: _Work, meter: Meter, is_running: Callable[[], bool]) -> None:
         """Send until there is no more work, then wait for what is under way."""
         enough = max(1, self._in_flight_max // 4)
-        while going():
+        while is_running():
             room = self._room
             if room < enough:
                 await self.pipe.wait_for_change(self._timeout_s)

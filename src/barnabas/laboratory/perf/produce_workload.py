@@ -90,7 +90,7 @@ def produce(job: ProduceJob, meter: Meter, control: RunControl) -> Measured:
             stretches = _stretches(values, length, job.records, job.mode)
             meter.begin()
             for chunk, count, size in stretches:
-                if not meter.going or control.stopped.is_set():
+                if not meter.is_running or control.stopped.is_set():
                     break
                 outcomes.add(send(chunk))
                 meter.add(count, size)

@@ -76,12 +76,12 @@ def test_workload_stops_when_its_time_is_over() -> None:
     meter.begin()
     clock.advance(2.9)
     meter.add(1, 1)
-    assert meter.going
+    assert meter.is_running
     assert not meter.overdue
     clock.advance(0.2)
     assert meter.overdue
     meter.add(1, 1)
-    assert not meter.going
+    assert not meter.is_running
 
 
 def test_records_at_a_moment_lie_between_the_samples() -> None:
