@@ -1,16 +1,15 @@
-"""The moment that an audit over months is of: up to where it reads what was told, and which state of the table it sees.
+"""The cutoff of an audit over months: the offsets of `_audit` up to which it reads, and the version of the table.
 
-Producers, mirrors, loads and groups go on while the one is read after the other. So that nothing of it looks like a
-loss, or like a second copy:
+Producers, mirrors, loads and groups keep running during the audit. Two rules prevent false losses and duplicates:
 
-- **The table is looked at before and after the end of `_audit` is asked for**, until no load was committed between the
-  two. A load tells its account before it commits, and that it has committed after it, or the next load says so. So what
-  is read of `_audit` has the accounts of all loads that are in the table, and no later one counts.
-- **The end of the log is asked for after that.** All that producers have told is in the log then. What the log has
-  behind the table's last load is open, and so many records may be missing in the table; only what is missing beyond
-  that is lost. It is the same for a mirror, with the end of the source's log.
+- **The audit reads the table's version before and after the end of `_audit`**, until both versions are the same. A load
+  reports its counts before it commits, and the commit itself afterwards (or the next load does). So `_audit` has the
+  counts of all loads in the table up to that end, and later loads do not count.
+- **The audit reads the end of the topic's log after that.** All records that producers have reported are in the log
+  then. Records after the table's last load are open: the table may lack them. Only other missing records are lost. The
+  same holds for a mirror, with the end of the source's log.
 
-What is there and was not told of yet is open in any case.
+Records that nobody has reported yet are open, too.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from barnabas.model import TopicPartition
 from barnabas.spark.table_audit import TableAudit
 
 Behind = Mapping[int, int]
-"""By partition, how many records a tier may not have reached yet."""
+"""By partition, the number of records that a tier may not have yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditCutoff:
-    """The table, up to where what was told is read, by partition of `_audit`, and what the table may lack."""
+    """The table, the end offsets of `_audit` by partition, and the records that the table may lack."""
 
     side: TableAudit
     told_to: Mapping[int, int]
@@ -39,8 +38,8 @@ class AuditCutoff:
 
 @dataclass(frozen=True, slots=True)
 class SourceCutoff:
-    """Of the topic in the cluster that it is mirrored from: its id in hex, up to where what was told is read, and where
-    its partitions ended afterwards."""
+    """In the source of a mirror: the id of the topic in hex, the end offsets of `_audit`, and those of the topic, which
+    were read afterwards."""
 
     topic_id: str
     told_to: Mapping[int, int]
@@ -48,10 +47,10 @@ class SourceCutoff:
 
 
 def find_cutoff(bootstrap: str, topic: str, current_table: Callable[[], TableAudit]) -> AuditCutoff:
-    """Return a moment.
+    """Return the cutoff in the cluster that the table was loaded from.
 
-    :param look: looks at the table as it is now.
-    :raises ApiError: nobody has ever told anything.
+    :param current_table: reads the table.
+    :raises ApiError: there is no topic `_audit`.
     """
     with Admin(bootstrap) as admin:
         side, told_to = table_and_ends(current_table, lambda: _ends(admin, AUDIT_TOPIC))
@@ -61,7 +60,7 @@ def find_cutoff(bootstrap: str, topic: str, current_table: Callable[[], TableAud
 def table_and_ends(
     current_table: Callable[[], TableAudit], ends: Callable[[], Mapping[int, int]]
 ) -> tuple[TableAudit, Mapping[int, int]]:
-    """Return a table, and ends that were asked for while it was like that. A load takes longer than a look."""
+    """Return the table, and ends that were read while the table did not change."""
     side = current_table()
     while True:
         found, before, side = ends(), side, current_table()
@@ -70,9 +69,9 @@ def table_and_ends(
 
 
 def find_source_cutoff(bootstrap: str, topic: str) -> SourceCutoff:
-    """Return it of a source; to be asked for after what was told in the target.
+    """Return the cutoff in the source of a mirror. Read `_audit` of the target before.
 
-    :raises ApiError: there is no such topic, or nobody has told anything.
+    :raises ApiError: there is no such topic, or no topic `_audit`.
     """
     with Admin(bootstrap) as admin:
         topic_id = admin.describe_topics([topic])[0].id
@@ -89,7 +88,7 @@ def _partitions(admin: Admin, topic: str) -> list[TopicPartition]:
 
 
 def _behind(admin: Admin, topic: str, side: TableAudit) -> dict[int, int]:
-    """Return how many offsets the log has behind what is loaded: none where the topic is gone, or is another one."""
+    """Return the number of offsets after the last load; none if the topic was deleted or created again."""
     try:
         found = admin.describe_topics([topic])[0]
     except ApiError as error:
@@ -100,6 +99,6 @@ def _behind(admin: Admin, topic: str, side: TableAudit) -> dict[int, int]:
         return {}
     partitions = _partitions(admin, topic)
     ends, begins = admin.end_offsets(partitions), admin.beginning_offsets(partitions)
-    # What retention has taken before it was loaded is lost.
+    # Records that retention deleted before they were loaded are lost.
     loaded = {each: max(side.next_offsets.get(each.partition, 0), begins[each]) for each in partitions}
     return {each.partition: max(0, ends[each] - loaded[each]) for each in partitions}

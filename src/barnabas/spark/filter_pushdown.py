@@ -1,11 +1,10 @@
-"""Conditions of a query on `topic`, `partition`, `offset` and `timestamp`, and the ranges that they leave to read.
+"""Filters of a query on `topic`, `partition`, `offset` and `timestamp`, and the offset ranges that remain to read.
 
-Conditions on the first three decide about whole records exactly, so Spark need not look at them again. A condition on
-`timestamp` does not: times in a log need not ascend. The broker's index gives the first record that is as late as a
-query wants, and none before it can match; whatever comes after it, Spark checks. An upper end of a time therefore
-narrows nothing.
+Filters on the first three columns are exact, so Spark need not check them again. A filter on `timestamp` is not exact:
+times in a log need not ascend. The broker's index gives the first record with at least the wanted time; no earlier
+record can match, and Spark checks the later ones. So an upper bound of the time does not restrict the ranges.
 
-What narrows is read from Spark's filters (`pyspark.sql.datasource.Filter`), which are all to hold. The rest is pure.
+`push_filters` reads Spark's filters (`pyspark.sql.datasource.Filter`), which must all hold. The rest is pure.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class PushedFilters:
-    """What a query wants of the records that its options name; None wants all."""
+    """The restrictions of a query on the records that its options select; None does not restrict."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -89,7 +88,7 @@ class PushedFilters:
 
 
 def push_filters(filters: Iterable[Filter]) -> tuple[PushedFilters, list[Filter]]:
-    """Return what conditions leave to read, and those that Spark still has to check.
+    """Return the restrictions of filters, and the filters that Spark still has to check.
 
     >>> push_filters([EqualTo(("partition",), 3)])[0].partitions
     frozenset({3})

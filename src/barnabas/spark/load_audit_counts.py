@@ -1,7 +1,7 @@
-"""What a task of a load puts into the table, counted for the audit: by windows, producers and offsets.
+"""Counts the records that a load task writes, for the audit: by window, producer and offset.
 
-The identity of a record is in the header of its batch; which records the task has, and their times, are in the columns
-that it has decoded. The two are joined by offsets, in columns: no Python object is made for a record.
+The batch header identifies the producer of a record; the decoded columns have the offsets and times of the records. The
+counter joins both by offset, in columns, without a Python object per record.
 """
 
 from __future__ import annotations

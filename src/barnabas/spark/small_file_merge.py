@@ -1,9 +1,8 @@
-"""Small files of a day that several tasks have written, put together before they are committed.
+"""Merges small files of a day, written by several tasks, before the commit.
 
-Tasks take their records from the brokers as they stand there, by partition, so each of them may have some of the same
-day: 200 tasks would leave 200 files for it. To send all records through a shuffle first, for one writer a day, would
-cost each load; so only files that are small are read and written once more, and only where there will be far fewer of
-them. Which these are is decided here, purely; `merge_files` is what a task does.
+Each task reads some partitions, so many tasks write files of the same day: 200 tasks would leave 200 files. A shuffle
+with one writer per day would cost every load. So tasks read and rewrite only small files, and only if far fewer files
+result. `small_file_groups` chooses the files, without I/O; `merge_files` runs in a task.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from barnabas.spark.load_tasks import TaskFailed
 from barnabas.spark.object_files import file_system_of
 
 BUNDLE_BYTES_MAX = 128 * 1024 * 1024
-"""What one task puts together, where files are to become larger than that."""
+"""The limit for one task, where the target size of files is larger."""
 TIMES_FEWER = 4
 FILES_FEWER = 8
 BATCH_ROWS = 65_536
@@ -29,7 +28,7 @@ BATCH_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """Files of one day that are to be put together, in their order."""
+    """Files of one day to merge, in the order of their records."""
 
     number: int
     files: tuple[DataFile, ...]
@@ -41,7 +40,7 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
-    """Where files are put together: the folder of the load, and as its tasks write them."""
+    """The folder of the load, and how its tasks write files."""
 
     folder: str
     io_properties: Mapping[str, str]
@@ -50,7 +49,7 @@ class MergeSettings:
 
 
 def small_file_groups(files: Sequence[DataFile], target_file_bytes: int) -> tuple[list[FileGroup], list[DataFile]]:
-    """Return which files are to be put together, and those that stay as they are: all, where it is not worth a job.
+    """Return the groups of files to merge, and the files that stay. All files stay if a merge saves too little.
 
     :param files: in the order of their records.
 
@@ -78,7 +77,7 @@ def small_file_groups(files: Sequence[DataFile], target_file_bytes: int) -> tupl
 
 
 def merge_files(gathering: MergeSettings, bundle: FileGroup, attempt_id: int) -> tuple[DataFile, ...] | TaskFailed:
-    """Write the rows of files into new ones. The old ones stay.
+    """Write the rows of a group of files into new files. The old files remain.
 
     :param attempt_id: unique to this attempt of this task.
     """
