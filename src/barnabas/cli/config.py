@@ -1,4 +1,4 @@
-"""`barnabas config`: the settings of topics, brokers and groups, looked at, set and unset."""
+"""`barnabas config`: shows, sets and unsets the settings of topics, brokers and groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where `barnabas consume -o` begins and ends: kcat's notation, parsed and resolved to offsets.
+"""The start and end of `barnabas consume -o`: kcat's notation, resolved to offsets.
 
 Parsing is pure; resolving asks the brokers through the four methods of `OffsetSource`, which `Admin` has.
 """

@@ -1,4 +1,4 @@
-"""What a person reads when a command fails: one line that says what is wrong and what to do about it."""
+"""Error messages of a failed command: one line with the cause and the next step."""
 
 from __future__ import annotations
 

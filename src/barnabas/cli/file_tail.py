@@ -1,4 +1,4 @@
-"""Following a log file as `tail -F` does: through rotation, truncation, compression and restarts.
+"""Follows a log file as `tail -F` does: through rotation, truncation, compression and restarts.
 
 `TailedFile` is one open file, whatever its name is by now. `FollowedPath` is a name, and the files that have had it:
 after a rotation the old file is read on for a while, because its writer may not have noticed yet.

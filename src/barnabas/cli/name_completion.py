@@ -1,4 +1,4 @@
-"""Topics, groups and settings that the shell completes. Where the broker does not answer soon, there are none."""
+"""Completes topics, groups and settings in the shell. A broker that does not answer soon gives no completions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that are larger than a record may be: skipped, split or refused, and always reported with file and line."""
+"""Lines that are larger than a record may be: skipped, split or refused, and reported with file and line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions that move to other brokers: the plan, the question, and how far they have come."""
+"""Moves of partitions to other brokers: the plan, the confirmation, and the progress."""
 
 from __future__ import annotations
 

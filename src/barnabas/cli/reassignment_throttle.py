@@ -1,4 +1,4 @@
-"""How fast partitions move: Kafka's throttles (KIP-73), set for a move and taken back when it is over.
+"""The throttle of a reassignment (KIP-73): set before the move, removed after it.
 
 As `kafka-reassign-partitions --throttle` does: the topics' settings name the replicas that give and those that get, and
 the brokers' say how fast, here for all brokers together. A command that is interrupted leaves them, since what it has

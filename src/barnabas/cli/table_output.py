@@ -1,4 +1,4 @@
-"""Tables for people: drawn by rich on a terminal, aligned plain text in a pipe; and JSON for programs."""
+"""Tables for people: drawn by rich on a terminal, aligned text in a pipe. JSON for programs."""
 
 from __future__ import annotations
 

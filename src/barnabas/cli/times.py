@@ -1,4 +1,4 @@
-"""Points in time as people write them, and as tables show them: ISO 8601, in UTC unless an offset is given."""
+"""Points in time, durations and intervals in options and output: ISO 8601, UTC by default; intervals such as 30s."""
 
 from __future__ import annotations
 

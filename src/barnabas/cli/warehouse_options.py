@@ -1,4 +1,4 @@
-"""The options that say where tables are, the same for `load` and `table`."""
+"""Options for the place of tables, shared by `load` and `table`."""
 
 from __future__ import annotations
 

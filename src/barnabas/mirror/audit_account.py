@@ -1,4 +1,4 @@
-"""A mirror's part in the audit: what is in the target, counted by windows of event time. No I/O.
+"""Counts the records in the target for the audit, by windows of event time. No I/O.
 
 A record counts when it is known to be in the target's log. What is told of a window is a function of how far the source
 was counted (`Reach`), whoever counts: it goes on where the event itself says that it has ended. So a mirror that was

@@ -1,4 +1,4 @@
-"""A batch of the source as a batch of the target: the same records, with the identity that says where they are from.
+"""Rewrites a batch of the source as a batch of the target: the same records, with the identity of their origin.
 
 The usual batch keeps every byte of its records: header fields are written over, and the CRC is computed anew. Only what
 cannot be sent as it is is encoded anew: batches that lost records to compaction, since producers may leave no offset

@@ -1,4 +1,4 @@
-"""What is done about the committed offsets of one group in one partition. Pure.
+"""Decides how the committed offset of a group in one partition is synchronised. Pure.
 
 A group works in one cluster at a time. Where it has committed something new since the two offsets were last made to
 stand for each other, that side is the one to follow; the other side gets the offset that stands for it

@@ -1,4 +1,4 @@
-"""One of the two clusters, as a mirror sees it: its connections, its id, and questions about one partition."""
+"""One of the two clusters of a mirror: its connections, its id, and queries about one partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topics and groups a mirror takes: patterns that match whole names."""
+"""Filters topics and groups by patterns that match whole names."""
 
 from __future__ import annotations
 

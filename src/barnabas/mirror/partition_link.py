@@ -1,4 +1,4 @@
-"""One partition on its way from one cluster to the other: what is decided about it, and what is told of it."""
+"""The state of one mirrored partition: decisions, counts, and the reason why it waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds out where to go on with a partition: from the target's log, before the first batch and after each failure."""
+"""Resumes partitions from the end of the target's log, at the start and after each failure."""
 
 from __future__ import annotations
 

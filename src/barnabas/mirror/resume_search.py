@@ -1,4 +1,4 @@
-"""One look at a partition in both clusters: where the mirror goes on, proved by the records. Pure: a generator.
+"""Finds the offset at which the mirror of a partition resumes, and proves it by the records. Pure: a generator.
 
 `look` yields what has to be read and is sent the bytes, so tests and the mirror run the same steps. The target's log
 says how far the partition is mirrored (`target_tail.py`). The source must confirm each batch that the map does not

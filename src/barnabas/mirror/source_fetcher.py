@@ -1,4 +1,4 @@
-"""Fetches from the source: one loop for each of its brokers, one request at a time, for all partitions with room.
+"""Fetches from the source: one loop per broker, one request at a time, for all partitions with room.
 
 Topics are named by their ids where brokers know those (KIP-516): one that was deleted and made again under its name is
 another topic, and its records are not taken for those of the one before.

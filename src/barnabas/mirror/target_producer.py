@@ -1,4 +1,4 @@
-"""Produces to the target: a loop for each of its brokers puts what is ready into requests, and waits for no answers.
+"""Produces to the target: a loop per broker sends ready batches and does not wait for the answers.
 
 A request has at most one batch of each partition, and partitions in it share the answer. Requests to a broker go over
 one connection, so a partition's batches arrive in their order; where they do not, brokers refuse what comes too early

@@ -1,4 +1,4 @@
-"""Reads the end of a target partition's log: up to where it is mirrored, and whether anybody else wrote there.
+"""Reads the end of a target partition's log: the mirrored offsets, and records of other writers.
 
 Pure: takes batch headers. What is known (the map) comes from the ledger, or from this mirror's own memory; what the log
 says counts. The answer does not depend on how many mirrors write, or wrote: each batch says where it is from.

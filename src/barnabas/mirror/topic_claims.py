@@ -1,4 +1,4 @@
-"""Whether a topic may be mirrored: one writer for each target topic, and no circles. Pure.
+"""Claims on target topics: each has one writer, and no topic is mirrored in a circle. Pure.
 
 Records circle where a topic is filled from one that was filled from it. No batch has to be looked at to see that: the
 ledger of each cluster says which of its topics are filled by a mirror, and through which clusters their records came. A

@@ -1,4 +1,4 @@
-"""The settings of a topic that follow it to the target: what is set there, what is unset, what stays. Pure."""
+"""Decides which settings of a topic are set, unset or left unchanged in the target. Pure."""
 
 from __future__ import annotations
 

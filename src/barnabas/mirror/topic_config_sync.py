@@ -1,4 +1,4 @@
-"""Has the settings of topics follow them to the target. A setting that cannot follow never keeps records from it.
+"""Synchronises the settings of topics to the target. A failure never stops the mirroring of records.
 
 The ledger says which values mirrors have left at a topic of the target: a value that is none of these is somebody
 else's, and stays. It is written before a change, with the old and the new value, and after it, so that a mirror that

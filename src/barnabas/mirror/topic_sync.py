@@ -1,4 +1,4 @@
-"""Has the target follow the source's topics: made there, enlarged, with the same settings; and claimed, or refused.
+"""Creates the target's topics, adds partitions, and writes the claims on them.
 
 Topics that are deleted in the source stay in the target, as they are: a mirror adds, and takes nothing away. A topic
 that cannot be looked at now (a partition without a leader, an answer that does not come) does not keep others waiting.

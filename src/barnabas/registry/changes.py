@@ -1,4 +1,4 @@
-"""What a change asks of the topic: given what it says now, the records to append and the answer to give. Pure.
+"""Plans changes: given the state, returns the records to append and the answer. Pure.
 
 Parsing and comparing schemas may take long, so it is done elsewhere, between two of the steps here: what needs it takes
 parsed schemas as arguments, and `service.py` sees to it that nothing changes meanwhile.

@@ -1,4 +1,4 @@
-"""The topic that holds what the registry knows: read and written by all registries.
+"""The topic `_schemas` with the contents of the registry: read and written by all registries.
 
 A record counts once it was read back, so that all that a registry answers is in the log, in the order of the log. Of
 changes that registries write at the same time the first one in the log has its effect (`change_order.py`).

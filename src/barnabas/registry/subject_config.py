@@ -1,4 +1,4 @@
-"""Values that requests and records share: numbers, compatibility levels, modes, settings, metadata and rules.
+"""Compatibility levels, modes, metadata and rules of subjects, in requests and records.
 
 A request and a record of the topic pass the same checks, so a forged record
 cannot hold a value that no request can set.

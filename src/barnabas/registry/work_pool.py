@@ -1,4 +1,4 @@
-"""Bounded work on schemas: jobs run in processes of their own, and a deadline ends each of them.
+"""A pool of processes for work on schemas; each job has a deadline.
 
 Small jobs run in processes of their own, for FAST_CPU_S at most, so that no client waits long for the schema of another
 one. Large jobs, and small ones that need longer, wait for one slow process of lower priority.

@@ -1,4 +1,4 @@
-"""Cells of a table's columns from values as they are written in Avro, and back (avro_types.py has the two faces).
+"""Converts columns between the physical types of Avro and the types of tables, both ways (avro_types.py).
 
 Both ways are total: what a column does not take is null there, and what cannot be written is null, which codecs write
 as zero. So a value comes back byte for byte or it does not, and comparing tells.

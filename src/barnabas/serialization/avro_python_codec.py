@@ -1,4 +1,4 @@
-"""Avro's bytes to plain values and back, one record after the other, in Python: for all that compiled code cannot do.
+"""Avro codec in Python, one record at a time, for types that the compiled codec lacks.
 
 A value is what Arrow takes for the physical type (avro_types.py): a dict for a record, a dict of one branch for a union
 of several types, pairs for a map, bytes for a fixed, a symbol for an enum, None for null and for a record within

@@ -1,4 +1,4 @@
-"""Maps with distinct keys: DuckDB and other readers of tables refuse a whole column for one repeated key."""
+"""Makes the keys of maps distinct: DuckDB and other readers refuse a column with a repeated key."""
 
 from __future__ import annotations
 

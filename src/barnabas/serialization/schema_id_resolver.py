@@ -1,4 +1,4 @@
-"""Which id a serialiser writes: of its own schema, registered by it or not, or of the subject's latest."""
+"""Resolves the schema id that a serializer writes: of its own schema, or of the subject's latest version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `append_batch` knows of tables: which batches of streams they have, whatever format they have. Pure."""
+"""The interface of tables for `append_batch`: the batches of streams in a table of any format. Pure."""
 
 from __future__ import annotations
 

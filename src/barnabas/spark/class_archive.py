@@ -1,4 +1,4 @@
-"""Where an archive has Spark's classes read and checked already, a local session starts in half of the time.
+"""Java's archive of Spark's loaded classes (class data sharing): a local session starts in half of the time.
 
 The archive is Java's own (class data sharing, JEP 350). `python -m barnabas.spark.make_class_archive` makes it, once
 for each Java and each PySpark, in `~/.cache/barnabas` (or `$XDG_CACHE_HOME/barnabas`), and from then on

@@ -1,4 +1,4 @@
-"""Numbers of partitions as short JSON: a list where most partitions have one, else an object. Pure.
+"""Numbers by partition as short JSON: a list if most partitions have one, else an object. Pure.
 
     {"0": 250, "1": 99, "2": 17}   as every snapshot had it once
     [250,99,17]                    the same, packed

@@ -1,4 +1,4 @@
-"""A Delta table that takes the batches of streams: which it has, and one version for each.
+"""A Delta table for batches of streams: it knows its batches, and has one version for each.
 
 A version adds the files of a batch and a transaction (`txn`) of the stream with the batch's number: what Delta has for
 this, and what checkpoints of its log keep for ever. `RESTORE` takes rows back and leaves transactions as they are: a

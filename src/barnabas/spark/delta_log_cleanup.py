@@ -1,4 +1,4 @@
-"""How many old versions the log of a loaded Delta table keeps, so that it stays small however often it is loaded.
+"""Deletes old versions from the log of a loaded Delta table, so that the log stays small.
 
 Each load adds a file to the log, and every hundredth version a checkpoint, which has the state of the whole table.
 Delta itself deletes old files of the log by age alone (`delta.logRetentionDuration`, 30 days if nothing else is set): a

@@ -1,4 +1,4 @@
-"""Storage as deltalake names it, from what pyiceberg names: one language for both formats of tables. Pure."""
+"""Translates pyiceberg's names of storage properties to those of deltalake. Pure."""
 
 from __future__ import annotations
 

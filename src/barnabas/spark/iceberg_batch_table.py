@@ -1,4 +1,4 @@
-"""An Iceberg table that takes the batches of streams: which it has, and one commit for each.
+"""An Iceberg table for batches of streams: it knows its batches, and commits once for each.
 
 A commit adds the files of a batch and says whose they are, in one snapshot: the names `spark.sql.streaming.queryId` and
 `spark.sql.streaming.epochId` are those that Iceberg's own sink for streams writes. Snapshots expire, so the table's

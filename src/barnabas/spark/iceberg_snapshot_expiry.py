@@ -1,4 +1,4 @@
-"""How much history a loaded Iceberg table keeps, so that its metadata stays small however often it is loaded.
+"""Expires snapshots of a loaded Iceberg table, so that its metadata stays small.
 
 Every commit writes a metadata file with all snapshots in it. A table that is loaded every ten seconds has 8,640 more of
 both after a day, each file longer than the one before. Four properties of the table bound this; a load sets those that

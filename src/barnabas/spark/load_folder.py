@@ -1,4 +1,4 @@
-"""The folder of a load in a local warehouse: whose it is, and when it may be removed.
+"""The folder of a load in a local warehouse: its lock, and the rule for its removal.
 
 While a load runs, it holds a lock on `loads/<load id>.lock` in the table's folder, and its tasks write into
 `data/<load id>/`. The kernel gives up the lock when the process ends, in whatever way. So a lock file that is

@@ -1,4 +1,4 @@
-"""What one task of a load does on an executor: read ranges from the brokers, write Parquet files by event day.
+"""One task of a load on an executor: reads ranges from the brokers, writes Parquet files by event day.
 
 A task answers with a value whatever happens: Spark would wrap an exception in two pages of Java, and a full
 disk or a deleted range deserves one line.

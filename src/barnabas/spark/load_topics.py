@@ -1,4 +1,4 @@
-"""`load`: topics into tables, each record once, going on where the last load ended (paper, section 4)."""
+"""`load`: loads topics into tables, each record once, from the end of the last load (paper, section 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offset ranges, and how they are split into Spark tasks, or put together. Pure.
+"""Offset ranges, and their division into Spark tasks. Pure.
 
 The meaning of `minPartitions` and `maxRecordsPerPartition` is that of Spark's Kafka source: the first is a
 hint that splits large ranges more than small ones, the second a limit. Where neither is given, and it is known how many

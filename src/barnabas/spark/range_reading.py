@@ -1,4 +1,4 @@
-"""Reads a range of offsets straight from the brokers; runs on Spark's executors and on the driver alike."""
+"""Reads a range of offsets from the brokers, on executors and on the driver."""
 
 from __future__ import annotations
 

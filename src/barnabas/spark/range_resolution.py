@@ -1,4 +1,4 @@
-"""Turns what a query or load asked for into offset ranges. Pure but for the questions put to `OffsetLookup`.
+"""Resolves the offsets that a query or load names to offset ranges. Pure apart from calls of `OffsetLookup`.
 
 Invariant of the result: `log start <= start <= end <= log end` at the time of planning, for each range.
 """

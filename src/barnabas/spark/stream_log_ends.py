@@ -1,4 +1,4 @@
-"""The logs that a streaming query reads, as its driver sees them: which partitions there are and where they end.
+"""The partitions of a streaming query and the ends of their logs, as the query's driver reads them.
 
 A stream asks several times a second, for days. One connection is kept; partitions are looked up anew after
 `PARTITIONS_AGE_MAX_S`, so new ones are found. What passes (an election, a topic that is being deleted) is tried again.

@@ -1,4 +1,4 @@
-"""What a condition leaves to read of a partition: found out by asking Arrow what it excludes. Pure.
+"""The offsets of a partition that a predicate does not exclude, found by asking Arrow. Pure.
 
 A condition comes as an Arrow expression of any form. Arrow knows how to tell from what is known of a file (`offset` is
 at most 5) that no row of it can meet a condition, so that it need not be opened. Here a partition is such a file, and

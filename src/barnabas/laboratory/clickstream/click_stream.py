@@ -1,4 +1,4 @@
-"""The click stream: stretch after stretch of event time, each event in the order in which it arrives."""
+"""The click stream: stretches of event time, each event in the order of arrival."""
 
 from __future__ import annotations
 

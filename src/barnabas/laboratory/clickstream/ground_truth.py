@@ -1,4 +1,4 @@
-"""What was really the case in a click stream, so that a report on it can be checked."""
+"""The true figures of a click stream, for checks of reports."""
 
 from __future__ import annotations
 

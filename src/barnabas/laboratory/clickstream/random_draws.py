@@ -1,4 +1,4 @@
-"""Random numbers of a seed: uniform ones of numpy's PCG64, and what is made of them here.
+"""Random draws from a seed: uniform numbers of numpy's PCG64, and distributions made from them.
 
 numpy keeps the stream of that generator, but not those of its distributions; so these are our own.
 """

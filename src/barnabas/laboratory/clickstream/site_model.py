@@ -1,4 +1,4 @@
-"""Who and what there is: members and where they come from, items and which belong together, trends, bots.
+"""The site: members and their addresses, items and related items, trends, bots.
 
 Items are popular by Zipf's law. Those of a group are truly related: a member has two groups of interest, and a session
 is about one of them. Each three hours another item is in fashion for an hour. Bots have addresses of their own.

@@ -1,4 +1,4 @@
-"""The file that a history is kept in, and what is written into it while clients work."""
+"""The SQLite file of a history, and its writer."""
 
 from __future__ import annotations
 

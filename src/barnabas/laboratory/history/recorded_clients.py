@@ -1,4 +1,4 @@
-"""Producers and consumers whose doings are written into a history, and the reading of everything at the end."""
+"""Producers and consumers that record what they do, and the reading of everything at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline of an example as a drawing: a lane for each process, a bar for each operation, a line for each event."""
+"""Draws the timeline of an example: a lane per process, a bar per operation, a line per event."""
 
 from __future__ import annotations
 

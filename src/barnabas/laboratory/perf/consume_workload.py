@@ -1,4 +1,4 @@
-"""Consuming as programs do it: with `Consumer`, by iterating, in lists, or in Arrow batches.
+"""Consumes as programs do: with `Consumer`, by iterating, in lists, or in Arrow batches.
 
 The clock runs from before the first partition is assigned until the last record has been seen. Reading ends where
 the topic ended when the run began, or where the control says; a watch ends it if that is reached with fewer records

@@ -1,4 +1,4 @@
-"""What a sample of latencies says: exact percentiles and a histogram on a logarithmic scale."""
+"""Summary of latencies: exact percentiles, and a histogram on a logarithmic scale."""
 
 from __future__ import annotations
 

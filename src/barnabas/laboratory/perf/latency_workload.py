@@ -1,4 +1,4 @@
-"""Latency from end to end, in an open loop: from the moment a record was due to the one a consumer has it in hand.
+"""End-to-end latency in an open loop: from the moment when a record is due to its arrival at a consumer.
 
 Each record carries the moment it was due, on the monotonic clock that all processes of the machine share. Producer
 and consumer are processes of their own.

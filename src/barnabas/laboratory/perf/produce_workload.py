@@ -1,4 +1,4 @@
-"""Producing as programs do it: with `Producer`, one record a call, a list a call, or an Arrow array a call.
+"""Produces as programs do: with `Producer`, one record, one list or one Arrow array per call.
 
 The clock runs from the first call until `flush` has returned: until all is acknowledged, or, with acks=0, has left
 for the broker.

@@ -1,4 +1,4 @@
-"""How several processes share the work of one run."""
+"""Divides the work of a run among processes."""
 
 from __future__ import annotations
 

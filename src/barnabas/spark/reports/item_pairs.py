@@ -1,4 +1,4 @@
-"""What is seen together in a session: the most frequent pairs, and what to recommend to who looks at an item."""
+"""Items that appear together in sessions: the most frequent pairs, and recommendations for an item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a report, with what is usual."""
+"""The options of reports, with their defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events that came twice, as they do where delivery is at least once: one of them stays."""
+"""Removes events that arrived twice (at-least-once delivery): one of them remains."""
 
 from __future__ import annotations
 
