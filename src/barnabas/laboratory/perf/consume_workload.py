@@ -1,8 +1,8 @@
 """Consumes as programs do: with `Consumer`, by iterating, in lists, or in Arrow batches.
 
-The clock runs from before the first partition is assigned until the last record has been seen. Reading ends where
-the topic ended when the run began, or where the control says; a watch ends it if that is reached with fewer records
-than offsets (a compacted topic), or if nothing comes any more.
+The clock runs from before the first assignment until the last record. Reading ends at the end offsets of the topic at
+the start of the run, or at those in `RunControl`. `EndWatch` ends it if the topic has fewer records than offsets (a
+compacted topic), or if no record comes any more.
 """
 
 from __future__ import annotations
@@ -150,11 +150,11 @@ def _reader(mode: ReadMode) -> Read:
 
 
 class EndWatch:
-    """A thread that closes the consumer when there is nothing more to come, for the reader would wait for ever.
+    """A thread that closes the consumer after the last record, because the reader would wait for ever.
 
     :param joined: set while the consumer is a member of its group.
 
-    It looks closely only when nothing was counted since it last looked, so it costs a run at full speed nothing.
+    It checks the positions only if no record was counted since the last check, so it costs a run at full speed nothing.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""What a workload tells while it runs, and what is left of it: records, bytes, time, CPU time, samples.
+"""Measures a workload: records, bytes, time, CPU time, and samples of its progress.
 
-The meter is told of stretches of records, not of single ones, so that counting costs nothing beside what is
-measured. It is used by one thread; `stop` may be called by any.
+A workload counts chunks of records, not single records, so that counting costs next to nothing. One thread uses the
+meter; any thread may call `stop`.
 
-Times are seconds of the monotonic clock, which on Linux all processes of a machine share: figures of several
-processes can be laid over each other.
+Times are seconds of the monotonic clock. On Linux all processes of a machine share this clock, so figures of several
+processes can be combined.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from barnabas.clock import Clock
 
 SAMPLE_INTERVAL_S = 0.25
 CHUNK_S = 0.01
-"""How long a stretch of records should take: short against what a person sees, long against a look at the clock."""
+"""The duration of a chunk: too short for a person to notice, long compared with a call of the clock."""
 
 
 class Sample(NamedTuple):
-    """How far a workload was at one moment."""
+    """The progress of a workload at one moment."""
 
     at_s: float
     records: int
@@ -34,7 +34,7 @@ Listener = Callable[[Sample], None]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one process did between the start and the end of its clock."""
+    """The result of one process between the start and the end of its clock."""
 
     started_s: float
     ended_s: float
@@ -45,11 +45,11 @@ class Measured:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds that it took."""
+        """The seconds between start and end."""
         return self.ended_s - self.started_s
 
     def records_at(self, at_s: float) -> float:
-        """Return how many records were done at a moment: between two samples, as if evenly."""
+        """Return the number of records at a moment, interpolated between two samples."""
         last = Sample(self.ended_s, self.records, self.bytes)
         before = Sample(self.started_s, 0, 0)
         for sample in (*self.samples, last):
@@ -62,9 +62,9 @@ class Measured:
 
 
 def combined(parts: Sequence[Measured]) -> Measured:
-    """Return what several processes did as one: from the first start to the last end.
+    """Return the combined result of several processes: from the first start to the last end.
 
-    Their samples are left out: they were taken at different moments.
+    The result has no samples, because the processes took theirs at different moments.
     """
     return Measured(
         started_s=min(part.started_s for part in parts),
@@ -84,9 +84,9 @@ def process_cpu_s() -> float:
 class Meter:
     """Counts one workload in one process.
 
-    :param cpu_s: tells the CPU seconds used so far.
-    :param listener: is told of a sample, at most every `interval_s`.
-    :param seconds_max: after so long the workload is to stop.
+    :param cpu_s: returns the CPU seconds used so far.
+    :param listener: called with a sample, at most every `interval_s`.
+    :param seconds_max: the time limit of the workload.
 
     >>> from barnabas.clock import ManualClock
     >>> clock = ManualClock()
@@ -123,7 +123,7 @@ class Meter:
         self._stopped = False
 
     def begin(self) -> None:
-        """Start the clock; what was counted before is forgotten (it warmed up)."""
+        """Start the clock, and reset the counts of the warm-up."""
         self.records = self.bytes = 0
         self._samples.clear()
         self._cpu_started_s = self._cpu_s()
@@ -133,7 +133,7 @@ class Meter:
             self._deadline_s = now_s + self._seconds_max
 
     def add(self, records: int, size_bytes: int) -> None:
-        """Count a stretch of records."""
+        """Count a chunk of records."""
         self.records += records
         self.bytes += size_bytes
         now_s = self.clock.monotonic()
@@ -147,21 +147,21 @@ class Meter:
             self._stopped = True
 
     def stop(self) -> None:
-        """Ask the workload to come to its end."""
+        """Ask the workload to stop."""
         self._stopped = True
 
     @property
     def is_running(self) -> bool:
-        """Whether the workload should go on."""
+        """Whether the workload should continue."""
         return not self._stopped
 
     @property
     def overdue(self) -> bool:
-        """Whether the time is over, also when nothing was counted since."""
+        """Whether the time limit has passed, even if nothing was counted since."""
         return self.clock.monotonic() >= self._deadline_s
 
     def end(self) -> Measured:
-        """Stop the clock, the first time; return what there is."""
+        """Stop the clock at the first call; return the result."""
         if self._measured is None:
             now_s = self.clock.monotonic()
             began = self._started_s is not None

@@ -1,11 +1,11 @@
-"""Producing with exactly so many records in each request, one request after the other without waiting for answers.
+"""Produces with a fixed number of records per request, with many requests in flight.
 
-`Producer` puts records together as it likes; here the size of a batch is what is measured (paper, section 5: batches
-of 1 and of 50). Each batch is encoded anew, with the time of its sending. Frames are made and written in bursts.
+`Producer` chooses the size of its batches; this workload measures a given size (paper, section 5: batches of 1 and of
+50). It encodes each batch separately, with the time of its sending, and makes and writes frames in bursts.
 
-Bounds: with acks=0 the bytes that the connection holds; else the requests without an answer. The clock stops when
-all is answered. Requests without acknowledgement are followed by one that is answered: the broker carries out those
-of a connection in order, so its answer says that all before it are done.
+Limits: with acks=0 the unsent bytes of the connection, else the requests in flight. The clock stops after the last
+answer. With acks=0 an ApiVersions request follows the last Produce request: a broker executes the requests of a
+connection in order, so the answer proves that all Produce requests are done.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class FramePipe(asyncio.Protocol):
 
 
 BURST_BYTES = 64 * 1024
-"""How much is written at once, at least one request: enough to make the write cheap, little enough to overlap."""
+"""The bytes of a burst, with at least one request: enough for a cheap write, few enough to overlap with the broker."""
 
 PRODUCE_TIMEOUT_MS = 30_000
 
@@ -157,13 +157,13 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class PipelineJob:
-    """What to produce, and how.
+    """A job of this workload.
 
-    :param settings: those of any client, under Kafka's names.
-    :param batch_records: exactly so many records in each request; only the last may have fewer.
-    :param in_flight: how many requests may be without an answer, on each connection.
-    :param records: stop after so many; None: after `seconds`.
-    :param warm_up: records to send beforehand.
+    :param settings: of the client, under Kafka's names.
+    :param batch_records: the number of records in each request; only the last request may have fewer.
+    :param in_flight: the limit of unanswered requests on each connection.
+    :param records: the total; None: stop after `seconds`.
+    :param warm_up: records to send before the clock starts.
     """
 
     settings: Mapping[str, Any]

@@ -1,7 +1,6 @@
 """Produces as programs do: with `Producer`, one record, one list or one Arrow array per call.
 
-The clock runs from the first call until `flush` has returned: until all is acknowledged, or, with acks=0, has left
-for the broker.
+The clock runs from the first call until `flush` returns: all records are acknowledged or, with acks=0, sent.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from barnabas.laboratory.perf.payloads import PayloadSpec, list_length, lists_of
 from barnabas.laboratory.perf.run_control import RunControl
 
 CALL_RECORDS_MAX = 10_000
-"""How many records `send_many` and `send_arrow` are given at once."""
+"""The limit of records in one call of `send_many` and `send_arrow`."""
 
 
 @contextlib.contextmanager
 def loss_warnings_disabled() -> Iterator[None]:
-    """Do not log each batch that is lost meanwhile: a run looks at the outcomes itself, and then fails."""
+    """Do not log each lost batch: the run checks the outcomes itself, and fails."""
     log = logging.getLogger("barnabas.client.producer")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -39,7 +38,7 @@ def loss_warnings_disabled() -> Iterator[None]:
 
 
 class SendMode(enum.StrEnum):
-    """How records are handed to the producer."""
+    """The way in which the producer gets records."""
 
     SEND = "send"
     MANY = "many"
