@@ -149,11 +149,11 @@ def requests_of(sent, kind):
 
 def test_a_topic_that_cannot_be_described_says_nothing_of_the_others():
     (fine,) = TWO_BROKERS.topics
-    unhealthy = [
+    ailing = [
         MetadataResponseTopic(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name="u", partitions=[]),
         MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name="v", partitions=[]),
     ]
-    answer = dataclasses.replace(TWO_BROKERS, topics=[fine, *unhealthy])
+    answer = dataclasses.replace(TWO_BROKERS, topics=[fine, *ailing])
 
     async def question(cluster):
         return [describe(topic) for topic in await cluster.describe(None)]

@@ -89,11 +89,11 @@ class LogCounter:
         """
         for where, (begin, end) in ranges.items():
             is_cut = begin > 0 and (self._since_ms is None if log_begins is None else begin <= log_begins[where])
-            with_noun = self._counted.get(where)
-            if with_noun is not None:
-                if (begin, is_cut) != (with_noun.begin, with_noun.is_cut) or end < with_noun.last.next_offset:
+            counted = self._counted.get(where)
+            if counted is not None:
+                if (begin, is_cut) != (counted.begin, counted.is_cut) or end < counted.last.next_offset:
                     raise LogChangedError(f"{where} ends or begins elsewhere than it did")
-                on_progress(with_noun.last.next_offset - begin)
+                on_progress(counted.last.next_offset - begin)
             if begin < end:
                 self._count(where, begin, end, is_cut, believed, on_progress)
             elif is_cut:
@@ -111,10 +111,10 @@ class LogCounter:
         believed: Collection[int],
         on_progress: OnProgress,
     ) -> None:
-        with_noun = self._counted.get(where)
+        counted = self._counted.get(where)
         start, reached, expected = begin, begin, None
-        if with_noun is not None:
-            start, reached, expected = with_noun.last.base_offset, with_noun.last.next_offset, with_noun.last
+        if counted is not None:
+            start, reached, expected = counted.last.base_offset, counted.last.next_offset, counted.last
         with RangeReader(self._bootstrap, where.topic, where.partition, start, end) as reader:
             for batches in reader:
                 for header, windows, is_likely in batches_by_likely_window(batches, self._width_ms, believed):

@@ -256,7 +256,7 @@ class ProducerAudit(ProducerInterceptor):
 
     def _event(self, instance: _Instance, place: Place, *, is_last: bool = False) -> MonitoringEvent:
         topic, window_ms = place
-        with_noun = instance.windows.of(topic, window_ms)
+        counted = instance.windows.of(topic, window_ms)
         return MonitoringEvent(
             topic=topic.name,
             topic_id=topic.id,
@@ -267,8 +267,8 @@ class ProducerAudit(ProducerInterceptor):
             number=instance.next_number(),
             host=self._host,
             application=self._application,
-            with_noun=dict(with_noun.partitions),
-            late=with_noun.late,
+            counted=dict(counted.partitions),
+            late=counted.late,
             doubts=tuple(instance.doubts.get(place, ())),
             is_last=is_last,
         )
