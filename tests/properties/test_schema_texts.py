@@ -15,7 +15,7 @@ from barnabas.registry import records
 from barnabas.registry.errors import RegistryError
 from barnabas.registry.records import Record, UnknownRecordError
 from barnabas.registry.requests import SchemaRequest, parse_config, parse_mode, parse_version
-from barnabas.registry.schema_types import schema as schema_type
+from barnabas.registry.schema_types import parsing
 from barnabas.registry.schema_types.schema import SchemaSyntaxError
 from barnabas.registry.state import AVRO, JSON, PROTOBUF, Content, RegistryState
 
@@ -51,12 +51,12 @@ TEXTS = {
 def test_any_text_is_a_schema_or_refused(kind: str, data: st.DataObject) -> None:
     text = data.draw(TEXTS[kind])
     try:
-        schema = schema_type.parse(Content(kind, text), ())
+        schema = parsing.parse(Content(kind, text), ())
     except SchemaSyntaxError:
         return
-    again = schema_type.parse(Content(kind, schema.text), ())
+    again = parsing.parse(Content(kind, schema.text), ())
     assert again.text == schema.text
-    assert schema_type.parse(Content(kind, schema.normalized), ()).normalized == schema.normalized
+    assert parsing.parse(Content(kind, schema.normalized), ()).normalized == schema.normalized
     if kind != JSON:  # there a reference may lead nowhere
         assert not schema.read_incompatibilities(again)
     else:

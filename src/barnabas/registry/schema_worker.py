@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas.registry import compatibility
-from barnabas.registry.schema_types import schema as schema_type
+from barnabas.registry.schema_types import parsing
 from barnabas.registry.schema_types.schema import Schema, SchemaSyntaxError
 from barnabas.registry.state import Content, Version
 from barnabas.registry.subject_config import Level
@@ -52,7 +52,7 @@ class _ParsedSchemas:
         if key in self._found:
             self._found.move_to_end(key)
             return self._found[key]
-        schema = self._found[key] = schema_type.parse(content, dependencies)
+        schema = self._found[key] = parsing.parse(content, dependencies)
         self._characters += _length(key)
         while self._characters > PARSED_CHARACTERS_MAX and len(self._found) > 1:
             self._characters -= _length(self._found.popitem(last=False)[0])

@@ -25,8 +25,8 @@ from barnabas.client.tracing import (
 from barnabas.errors import BarnabasError
 from barnabas.model import Header
 from barnabas.spark.load_types import LoadSettings, TableLoad
-from barnabas.spark.planning import OffsetRange
-from barnabas.spark.reading import Connections, read_range
+from barnabas.spark.offset_ranges import OffsetRange
+from barnabas.spark.range_reading import RangeConnections, read_range
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def traced(
 def _headers(ranges: Sequence[OffsetRange], settings: LoadSettings) -> Iterator[Sequence[Header]]:
     """Yield the headers of the first records of each range, of `LINKS_MAX` records in all."""
     share = max(1, LINKS_MAX // max(1, len(ranges)))
-    with closing(Connections()) as connections:
+    with closing(RangeConnections()) as connections:
         for wanted in ranges[:LINKS_MAX]:
             first = replace(wanted, end_offset=min(wanted.end_offset, wanted.start_offset + share))
             try:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from barnabas.registry import compatibility
-from barnabas.registry.schema_types import schema as schema_type
+from barnabas.registry.schema_types import parsing
 from barnabas.registry.schema_types.schema import Schema, SchemaSyntaxError
 from barnabas.registry.state import AVRO, JSON, PROTOBUF, Content, Version
 from barnabas.registry.subject_config import Level
 
 
 def parse(kind: str, schema: Any, *dependencies: tuple[str, str]) -> Schema:
-    return schema_type.parse(Content(kind, schema if isinstance(schema, str) else json.dumps(schema)), dependencies)
+    return parsing.parse(Content(kind, schema if isinstance(schema, str) else json.dumps(schema)), dependencies)
 
 
 def reads(kind: str, reader: Any, writer: Any) -> bool:
@@ -269,10 +269,10 @@ def test_one_and_true_are_not_the_same() -> None:
 def test_keyword_that_is_not_compared_gives_a_list_of_obstacles(reader: Any, writer: Any) -> None:
     for one, other in ((reader, writer), (writer, reader)):
         new, old = Content(JSON, json.dumps(one)), Content(JSON, json.dumps(other))
-        schema = schema_type.parse(new, ())
+        schema = parsing.parse(new, ())
         version = Version("s", 1, 1, old)
         reasons = compatibility.incompatibilities_with(
-            Level.FULL, schema, JSON, version, functools.partial(schema_type.parse, old, ())
+            Level.FULL, schema, JSON, version, functools.partial(parsing.parse, old, ())
         )
         assert all(isinstance(each, str) for each in reasons)
 
@@ -280,7 +280,7 @@ def test_keyword_that_is_not_compared_gives_a_list_of_obstacles(reader: Any, wri
 def test_earlier_version_that_is_no_schema_is_an_obstacle() -> None:
     forged = Version("s", 1, 1, Content(JSON, "no json"))
     (reason,) = compatibility.incompatibilities_with(
-        Level.BACKWARD, parse(JSON, True), JSON, forged, lambda: schema_type.parse(forged.content, ())
+        Level.BACKWARD, parse(JSON, True), JSON, forged, lambda: parsing.parse(forged.content, ())
     )
     assert "version 1" in reason
 
