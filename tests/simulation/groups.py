@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from barnabas.client.offset_requests import committed_offsets
+from barnabas.client.committed_offsets import committed_offsets
 from barnabas.errors import ApiError, BarnabasError
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest

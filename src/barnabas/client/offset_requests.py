@@ -1,4 +1,7 @@
-"""Requests for offsets: log ends, offsets by time and by leader epoch, and the committed offsets of groups."""
+"""Requests for offsets: log ends, offsets by time and by leader epoch. `committed_offsets` has those of groups.
+
+The two are apart because most calls of administrators need no message of groups, and a declaration takes time.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
-from barnabas.client.cluster import OFFSET_COMMIT_VERSION_MAX, UNKNOWN_TOPIC_PATIENCE_S, Cluster
+from barnabas.client.cluster import UNKNOWN_TOPIC_PATIENCE_S, Cluster
 from barnabas.errors import ApiError, DisconnectedError, ErrorCode, TimedOutError
-from barnabas.model import NO_OFFSET, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from barnabas.model import NO_OFFSET, OffsetAndTimestamp, TopicPartition
 from barnabas.protocol.messages.list_offsets import (
     LATEST_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
-)
-from barnabas.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from barnabas.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponse,
 )
 from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -196,110 +188,3 @@ def _take(
                 known = each.offset != NO_OFFSET
                 found[tp] = OffsetAndTimestamp(each.offset, each.timestamp) if known else None
     return failure
-
-
-OFFSET_FETCH_VERSION_MAX = 7
-"""Later versions ask for several groups in one request."""
-
-
-async def committed_offsets(
-    cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None, *, timeout_s: float | None = None
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the committed offsets of a group, of `partitions` or of all; partitions without one are missing.
-
-    :raises TimedOutError: the coordinator did not answer in time.
-    """
-    topics: dict[str, list[int]] | None = None
-    wanted: set[TopicPartition] = set()
-    if partitions is not None:
-        topics = {}
-        wanted.update(partitions)
-        for tp in sorted(wanted):
-            topics.setdefault(tp.topic, []).append(tp.partition)
-        if not topics:
-            return {}
-    request = OffsetFetchRequest(
-        group_id=group,
-        topics=None
-        if topics is None
-        else [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
-    )
-
-    async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
-        response: OffsetFetchResponse = await cluster.ask_coordinator(
-            group, request, version_max=OFFSET_FETCH_VERSION_MAX
-        )
-        if response.error_code:
-            raise ApiError(response.error_code, subject=f"committed offsets of group {group!r}")
-        found = {}
-        missing = set(wanted)
-        for topic in response.topics:
-            for each in topic.partitions:
-                tp = TopicPartition(topic.name, each.partition_index)
-                missing.discard(tp)
-                if each.error_code:
-                    raise ApiError(each.error_code, subject=f"committed offset of {tp} in group {group!r}")
-                if each.committed_offset != NO_OFFSET:
-                    found[tp] = OffsetAndMetadata(
-                        each.committed_offset, each.metadata or "", each.committed_leader_epoch
-                    )
-        if missing:  # as a partition without a committed offset it would begin somewhere else
-            raise missing_in_response(f"committed offset of {min(missing)} in group {group!r}")
-        return found
-
-    what = f"committed offsets of group {group!r} are not known"
-    return await cluster.retrying(attempt, what=what, timeout_s=timeout_s, group=group)
-
-
-async def commit_offsets(
-    cluster: Cluster,
-    group: str,
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    *,
-    generation: int = -1,
-    member_id: str = "",
-    group_instance_id: str | None = None,
-    timeout_s: float | None = None,
-) -> None:
-    """Commit offsets for a group, with the member's generation, or without one for no member.
-
-    :raises ApiError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS: other members may own the
-        partitions; OFFSET_METADATA_TOO_LARGE and others.
-    :raises TimedOutError: the coordinator did not answer in time.
-    """
-    if not offsets:
-        return
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for tp, committed in offsets.items():
-        part = OffsetCommitRequestPartition(
-            partition_index=tp.partition,
-            committed_offset=committed.offset,
-            committed_leader_epoch=committed.leader_epoch,
-            committed_metadata=committed.metadata,
-        )
-        topics.setdefault(tp.topic, []).append(part)
-    request = OffsetCommitRequest(
-        group_id=group,
-        generation_id_or_member_epoch=generation,
-        member_id=member_id,
-        group_instance_id=group_instance_id,
-        topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
-    )
-
-    async def attempt() -> None:
-        response: OffsetCommitResponse = await cluster.ask_coordinator(
-            group, request, version_max=OFFSET_COMMIT_VERSION_MAX
-        )
-        missing = set(offsets)
-        for topic in response.topics:
-            for each in topic.partitions:
-                tp = TopicPartition(topic.name, each.partition_index)
-                missing.discard(tp)
-                if each.error_code:
-                    raise ApiError(each.error_code, subject=f"commit of {tp} in {group!r}")
-        if missing:
-            raise missing_in_response(f"commit of {min(missing)} in {group!r}")
-
-    await cluster.retrying(
-        attempt, what=f"offsets of group {group!r} were not committed", timeout_s=timeout_s, group=group
-    )

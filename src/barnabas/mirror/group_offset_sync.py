@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from barnabas.client.admin.groups import list_groups
-from barnabas.client.offset_requests import commit_offsets, committed_offsets
+from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.errors import ApiError, BarnabasError, DisconnectedError, ErrorCode
 from barnabas.mirror.events import EventReporter
 from barnabas.mirror.group_offset_rules import Conflict, Metadata, OffsetMove, decide, metadata_to_sync

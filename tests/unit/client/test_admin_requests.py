@@ -21,8 +21,8 @@ from barnabas.client.admin.records import delete_records
 from barnabas.client.admin.topic_changes import create_topic
 from barnabas.client.admin.topics import describe, require
 from barnabas.client.cluster import Cluster
+from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.config import AdminConfig
-from barnabas.client.offset_requests import commit_offsets, committed_offsets
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.groups.subscriptions import encode_assignment, encode_subscription

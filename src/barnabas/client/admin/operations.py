@@ -215,12 +215,12 @@ class AdminOperations:
         await self._run(delete_group(self._cluster, group))
 
     async def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        from barnabas.client.offset_requests import committed_offsets
+        from barnabas.client.committed_offsets import committed_offsets
 
         return await self._run(committed_offsets(self._cluster, group, None))
 
     async def set_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
-        from barnabas.client.offset_requests import commit_offsets
+        from barnabas.client.committed_offsets import commit_offsets
 
         given = {
             TopicPartition(*tp): OffsetAndMetadata(each) if isinstance(each, int) else each

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from barnabas.client.cluster import STALE_COORDINATOR, Cluster
+from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.consumer.classic_membership import LEAVE_GROUP_VERSION_MAX, ClassicMembership, JoinOutcome
 from barnabas.client.consumer.state import ConsumerState
-from barnabas.client.offset_requests import commit_offsets, committed_offsets
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.assignors import NO_GENERATION
 from barnabas.model import OffsetAndMetadata, TopicPartition

@@ -21,10 +21,10 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.committed_offsets import commit_offsets, committed_offsets
 from barnabas.client.consumer.classic_group_session import rebalanced_error
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.zookeeper_assignment import AssignmentStep, SubscriptionSnapshot, ZooKeeperAssignment
-from barnabas.client.offset_requests import commit_offsets, committed_offsets
 from barnabas.coordination import paths
 from barnabas.coordination.consumers import ConsumerRegistry
 from barnabas.coordination.metadata_store import (
