@@ -73,8 +73,8 @@ def main() -> int:
         compile_tests()
     sys.path.insert(0, str(ROOT))
     # What the tests have, which is not checked for types.
-    cluster_kind = importlib.import_module("tests.cluster").Cluster
-    zookeeper = importlib.import_module("tests.interop.zookeeper")
+    cluster_kind = importlib.import_module("tests.support.process_cluster").Cluster
+    zookeeper = importlib.import_module("tests.support.zookeeper_servers")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         servers = zookeeper.start_servers(folder / "zookeeper")

@@ -183,7 +183,7 @@ def start(suite: Suite, folder: Path, stack: ExitStack) -> None:
     settings = {"advertised_host": "localhost", **suite.settings}
     if len(suite.brokers) > 1:
         sys.path.insert(0, str(ROOT))
-        zookeeper = importlib.import_module("tests.interop.zookeeper")  # checked by pytest's run, not by mypy
+        zookeeper = importlib.import_module("tests.support.zookeeper_servers")  # checked by pytest's run, not by mypy
         servers = zookeeper.start_servers(folder / "zookeeper")
         stack.callback(servers.stop)
         settings |= {"zookeeper_connect": servers.address, "offsets_topic_replication_factor": str(len(suite.brokers))}

@@ -24,7 +24,7 @@ from tests.conversation import samples as s
 from tests.conversation.samples import Names, batch
 from tests.conversation.stage import BROKERS, CLIENTS, OTHER_EPOCH, Line, Stage
 from tests.conversation.transcript import Exchange, LineRecord
-from tests.fuzz.random_messages import RandomMessages
+from tests.support.random_messages import RandomMessages
 
 TOPICS: dict[str, tuple[list[list[int]], dict[str, str]]] = {
     "plain": ([[1]] * 4, {}),

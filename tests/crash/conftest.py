@@ -14,7 +14,7 @@ from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Record, read_records
 from barnabas.storage import Log, OsFileSystem
 from barnabas.storage.filesystem import Chunk, DataFile
-from tests.cluster import brokers, cluster  # noqa: F401 - fixtures
+from tests.support.process_cluster import brokers, cluster  # noqa: F401 - fixtures
 
 MEMORY = Path(os.environ.get("TESTS_MEMORY", "/dev/shm"))
 """A file system in memory, on Linux. `.ci/run` gives it a folder there that it removes itself."""

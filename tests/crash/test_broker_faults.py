@@ -45,11 +45,11 @@ from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from barnabas.records import BatchBuilder, Record
 from barnabas.storage import Log, OsFileSystem, reserve
 from barnabas.storage.file_names import CLEAN_SHUTDOWN
-from tests.fake_link import FakeLink
 from tests.interop.test_raw_frames import produce_request
 from tests.simulation.cluster import InlineExecutor
 from tests.simulation.world import EPOCH_MS, HostClock, SimulatedLoop
-from tests.unsynced import UnsyncedFileSystem
+from tests.support.fake_link import FakeLink
+from tests.support.unsynced_files import UnsyncedFileSystem
 
 FLUSHED, UNFLUSHED = "flushed", "unflushed"
 TOPICS = {FLUSHED: {"segment.bytes": "300", "flush.messages": "1"}, UNFLUSHED: {"segment.bytes": "300"}}

@@ -19,11 +19,11 @@ import pytest
 
 import barnabas
 from barnabas.model import OffsetAndMetadata, TopicPartition
-from tests.conftest import BrokerProcess
-from tests.doubled import doubled_in_logs
 from tests.interop.clients.neutral import Membership, Place
 from tests.interop.conftest import CLIENTS
-from tests.interop.reading import Member, read, read_topic, wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.duplicate_values import doubled_in_logs
+from tests.support.reading import Member, read, read_topic, wait_until
 
 TOPIC = "numbers"
 PARTITIONS = 3

@@ -22,8 +22,8 @@ import barnabas
 from barnabas.broker.cleaner_process import CleanerProcess
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.storage.cleaner.job import CleaningFailedError, CleaningJob, SegmentRef
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
 
 TOPIC = "states"
 KEYS = 50

@@ -28,15 +28,15 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from barnabas.protocol.messages.list_offsets import LATEST_TIMESTAMP
-from tests.cluster import running_cluster
-from tests.conftest import BrokerProcess
 from tests.crash.test_broker_kill import PARTITIONS, Load, OurSender, check_all_is_there
-from tests.direct import DirectReader, DirectSender, Told, values_by_offset
-from tests.groups import FAULTS
-from tests.interop.reading import wait_until
 from tests.interop.test_raw_frames import RawConnection, connection_to
-from tests.linked_cluster import LinkedCluster
-from tests.links import Link
+from tests.support.broker_process import BrokerProcess
+from tests.support.direct_clients import DirectReader, DirectSender, Told, values_by_offset
+from tests.support.linked_cluster import LinkedCluster
+from tests.support.links import Link
+from tests.support.process_cluster import running_cluster
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import FAULTS
 
 pytestmark = pytest.mark.xdist_group(FAULTS)
 

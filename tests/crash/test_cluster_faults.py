@@ -22,7 +22,6 @@ from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 from barnabas.errors import ApiError
 from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP
-from tests.cluster import Cluster
 from tests.crash.test_broker_kill import (
     PARTITIONS,
     LibrdkafkaSender,
@@ -32,9 +31,10 @@ from tests.crash.test_broker_kill import (
     check_all_is_there,
     wait_for_progress,
 )
-from tests.direct import DirectReader, Told
-from tests.groups import FAULTS
-from tests.interop.reading import TIMEOUT_S, wait_until
+from tests.support.direct_clients import DirectReader, Told
+from tests.support.process_cluster import Cluster
+from tests.support.reading import TIMEOUT_S, wait_until
+from tests.support.xdist_groups import FAULTS
 
 pytestmark = pytest.mark.xdist_group(FAULTS)
 

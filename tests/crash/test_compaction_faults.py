@@ -16,7 +16,7 @@ from barnabas.model import TopicPartition
 from barnabas.records import Record
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.log_config import CleanupPolicy
-from tests.compacting import Keyed, compact, keyed_batch, last_values, read_gapped
+from tests.support.compaction_steps import Keyed, compact, keyed_batch, last_values, read_gapped
 
 START_MS = 1_700_000_000_000
 CONFIG = LogConfig(

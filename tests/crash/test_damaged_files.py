@@ -31,7 +31,7 @@ from barnabas.errors import BarnabasError, CorruptBatchError, StorageError
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Record
 from barnabas.storage import Log, LogManager, OsFileSystem
-from tests.log_steps import read
+from tests.support.log_steps import read
 
 DAMAGED = TopicPartition("clicks", 0)
 BESIDE = TopicPartition("clicks", 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from tests.conftest import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 
 def refusal(data: Path) -> str:

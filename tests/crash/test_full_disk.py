@@ -11,9 +11,9 @@ import confluent_kafka
 import pytest
 
 import barnabas
-from tests.conftest import BrokerProcess
 from tests.interop.conftest import CLIENTS
-from tests.interop.reading import read_topic
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import read_topic
 
 DISK_BYTES = 8 * 1024 * 1024
 SPARE_BYTES = 2 * 1024 * 1024

@@ -22,8 +22,8 @@ from barnabas.laboratory.history import (
     check,
     read_to_the_end,
 )
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
 
 TOPIC = "numbers"
 PARTITIONS = 2

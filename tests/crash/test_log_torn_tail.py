@@ -14,7 +14,7 @@ from barnabas.model import TopicPartition
 from barnabas.records import Record, read_header
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.filesystem import DataFile
-from tests.log_steps import read
+from tests.support.log_steps import read
 
 CONFIG = LogConfig(index_interval_bytes=100, segment_bytes=1_000)
 MakeBatch = Callable[..., bytearray]

@@ -18,10 +18,10 @@ import pytest
 
 import barnabas
 from barnabas.errors import BarnabasError
-from tests.conftest import BrokerProcess
 from tests.interop.conftest import COMPACTS_SOON
-from tests.interop.reading import wait_until
-from tests.mirror_process import MirrorProcess, stored
+from tests.support.broker_process import BrokerProcess
+from tests.support.mirror_process import MirrorProcess, stored
+from tests.support.reading import wait_until
 
 KILLS = int(os.environ.get("KILLS", "5"))
 SEED = int(os.environ.get("MIRROR_SEED") or (random.SystemRandom().getrandbits(32) if "KILLS" in os.environ else 16))

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.faults.runs import Run, Runner
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.table import line, table
-from tests.planted import BUGS
+from tests.support.planted_bugs import BUGS
 
 INTERRUPTED = 130
 

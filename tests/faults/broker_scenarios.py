@@ -9,11 +9,11 @@ import threading
 import barnabas
 from barnabas.errors import ErrorCode
 from barnabas.protocol.messages.list_offsets import LATEST_TIMESTAMP
-from tests.direct import DirectReader, Told, values_by_offset
 from tests.faults.foreign import ForeignProducer
 from tests.faults.load import FOREIGN_PAUSE_S, DirectWriter
 from tests.faults.stage import Scenario, Stage
-from tests.interop.reading import wait_until
+from tests.support.direct_clients import DirectReader, Told, values_by_offset
+from tests.support.reading import wait_until
 
 ANSWERS = 5
 """So many of a zombie are looked at."""

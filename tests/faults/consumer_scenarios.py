@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.faults.stage import Scenario, Stage
-from tests.interop.driven import DrivenConsumer
-from tests.interop.reading import wait_until
+from tests.support.driven_consumer import DrivenConsumer
+from tests.support.reading import wait_until
 
 SESSION_TIMEOUT_MS = 4_000
 AT_ONCE = 2_000

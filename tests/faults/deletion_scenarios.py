@@ -6,10 +6,10 @@ import contextlib
 
 import barnabas
 from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP
-from tests.direct import DirectReader, Told
 from tests.faults.load import PARTITIONS
 from tests.faults.stage import Scenario, Stage
-from tests.interop.reading import wait_until
+from tests.support.direct_clients import DirectReader, Told
+from tests.support.reading import wait_until
 
 ROUNDS = 3
 

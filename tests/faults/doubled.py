@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from barnabas.model import TopicPartition
-from tests.doubled import Copies, told_of
+from tests.support.duplicate_values import Copies, told_of
 
 SEEN = "SELECT DISTINCT value, topic, partition, position FROM seen JOIN places USING (place) ORDER BY 1, 2, 3, 4"
 

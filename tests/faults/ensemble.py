@@ -13,8 +13,8 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from barnabas.coordination.zookeeper.servers import HOST
-from tests.interop.reading import wait_until
-from tests.interop.zookeeper import sessions, start_servers
+from tests.support.reading import wait_until
+from tests.support.zookeeper_servers import sessions, start_servers
 
 ANSWER_S = 2.0
 """For the words that a server is asked; one that is stopped says nothing."""

@@ -15,7 +15,7 @@ from barnabas.storage.checkpoints import decode_offsets
 from barnabas.storage.file_names import LOG_START_CHECKPOINT
 from tests.faults.faulty_cluster import FaultyBrokers
 from tests.faults.links import AnswerLosingLink, Crossing, Links, ShakyLink
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 SESSION_TIMEOUT_MS = 3_000
 SETTINGS = {

@@ -7,7 +7,7 @@ takes time and files from its `Environment`, and here these are the machine's wi
 that stands between a process and the system (libfaketime) could shift the clock from outside; this needs none, leaves
 the interpreter's own timers alone, and fails at the very operation that a test has named.
 
-With `PLANTED_BUG` in its environment the broker has the bug of that name (`tests.planted`).
+With `PLANTED_BUG` in its environment the broker has the bug of that name (`tests.support.planted_bugs`).
 
 What is not told of faults: the embedded tree, which is a file of SQLite, and the processes of the log cleaner.
 """
@@ -179,7 +179,7 @@ def plant(name: str) -> None:
     """Give this process the bug of a name, for good."""
     import pytest  # noqa: PLC0415 - brokers without a bug start without it
 
-    from tests.planted import BUGS  # noqa: PLC0415
+    from tests.support.planted_bugs import BUGS  # noqa: PLC0415
 
     BUGS[name](pytest.MonkeyPatch())
 

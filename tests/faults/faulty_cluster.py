@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.cluster import Cluster
-from tests.conftest import BrokerProcess
 from tests.faults.control import WRITES, Faults
+from tests.support.broker_process import BrokerProcess
+from tests.support.process_cluster import Cluster
 
 
 class FaultyBroker(BrokerProcess):

@@ -6,7 +6,7 @@ from barnabas.errors import ErrorCode
 from barnabas.model import Acks
 from tests.faults.load import DirectWriter, direct_writers
 from tests.faults.stage import Scenario, Stage
-from tests.interop.reading import wait_until
+from tests.support.reading import wait_until
 
 FENCED = "leads nothing for now"
 

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable
 
 from barnabas.clock import SYSTEM_CLOCK
-from tests.links import CHUNK_BYTES_MAX, HERE, Link
+from tests.support.links import CHUNK_BYTES_MAX, HERE, Link
 
 FIRST_BYTES = 64
 """The beginning of a connection: of a request, its head with the client's id."""

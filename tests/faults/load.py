@@ -16,12 +16,12 @@ from barnabas.model import Acks
 from barnabas.protocol.codec import decode_response
 from barnabas.protocol.messages.produce import ProduceResponse
 from barnabas.records import BatchBuilder
-from tests.conftest import BrokerProcess
-from tests.direct import BETWEEN_S, Direct
 from tests.faults.foreign import ForeignConsumer, ForeignProducer, all_stopped
 from tests.faults.telling import told, where
-from tests.interop.reading import wait_until
 from tests.interop.test_raw_frames import RawConnection, produce_request
+from tests.support.broker_process import BrokerProcess
+from tests.support.direct_clients import BETWEEN_S, Direct
+from tests.support.reading import wait_until
 
 PARTITIONS = 3
 IN_FLIGHT_MAX = 200

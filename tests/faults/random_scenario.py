@@ -7,7 +7,7 @@ from collections.abc import Callable
 from barnabas.clock import SYSTEM_CLOCK
 from tests.faults.links import Links
 from tests.faults.stage import CHROOT, Scenario, Stage
-from tests.interop.reading import wait_until
+from tests.support.reading import wait_until
 
 ROUNDS = 6
 LASTS_S = (0.5, 5.0)

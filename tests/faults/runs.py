@@ -24,7 +24,7 @@ END_S = 60.0
 TOLD_CHARACTERS = 2_000
 """So much of what a run without a result has told last is in its line: where it stood, or what it died of."""
 WORKER = "PYTEST_XDIST_WORKER"
-"""Tells `tests.ports` apart what runs side by side."""
+"""Tells `tests.support.ports` apart what runs side by side."""
 FIRST_WORKER = 14
 """Beside tests that run at the same time, which begin at 0."""
 
@@ -58,7 +58,7 @@ class Runner:
         folder: Has a folder for each run that failed.
         jobs: How many at once.
         is_short: See `Stage`.
-        planted: The bug that all brokers have (`tests.planted`), by name; empty: none.
+        planted: The bug that all brokers have (`tests.support.planted_bugs`), by name; empty: none.
     """
 
     def __init__(self, folder: Path, jobs: int, *, is_short: bool, planted: str = "") -> None:

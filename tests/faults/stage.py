@@ -19,7 +19,7 @@ from tests.faults.ensemble import Ensemble
 from tests.faults.fault_cluster import FaultCluster
 from tests.faults.load import PARTITIONS, Load
 from tests.faults.telling import told
-from tests.interop.reading import wait_until
+from tests.support.reading import wait_until
 
 TOPIC = "numbers"
 CHROOT = "/faults"

@@ -10,8 +10,8 @@ from barnabas.laboratory.history import History
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.storage import Log, LogConfig, OsFileSystem
-from tests.doubled import doubled_in_logs
 from tests.faults.doubled import what_is_doubled
+from tests.support.duplicate_values import doubled_in_logs
 
 PLACE = TopicPartition("numbers", 1)
 

@@ -9,9 +9,9 @@ import pytest
 
 from barnabas.coordination.zookeeper.session import SessionLostError
 from tests.faults.ensemble import Ensemble
-from tests.groups import ZOOKEEPER
-from tests.interop.reading import wait_until
-from tests.interop.zookeeper import Sessions, new_chroot, sessions
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import ZOOKEEPER
+from tests.support.zookeeper_servers import Sessions, new_chroot, sessions
 
 pytestmark = pytest.mark.xdist_group(ZOOKEEPER)
 

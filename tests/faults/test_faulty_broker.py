@@ -13,7 +13,7 @@ from barnabas.cli.commands import run
 from tests.faults.control import Faults
 from tests.faults.faulty_broker import Told, ToldClock, ToldFileSystem
 from tests.faults.faulty_cluster import FaultyBroker
-from tests.interop.reading import wait_until
+from tests.support.reading import wait_until
 
 STORAGE_ERROR = 56
 DAY_MS = 86_400_000

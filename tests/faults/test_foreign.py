@@ -15,10 +15,10 @@ import pytest
 import barnabas
 from barnabas.errors import ErrorCode
 from barnabas.laboratory.history import History, Outcome, Report, check, read_to_the_end
-from tests.conftest import BrokerProcess
 from tests.faults import foreign
 from tests.faults.foreign import ForeignConsumer, ForeignProducer, all_stopped, outcome_of_foreign
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
 
 TOPIC = "numbers"
 PLACES = [(TOPIC, 0), (TOPIC, 1)]

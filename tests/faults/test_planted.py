@@ -11,8 +11,8 @@ import pytest
 
 from tests.faults.runs import END_S, RUN_S_MAX, Runner
 from tests.faults.table import line
-from tests.groups import FAULTS
 from tests.interop.java.maven import java
+from tests.support.xdist_groups import FAULTS
 
 pytestmark = [pytest.mark.xdist_group(FAULTS), pytest.mark.timeout(RUN_S_MAX + 2 * END_S)]
 

@@ -14,9 +14,9 @@ from tests.faults.runs import END_S, RUN_S_MAX, Run, Runner
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.stage import Result
 from tests.faults.table import line, table
-from tests.groups import FAULTS
 from tests.interop.java.maven import java
-from tests.interop.reading import wait_until
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import FAULTS
 
 pytestmark = [pytest.mark.xdist_group(FAULTS), pytest.mark.timeout(RUN_S_MAX + 2 * END_S)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from barnabas.clock import SYSTEM_CLOCK
 from tests.faults.links import AnswerLosingLink
 from tests.faults.stage import CHROOT, Scenario, Stage
-from tests.interop.reading import wait_until
+from tests.support.reading import wait_until
 
 AWAY_S = 60.0
 AWAY_SHORT_S = 5.0

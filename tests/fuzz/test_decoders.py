@@ -41,8 +41,8 @@ from barnabas.records.codec import load_implementation
 from barnabas.records.compression import compress, decompress
 from barnabas.records.header import pack_header, read_header, write_crc
 from barnabas.records.reader import iter_bodies
-from tests.fuzz.random_messages import RandomMessages
 from tests.interop.test_raw_frames import batch_of
+from tests.support.random_messages import RandomMessages
 
 SEED = int(os.environ.get("FUZZ_SEED", "20261027"))
 ROUNDS = max(1, int(os.environ.get("FUZZ_FRAMES", "100000")) // 100_000)

@@ -18,8 +18,8 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.errors import BarnabasError
 from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tests.fake_link import FakeLink
-from tests.fuzz.random_messages import RandomMessages
+from tests.support.fake_link import FakeLink
+from tests.support.random_messages import RandomMessages
 
 FRAMES = int(os.environ.get("FUZZ_FRAMES", "100000"))
 SEED = int(os.environ.get("FUZZ_SEED", "20110612"))

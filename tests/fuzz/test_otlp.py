@@ -15,7 +15,7 @@ from barnabas.errors import ErrorCode
 from barnabas.metrics.exposition import exposition
 from barnabas.metrics.otlp import Point, encode_metrics
 from barnabas.records.compression import Compression, compress
-from tests.searches import examples
+from tests.support.searches import examples
 
 SEED = int(os.environ.get("FUZZ_SEED", "20261128"))
 BYTES_MAX = 1024 * 1024

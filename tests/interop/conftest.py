@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import brokers, cluster  # noqa: F401 - fixtures
-from tests.conftest import BrokerProcess
 from tests.interop.clients.asyncio_kafka import Aiokafka
 from tests.interop.clients.confluent import ConfluentKafka
 from tests.interop.clients.kafka_python import KafkaPython
 from tests.interop.clients.neutral import Client
 from tests.interop.clients.ours import Ours
-from tests.interop.flowing import PARTITIONS, Flow
 from tests.interop.java.maven import java
 from tests.interop.java.program import LOGGING, OPTIONS, Program, Run
+from tests.support.broker_process import BrokerProcess
+from tests.support.group_flow import PARTITIONS, Flow
+from tests.support.process_cluster import brokers, cluster  # noqa: F401 - fixtures
 
 CLIENTS: list[Client] = [ConfluentKafka(), KafkaPython(), Aiokafka(), Ours()]
 

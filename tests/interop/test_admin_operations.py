@@ -11,7 +11,7 @@ import pytest
 import barnabas
 from barnabas import ApiError, ConfigSource, ErrorCode, TopicPartition
 from tests.interop.clients.neutral import Membership
-from tests.interop.reading import Member, wait_until
+from tests.support.reading import Member, wait_until
 
 
 @pytest.fixture

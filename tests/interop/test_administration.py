@@ -18,7 +18,7 @@ from barnabas.errors import ApiError, ErrorCode
 from tests.interop.clients.asyncio_kafka import Aiokafka, AiokafkaAdmin
 from tests.interop.clients.neutral import Event, Membership
 from tests.interop.conftest import CLIENTS
-from tests.interop.reading import Member, read, wait_until
+from tests.support.reading import Member, read, wait_until
 
 TIMEOUT_S = 60
 

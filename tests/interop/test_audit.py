@@ -21,8 +21,8 @@ from barnabas.errors import ApiError
 from barnabas.model import TopicPartition
 from barnabas.records import iter_headers
 from barnabas.records.header import stamp
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
 
 TOPIC = "clicks"
 MINUTE_MS = 60_000

@@ -20,8 +20,8 @@ from barnabas.model import TopicPartition
 from barnabas.spark import load
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.warehouse import Warehouse
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
 
 DeltaTable = pytest.importorskip("deltalake").DeltaTable
 

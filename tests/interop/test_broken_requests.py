@@ -10,8 +10,8 @@ import pytest
 
 import barnabas
 from tests.interop.clients.neutral import Event, Membership, Place, Sending
-from tests.interop.lossy_link import CHUNK_BYTES_MAX, LossyLink
-from tests.interop.reading import Member, wait_until
+from tests.support.lossy_link import CHUNK_BYTES_MAX, LossyLink
+from tests.support.reading import Member, wait_until
 
 TOPIC = "numbers"
 CHUNKS_PER_CONNECTION = 12

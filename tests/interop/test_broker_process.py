@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from tests.conftest import BrokerProcess
 from tests.interop.conftest import CLIENTS
-from tests.interop.reading import read_topic, wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import read_topic, wait_until
 
 UP = [sys.executable, "-m", "barnabas.cli.main", "up"]
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"

@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from barnabas import Admin, ConfigSource, Consumer, Producer, TopicPartition
-from tests.cluster import Cluster
-from tests.groups import CLUSTERS
-from tests.interop.cluster_command import barnabas
 from tests.interop.java import maven
 from tests.interop.java.tools import Said, Tools, kafka_tools
-from tests.interop.reading import wait_until
+from tests.support.cluster_command import barnabas
+from tests.support.process_cluster import Cluster
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import CLUSTERS
 
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 

@@ -13,7 +13,7 @@ import weakref
 import pytest
 
 import barnabas
-from tests.interop.reading import wait_until
+from tests.support.reading import wait_until
 
 SESSION = {"auto_offset_reset": "earliest", "session_timeout_ms": 30_000}
 

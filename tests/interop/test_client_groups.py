@@ -17,8 +17,8 @@ from tests.interop.clients.confluent import ConfluentKafka
 from tests.interop.clients.kafka_python import KafkaPython
 from tests.interop.clients.neutral import Membership
 from tests.interop.clients.ours import Ours
-from tests.interop.flowing import PARTITIONS, member_process, numbers_in, numbers_seen, shares_all
-from tests.interop.reading import Member, wait_until
+from tests.support.group_flow import PARTITIONS, member_process, numbers_in, numbers_seen, shares_all
+from tests.support.reading import Member, wait_until
 
 QUICK = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 100, "auto_offset_reset": "earliest"}
 COOPERATIVE = {**QUICK, "partition_assignment_strategy": "cooperative-sticky"}

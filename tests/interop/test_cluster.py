@@ -13,11 +13,11 @@ from barnabas.coordination import topic_metadata_store
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
-from tests.cluster import Cluster
-from tests.conftest import BrokerProcess
-from tests.groups import CLUSTERS
 from tests.interop.conftest import CLIENTS
-from tests.interop.reading import read_topic, wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.process_cluster import Cluster
+from tests.support.reading import read_topic, wait_until
+from tests.support.xdist_groups import CLUSTERS
 
 pytestmark = pytest.mark.xdist_group(CLUSTERS)
 

@@ -15,8 +15,6 @@ from typing import Self
 import pytest
 
 import barnabas
-from tests.cluster import Cluster
-from tests.groups import CLUSTERS
 from tests.interop import test_kcat
 from tests.interop.clients.neutral import (
     HEARTBEAT_INTERVAL_MS,
@@ -29,7 +27,9 @@ from tests.interop.clients.neutral import (
     Sending,
 )
 from tests.interop.conftest import CLIENTS
-from tests.interop.reading import TIMEOUT_S, Member, read_topic, wait_until
+from tests.support.process_cluster import Cluster
+from tests.support.reading import TIMEOUT_S, Member, read_topic, wait_until
+from tests.support.xdist_groups import CLUSTERS
 
 pytestmark = pytest.mark.xdist_group(CLUSTERS)
 

@@ -14,11 +14,11 @@ import pytest
 
 import barnabas as client
 from barnabas.net.free_port import EPHEMERAL_RANGE
-from tests.groups import CLUSTERS
-from tests.interop.cluster_command import TIMEOUT_S, ClusterCommand, barnabas, processes_below, runs
-from tests.interop.reading import wait_until
-from tests.interop.zookeeper import new_chroot, start_servers
-from tests.ports import free_port
+from tests.support.cluster_command import TIMEOUT_S, ClusterCommand, barnabas, processes_below, runs
+from tests.support.ports import free_port
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import CLUSTERS
+from tests.support.zookeeper_servers import new_chroot, start_servers
 
 pytestmark = [
     pytest.mark.xdist_group(CLUSTERS),

@@ -6,9 +6,9 @@ import pytest
 
 import barnabas
 from barnabas.cli.main import main
-from tests.cluster import Cluster
-from tests.groups import CLUSTERS
-from tests.interop.reading import wait_until
+from tests.support.process_cluster import Cluster
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import CLUSTERS
 
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(600)]
 

@@ -14,12 +14,12 @@ import pytest
 from barnabas import AsyncConsumer, Consumer, TopicPartition
 from barnabas.client.range_reader import RangeReader
 from barnabas.records import read_records
-from tests.compacted import SAMPLE_END as END
-from tests.compacted import SAMPLE_RECORDS, with_samples
-from tests.conftest import BrokerProcess
 from tests.interop.clients.neutral import Client, Event
 from tests.interop.clients.ours import Ours
-from tests.interop.reading import TIMEOUT_S, read
+from tests.support.broker_process import BrokerProcess
+from tests.support.compacted_logs import SAMPLE_END as END
+from tests.support.compacted_logs import SAMPLE_RECORDS, with_samples
+from tests.support.reading import TIMEOUT_S, read
 
 GROWING, ENDED = "growing", "ended"
 """Topics of one partition: to the one a record was appended, of the other the last records are gone."""

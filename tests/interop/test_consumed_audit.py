@@ -19,8 +19,8 @@ from barnabas.client.audit import log_counting
 from barnabas.client.config import Bootstrap
 from barnabas.client.range_reader import RangeReader
 from barnabas.errors import ConfigurationError
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
 
 TOPIC = "clicks"
 COUNT = 300

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import barnabas
-from tests.conftest import BrokerProcess
-from tests.groups import JAVA
 from tests.interop.java import maven
 from tests.interop.java.tools import tools_jars
+from tests.support.broker_process import BrokerProcess
+from tests.support.xdist_groups import JAVA
 
 pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 

@@ -16,14 +16,14 @@ import barnabas
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination import offsets
 from barnabas.model import TopicPartition
-from tests.conftest import BrokerProcess
-from tests.groups import ZOOKEEPER
-from tests.interop.driven import DrivenConsumer
-from tests.interop.owner_history import Handed, OwnerHistory, not_owned
-from tests.interop.reading import wait_until
-from tests.interop.zookeeper import sessions
-from tests.links import Link
-from tests.ports import free_port
+from tests.support.broker_process import BrokerProcess
+from tests.support.driven_consumer import DrivenConsumer
+from tests.support.links import Link
+from tests.support.owner_history import Handed, OwnerHistory, not_owned
+from tests.support.ports import free_port
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import ZOOKEEPER
+from tests.support.zookeeper_servers import sessions
 
 pytestmark = pytest.mark.xdist_group(ZOOKEEPER)
 

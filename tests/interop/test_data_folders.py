@@ -13,8 +13,8 @@ import barnabas
 from barnabas.client.admin.brokers import LogDir
 from barnabas.errors import ErrorCode
 from barnabas.model import TopicPartition
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
 
 TOPIC = "clicks"
 

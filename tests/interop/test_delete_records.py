@@ -8,10 +8,10 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.conftest import BrokerProcess
 from tests.interop.clients.neutral import Event
 from tests.interop.conftest import CLIENTS
-from tests.interop.reading import read_topic, wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import read_topic, wait_until
 
 SEGMENT_BYTES = 2_000
 MakeBroker = Callable[..., BrokerProcess]

@@ -13,8 +13,8 @@ import barnabas
 from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.records import read_records
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
 
 RECORDS = 300
 VALUE = b"v" * 100_000

@@ -16,13 +16,13 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.model import TopicPartition
 from barnabas.records import Compression
 from barnabas.storage import Log, LogConfig, OsFileSystem
-from tests.compacted import SAMPLE, write_segments
-from tests.compacting import Keyed, compact, keyed_batch, read_gapped
-from tests.conftest import BrokerProcess
-from tests.groups import JAVA
 from tests.interop.clients.neutral import Event, Sending
 from tests.interop.conftest import CLIENTS
 from tests.interop.java import maven
+from tests.support.broker_process import BrokerProcess
+from tests.support.compacted_logs import SAMPLE, write_segments
+from tests.support.compaction_steps import Keyed, compact, keyed_batch, read_gapped
+from tests.support.xdist_groups import JAVA
 
 pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 

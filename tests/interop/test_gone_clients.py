@@ -13,7 +13,6 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tests.conftest import BrokerProcess
 from tests.interop.test_raw_frames import (
     RawConnection,
     batch_of,
@@ -23,6 +22,7 @@ from tests.interop.test_raw_frames import (
     produce_request,
     wait_for_end,
 )
+from tests.support.broker_process import BrokerProcess
 
 TOPICS = 40
 TIMEOUT_S = 60

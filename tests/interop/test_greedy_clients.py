@@ -16,7 +16,6 @@ from pathlib import Path
 
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.produce import ProduceResponse
-from tests.conftest import BrokerProcess
 from tests.interop.test_raw_frames import (
     RawConnection,
     batch_of,
@@ -25,6 +24,7 @@ from tests.interop.test_raw_frames import (
     fetch_request,
     produce_request,
 )
+from tests.support.broker_process import BrokerProcess
 
 MakeBroker = Callable[..., BrokerProcess]
 

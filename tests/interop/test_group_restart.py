@@ -14,8 +14,8 @@ import kafka
 import pytest
 
 import barnabas
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
 
 PARTITIONS = 4
 SESSION_MS = 45_000

@@ -10,8 +10,8 @@ import pytest
 
 from tests.interop.clients.neutral import Client, Membership
 from tests.interop.conftest import CLIENTS
-from tests.interop.flowing import PARTITIONS, member_process, numbers_in, numbers_seen, shares_all
-from tests.interop.reading import Member, wait_until
+from tests.support.group_flow import PARTITIONS, member_process, numbers_in, numbers_seen, shares_all
+from tests.support.reading import Member, wait_until
 
 PAIRS = [(client, client) for client in CLIENTS] + list(itertools.combinations(CLIENTS, 2))
 

@@ -11,7 +11,7 @@ import pytest
 
 import barnabas
 from barnabas import ConsumerInterceptor, OffsetAndMetadata, ProducerInterceptor, ProducerRecord, Record, TopicPartition
-from tests.conftest import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 TOPIC = "traced"
 TRACE = ("traceparent", b"00-1-2-01")

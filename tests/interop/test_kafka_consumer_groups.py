@@ -16,11 +16,11 @@ import pytest
 import barnabas
 from barnabas import Admin
 from barnabas.cli.offset_reset import read_offsets
-from tests.conftest import BrokerProcess
-from tests.groups import JAVA
 from tests.interop.java import maven
 from tests.interop.java.tools import Said, Tools, kafka_tools
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import JAVA
 
 pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 

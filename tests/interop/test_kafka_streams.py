@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from tests.conftest import BrokerProcess
-from tests.groups import JAVA
 from tests.interop.clients.ours import Ours
 from tests.interop.conftest import COMPACTS_SOON
 from tests.interop.java import maven
 from tests.interop.java.program import Program, Run
-from tests.interop.reading import gaps, wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import gaps, wait_until
+from tests.support.xdist_groups import JAVA
 
 pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 

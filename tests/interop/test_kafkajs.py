@@ -13,8 +13,8 @@ from barnabas.model import OffsetAndMetadata
 from tests.interop.clients.kafkajs import KafkaJs, KafkaJsAdmin, install
 from tests.interop.clients.neutral import Event, Membership, Place, Received, Sending
 from tests.interop.conftest import CLIENTS
-from tests.interop.flowing import PARTITIONS, Flow, numbers_seen, shares_all
-from tests.interop.reading import POLL_S, Member, read, read_topic, wait_until
+from tests.support.group_flow import PARTITIONS, Flow, numbers_seen, shares_all
+from tests.support.reading import POLL_S, Member, read, read_topic, wait_until
 
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 RECORDS = 20

@@ -15,7 +15,7 @@ import pytest
 import barnabas
 from tests.interop.clients.neutral import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, Event, Sending
 from tests.interop.conftest import CLIENTS
-from tests.interop.reading import read_topic, wait_until
+from tests.support.reading import read_topic, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (apt-get install kcat)")
 

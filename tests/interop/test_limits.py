@@ -13,7 +13,6 @@ from barnabas.protocol.codec import decode_response
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import ProduceResponse
-from tests.conftest import BrokerProcess
 from tests.interop.test_greedy_clients import memory_mib
 from tests.interop.test_raw_frames import (
     batch_of,
@@ -22,6 +21,7 @@ from tests.interop.test_raw_frames import (
     fetch_request,
     produce_request,
 )
+from tests.support.broker_process import BrokerProcess
 
 MakeBroker = Callable[..., BrokerProcess]
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import barnabas
-from tests.conftest import BrokerProcess
-from tests.groups import CLUSTERS
-from tests.interop.cluster_command import BARNABAS, ClusterCommand
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.cluster_command import BARNABAS, ClusterCommand
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import CLUSTERS
 
 
 class JsonBroker(BrokerProcess):

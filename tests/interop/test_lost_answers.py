@@ -10,8 +10,8 @@ import pytest
 import barnabas
 from tests.interop.clients.neutral import Event, Place, Sending
 from tests.interop.conftest import CLIENTS
-from tests.interop.lossy_link import LossyLink
-from tests.interop.reading import read_topic
+from tests.support.lossy_link import LossyLink
+from tests.support.reading import read_topic
 
 TOPIC = "numbers"
 ANSWERS_PER_CONNECTION = 12

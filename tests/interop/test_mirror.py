@@ -16,10 +16,10 @@ from barnabas.client.range_reader import RangeReader
 from barnabas.errors import BarnabasError
 from barnabas.model import OffsetAndMetadata
 from barnabas.records import iter_headers
-from tests.conftest import BrokerProcess
 from tests.interop.conftest import COMPACTS_SOON
-from tests.interop.reading import wait_until
-from tests.mirror_process import MirrorProcess, stored
+from tests.support.broker_process import BrokerProcess
+from tests.support.mirror_process import MirrorProcess, stored
+from tests.support.reading import wait_until
 
 BROKER_SETTINGS = {**COMPACTS_SOON, "log_retention_check_interval_ms": "86400000"}
 _numbers = itertools.count(1)

@@ -14,10 +14,10 @@ import barnabas
 from barnabas.cli.audit import audit as command
 from barnabas.errors import ApiError
 from barnabas.records import iter_headers
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
 from tests.interop.test_audit import edit_log
-from tests.mirror_process import MirrorProcess
+from tests.support.broker_process import BrokerProcess
+from tests.support.mirror_process import MirrorProcess
+from tests.support.reading import wait_until
 
 TOPIC = "clicks"
 PARTITIONS = 2

@@ -10,12 +10,12 @@ import pytest
 
 import barnabas
 from barnabas.errors import BarnabasError
-from tests.cluster import Cluster
-from tests.groups import FAULTS
-from tests.interop.reading import wait_until
 from tests.interop.test_mirror import send
-from tests.interop.zookeeper import new_chroot
-from tests.mirror_process import MirrorProcess, stored
+from tests.support.mirror_process import MirrorProcess, stored
+from tests.support.process_cluster import Cluster
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import FAULTS
+from tests.support.zookeeper_servers import new_chroot
 
 pytestmark = pytest.mark.xdist_group(FAULTS)
 

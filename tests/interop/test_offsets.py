@@ -11,7 +11,7 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import OffsetAndMetadata
 from tests.interop.clients.neutral import Client, Consumer, Event, Membership, Place
 from tests.interop.conftest import CLIENTS
-from tests.interop.reading import POLL_S, read, wait_until
+from tests.support.reading import POLL_S, read, wait_until
 
 RECORDS = 20
 BASE_TIMESTAMP_MS = 1_700_000_000_000

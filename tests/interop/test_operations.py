@@ -17,10 +17,10 @@ import pytest
 
 import barnabas
 from barnabas.errors import BarnabasError
-from tests.cluster import Cluster, running_cluster
-from tests.conftest import BrokerProcess
-from tests.groups import CLUSTERS
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.process_cluster import Cluster, running_cluster
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import CLUSTERS
 
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(900)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interop.owner_history import Claim, Handed, not_owned
+from tests.support.owner_history import Claim, Handed, not_owned
 
 CLAIMS = [
     Claim(0, 10, "a", after_s=1.0, seen_s=1.1),

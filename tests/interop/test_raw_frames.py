@@ -23,7 +23,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.records import BatchBuilder, read_records
-from tests.conftest import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 
 class RawConnection:

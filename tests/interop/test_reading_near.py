@@ -11,11 +11,11 @@ import confluent_kafka
 import pytest
 
 import barnabas
-from tests.cluster import Cluster
-from tests.groups import CLUSTERS
 from tests.interop.java import maven
 from tests.interop.java.program import Run
-from tests.interop.reading import wait_until
+from tests.support.process_cluster import Cluster
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import CLUSTERS
 
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from tests.cluster import Cluster
-from tests.groups import CLUSTERS
-from tests.interop.reading import wait_until
+from tests.support.process_cluster import Cluster
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import CLUSTERS
 
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(600)]
 

@@ -7,7 +7,7 @@ import pytest
 from barnabas.errors import ApiError, ErrorCode
 from tests.interop.clients.neutral import Client, Event, Place, Received, Sending
 from tests.interop.conftest import CLIENTS
-from tests.interop.reading import read_topic
+from tests.support.reading import read_topic
 
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]

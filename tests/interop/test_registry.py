@@ -19,9 +19,9 @@ from barnabas.registry import changes
 from barnabas.registry.requests import SchemaRequest
 from barnabas.registry.schema_topic import OvertakenError, SchemaTopic
 from barnabas.registry.state import AVRO, Content, RegistryState
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
-from tests.registry_process import RegistryProcess
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
+from tests.support.registry_process import RegistryProcess
 
 CLICK = {"type": "record", "name": "Click", "fields": [{"name": "page", "type": "string"}]}
 WIDER = {**CLICK, "fields": [*CLICK["fields"], {"name": "number", "type": "int", "default": 0}]}  # type: ignore[misc]

@@ -11,7 +11,7 @@ import pytest
 from barnabas.registry import work_pool
 from barnabas.registry.main import Registry, RegistryConfig
 from barnabas.serialization import http_calls
-from tests.conftest import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 FIELDS, VALUES, MESSAGES = 20_000, 85_000, 20_000
 """They make schemas of almost a megabyte, which is the largest record that a broker takes."""

@@ -20,9 +20,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import barnabas
-from tests.conftest import BrokerProcess
-from tests.ports import free_port
-from tests.registry_process import RegistryProcess
+from tests.support.broker_process import BrokerProcess
+from tests.support.ports import free_port
+from tests.support.registry_process import RegistryProcess
 
 CLICK = {
     "type": "record",

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from tests.cluster import Cluster, running_cluster
-from tests.conftest import BrokerProcess
-from tests.groups import CLUSTERS
-from tests.interop.reading import wait_until
 from tests.interop.test_group_restart import PARTITIONS, Ours, expect, group_of, send
-from tests.releases import ASKED_FOR, last_release, unpack
+from tests.support.broker_process import BrokerProcess
+from tests.support.process_cluster import Cluster, running_cluster
+from tests.support.reading import wait_until
+from tests.support.releases import ASKED_FOR, last_release, unpack
+from tests.support.xdist_groups import CLUSTERS
 
 pytestmark = pytest.mark.xdist_group(CLUSTERS)
 

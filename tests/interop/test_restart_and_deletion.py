@@ -10,8 +10,8 @@ import pytest
 from barnabas.errors import ApiError, ErrorCode
 from tests.interop.clients.neutral import Client, Consumer, Event, Membership, Place, Received, Sending
 from tests.interop.conftest import CLIENTS
-from tests.interop.flowing import PARTITIONS, Flow, numbers_seen
-from tests.interop.reading import POLL_S, Member, read, read_topic, wait_until
+from tests.support.group_flow import PARTITIONS, Flow, numbers_seen
+from tests.support.reading import POLL_S, Member, read, read_topic, wait_until
 
 RECORDS_BETWEEN = 50
 """Clients wait longer and longer between their attempts to connect."""

@@ -14,9 +14,9 @@ import pytest
 
 import barnabas as client
 from barnabas.laboratory.history import History, Outcome, RecordedConsumer, RecordedProducer, check, read_to_the_end
-from tests.groups import CLUSTERS
-from tests.interop.cluster_command import ClusterCommand, barnabas
-from tests.interop.reading import TIMEOUT_S, wait_until
+from tests.support.cluster_command import ClusterCommand, barnabas
+from tests.support.reading import TIMEOUT_S, wait_until
+from tests.support.xdist_groups import CLUSTERS
 
 pytestmark = [
     pytest.mark.xdist_group(CLUSTERS),

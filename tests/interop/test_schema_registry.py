@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 import barnabas
-from tests.conftest import BrokerProcess
-from tests.groups import JAVA
 from tests.interop.conftest import COMPACTS_SOON
 from tests.interop.java import maven
 from tests.interop.java.program import Program, Run
-from tests.ports import free_port
+from tests.support.broker_process import BrokerProcess
+from tests.support.ports import free_port
+from tests.support.xdist_groups import JAVA
 
 pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(maven.TEST_TIMEOUT_S)]
 

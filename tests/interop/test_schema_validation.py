@@ -11,9 +11,9 @@ from confluent_kafka import Message
 from confluent_kafka import Producer as TheirProducer
 
 import barnabas
-from tests.conftest import BrokerProcess
-from tests.ports import free_port
-from tests.registry_process import RegistryProcess
+from tests.support.broker_process import BrokerProcess
+from tests.support.ports import free_port
+from tests.support.registry_process import RegistryProcess
 
 VALIDATED = {"barnabas.value.schema.validation": "true"}
 

@@ -21,13 +21,13 @@ from kazoo.recipe.queue import LockingQueue
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 from barnabas.coordination.zookeeper.server.jute import string
-from tests.conftest import BrokerProcess
-from tests.interop import zookeeper_protocol as zk
 from tests.interop.java.maven import java
 from tests.interop.java.program import OPTIONS
-from tests.interop.reading import wait_until
-from tests.links import Link
-from tests.ports import free_port
+from tests.support import zookeeper_protocol as zk
+from tests.support.broker_process import BrokerProcess
+from tests.support.links import Link
+from tests.support.ports import free_port
+from tests.support.reading import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -24,7 +24,7 @@ from barnabas.formats.times import TIME_TYPE
 from barnabas.sql.duckdb_engine import DuckDbEngine
 from barnabas.sql.sampling import ValueOptions
 from barnabas.sql.topics import Topics
-from tests.registry_process import RegistryProcess
+from tests.support.registry_process import RegistryProcess
 
 pytest.importorskip("duckdb")
 

@@ -14,9 +14,9 @@ from barnabas.cli.reassignment_throttle import FOLLOWERS as FOLLOWERS_LIST
 from barnabas.cli.reassignment_throttle import LEADERS as LEADERS_LIST
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.replication.quota import BURST_S
-from tests.cluster import Cluster
-from tests.groups import CLUSTERS
-from tests.interop.reading import wait_until
+from tests.support.process_cluster import Cluster
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import CLUSTERS
 
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(600)]
 

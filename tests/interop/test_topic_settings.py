@@ -10,8 +10,8 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
 
 MakeBroker = Callable[..., BrokerProcess]
 LONG_AGO_MS = 1_000_000_000_000

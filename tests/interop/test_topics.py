@@ -11,7 +11,7 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import OffsetAndMetadata
 from tests.interop.clients.neutral import Admin, Client, Event, Membership, Place
 from tests.interop.conftest import CLIENTS
-from tests.interop.reading import read, read_topic, wait_until
+from tests.support.reading import read, read_topic, wait_until
 
 
 @pytest.fixture

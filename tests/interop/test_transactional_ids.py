@@ -12,7 +12,7 @@ import kafka
 import kafka.errors
 import pytest
 
-from tests.conftest import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 PATIENCE_S = 1_000.0
 """How long a client would try on its own: longer than a test may take."""

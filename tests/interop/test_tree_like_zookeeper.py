@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from barnabas.coordination.zookeeper.server.jute import int_, string, vector
-from tests.conftest import BrokerProcess
-from tests.groups import ZOOKEEPER
-from tests.interop import zookeeper_protocol as zk
-from tests.interop.zookeeper import new_chroot, start_servers
-from tests.ports import free_port
+from tests.support import zookeeper_protocol as zk
+from tests.support.broker_process import BrokerProcess
+from tests.support.ports import free_port
+from tests.support.xdist_groups import ZOOKEEPER
+from tests.support.zookeeper_servers import new_chroot, start_servers
 
 pytestmark = [pytest.mark.xdist_group(ZOOKEEPER), pytest.mark.timeout(300)]
 

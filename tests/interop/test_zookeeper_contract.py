@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from barnabas.coordination.metadata_store import MetadataStore
-from tests.conftest import BrokerProcess
-from tests.groups import ZOOKEEPER
-from tests.interop.zookeeper import new_chroot, sessions, start_servers
-from tests.ports import free_port
-from tests.unit.coordination.tree_contract import *  # noqa: F403
-from tests.unit.coordination.watch_contract import *  # noqa: F403
+from tests.support.broker_process import BrokerProcess
+from tests.support.ports import free_port
+from tests.support.tree_contract import *  # noqa: F403
+from tests.support.watch_contract import *  # noqa: F403
+from tests.support.xdist_groups import ZOOKEEPER
+from tests.support.zookeeper_servers import new_chroot, sessions, start_servers
 
 pytestmark = pytest.mark.xdist_group(ZOOKEEPER)
 

@@ -28,10 +28,10 @@ from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStor
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from barnabas.coordination.zookeeper.session import Deadline, SessionLostError, UnknownOutcomeError
 from barnabas.errors import ClosedError
-from tests.groups import ZOOKEEPER
-from tests.interop.cut_link import CutLink
-from tests.interop.reading import wait_until
-from tests.interop.zookeeper import Sessions, new_chroot, sessions, start_servers
+from tests.support.cut_link import CutLink
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import ZOOKEEPER
+from tests.support.zookeeper_servers import Sessions, new_chroot, sessions, start_servers
 
 pytestmark = pytest.mark.xdist_group(ZOOKEEPER)
 

@@ -13,8 +13,8 @@ from barnabas.coordination.zookeeper.answers import NotAllowedError
 from barnabas.coordination.zookeeper.operations import REQUEST_BYTES_MAX
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from barnabas.model import OffsetAndMetadata, TopicPartition
-from tests.groups import ZOOKEEPER
-from tests.interop.zookeeper import Sessions, new_chroot, sessions, start_servers
+from tests.support.xdist_groups import ZOOKEEPER
+from tests.support.zookeeper_servers import Sessions, new_chroot, sessions, start_servers
 
 pytestmark = pytest.mark.xdist_group(ZOOKEEPER)
 

@@ -14,11 +14,11 @@ from barnabas import Admin
 from barnabas.spark import JavaNotFoundError, local_session, stop_session
 from barnabas.spark.options import parse_stream_options
 from barnabas.spark.stream_reader import BarnabasStreamReader
-from tests.conftest import BrokerProcess
-from tests.groups import SPARK
-from tests.pipeline.lake import ObjectStore, running_store
-from tests.pipeline.numbered_topic import COUNT, TOPIC, produce_numbers
-from tests.pipeline.quick_java import java_home_or_skip, quick_environment
+from tests.support.broker_process import BrokerProcess
+from tests.support.numbered_topic import COUNT, TOPIC, produce_numbers
+from tests.support.object_store import ObjectStore, running_store
+from tests.support.quick_java import java_home_or_skip, quick_environment
+from tests.support.xdist_groups import SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,11 +14,11 @@ from barnabas.errors import ConfigurationError
 from barnabas.spark import LoadError, WarehouseError, append_batch, open_table, register, scan_table
 from barnabas.spark.batch_table import EPOCH_ID
 from barnabas.spark.table_place import DELTA, ICEBERG
-from tests.conftest import BrokerProcess
-from tests.pipeline.numbered_topic import produce_numbers
-from tests.pipeline.spark_processes import kill_when_there
-from tests.pipeline.stopping_appends import BATCH, STOPS, TABLE, start
-from tests.pipeline.table_contents import data_files, named_files
+from tests.programs.stopping_appends import BATCH, STOPS, TABLE, start
+from tests.support.broker_process import BrokerProcess
+from tests.support.numbered_topic import produce_numbers
+from tests.support.spark_processes import kill_when_there
+from tests.support.table_contents import data_files, named_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ def test_a_stream_that_is_killed_at_any_step_has_each_record_once(
     spark: SparkSession, numbered_topic: BrokerProcess, tmp_path: Path
 ) -> None:
     folders = [tmp_path / str(number) for number in range(len(STOPS))]
-    command = [sys.executable, "-m", "tests.pipeline.stopping_appends", numbered_topic.bootstrap, str(tmp_path)]
+    command = [sys.executable, "-m", "tests.programs.stopping_appends", numbered_topic.bootstrap, str(tmp_path)]
     kill_when_there(command, [folder / "stopped" for folder in folders])
     for folder, stop in zip(folders, STOPS, strict=True):
         table_format, place = stop

@@ -25,10 +25,10 @@ from barnabas.mirror import partition_copy
 from barnabas.mirror.batch_rewriting import RewrittenBatch, rewrite_batch
 from barnabas.mirror.mirror import Mirror, MirrorConfig
 from barnabas.spark import load
-from tests.cluster import running_cluster
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
-from tests.mirror_process import MirrorProcess
+from tests.support.broker_process import BrokerProcess
+from tests.support.mirror_process import MirrorProcess
+from tests.support.process_cluster import running_cluster
+from tests.support.reading import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.spark.class_archive import JAVA_OPTIONS, archive_path
-from tests.groups import SPARK_PROGRAMS
-from tests.pipeline.quick_java import java_home_or_skip
+from tests.support.quick_java import java_home_or_skip
+from tests.support.xdist_groups import SPARK_PROGRAMS
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 

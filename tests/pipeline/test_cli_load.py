@@ -15,7 +15,7 @@ import pytest
 from barnabas import Producer
 from barnabas.spark import open_table
 from barnabas.spark.load_plan import RECORDS_WORTH_A_TASK
-from tests.groups import SPARK_PROGRAMS
+from tests.support.xdist_groups import SPARK_PROGRAMS
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 

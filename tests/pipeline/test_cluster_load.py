@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from barnabas import Admin
 from barnabas.spark import load, register
-from tests.cluster import running_cluster
-from tests.pipeline.table_contents import TOPIC, data_files, named_files, numbers_in, produce
+from tests.support.process_cluster import running_cluster
+from tests.support.table_contents import TOPIC, data_files, named_files, numbers_in, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from barnabas import Admin, Producer
 from barnabas.spark import load, register, scan_table
-from tests.compacted import SAMPLE_END, SAMPLE_RECORDS, with_samples
-from tests.conftest import BrokerProcess
-from tests.pipeline.table_contents import TOPIC, next_offsets
+from tests.support.broker_process import BrokerProcess
+from tests.support.compacted_logs import SAMPLE_END, SAMPLE_RECORDS, with_samples
+from tests.support.table_contents import TOPIC, next_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from barnabas import Admin
-from tests.conftest import BrokerProcess
-from tests.groups import SPARK_PROGRAMS
-from tests.interop.reading import wait_until
-from tests.pipeline.spark_processes import HOST, ROOT, Process, connect_server, environment
-from tests.pipeline.table_contents import TOPIC, numbers_in, produce
-from tests.ports import free_port
+from tests.support.broker_process import BrokerProcess
+from tests.support.ports import free_port
+from tests.support.reading import wait_until
+from tests.support.spark_processes import HOST, ROOT, Process, connect_server, environment
+from tests.support.table_contents import TOPIC, numbers_in, produce
+from tests.support.xdist_groups import SPARK_PROGRAMS
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
@@ -42,7 +42,7 @@ def test_a_client_of_spark_connect_reads_streams_writes_and_loads(broker: Broker
         command = [
             sys.executable,
             "-m",
-            "tests.pipeline.connect_job",
+            "tests.programs.connect_job",
             f"sc://{HOST}:{port}",
             broker.bootstrap,
             tmp_path,

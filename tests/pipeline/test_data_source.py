@@ -11,7 +11,7 @@ import pytest
 
 from barnabas import Admin, Producer
 from barnabas.spark import register
-from tests.conftest import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

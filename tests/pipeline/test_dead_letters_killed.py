@@ -17,11 +17,11 @@ from barnabas.model import TopicPartition
 from barnabas.spark import load, scan_table
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_place import DELTA, ICEBERG, TablePlace
-from tests.conftest import BrokerProcess
-from tests.groups import SPARK_PROGRAMS
-from tests.pipeline.killed_loader import places
-from tests.pipeline.killed_loads import killed_loads
-from tests.pipeline.table_contents import DAY_MS, START_MS, TOPIC
+from tests.programs.killed_loader import places
+from tests.support.broker_process import BrokerProcess
+from tests.support.killed_loads import killed_loads
+from tests.support.table_contents import DAY_MS, START_MS, TOPIC
+from tests.support.xdist_groups import SPARK_PROGRAMS
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from barnabas import Admin, Producer
-from tests.conftest import BrokerProcess
-from tests.groups import SPARK_PROGRAMS
-from tests.pipeline.quick_java import java_home_or_skip
+from tests.support.broker_process import BrokerProcess
+from tests.support.quick_java import java_home_or_skip
+from tests.support.xdist_groups import SPARK_PROGRAMS
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 

@@ -15,11 +15,11 @@ from barnabas import Admin, Producer
 from barnabas.cli.table import table as table_command
 from barnabas.errors import ConfigurationError
 from barnabas.spark import LoadConflictError, LoadProgress, load, open_table, read_table, scan_table
-from tests.conftest import BrokerProcess
-from tests.pipeline.lake import BUCKET, ObjectStore
-from tests.pipeline.stopping_loader import AFTER_SOME_FILES, AFTER_THE_COMMIT, METADATA_WRITTEN
-from tests.pipeline.table_contents import TOPIC, produce
 from tests.pipeline.test_load_killed import AT_REST, stopping_loads
+from tests.programs.stopping_loader import AFTER_SOME_FILES, AFTER_THE_COMMIT, METADATA_WRITTEN
+from tests.support.broker_process import BrokerProcess
+from tests.support.object_store import BUCKET, ObjectStore
+from tests.support.table_contents import TOPIC, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

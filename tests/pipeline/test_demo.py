@@ -13,8 +13,8 @@ import pytest
 
 from barnabas.spark import scan_table
 from demo.departures import COUNT, departures
-from tests.groups import SPARK_PROGRAMS
-from tests.pipeline.quick_java import java_home_or_skip
+from tests.support.quick_java import java_home_or_skip
+from tests.support.xdist_groups import SPARK_PROGRAMS
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 

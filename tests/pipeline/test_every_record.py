@@ -25,12 +25,12 @@ from barnabas.sql.engine import Engine
 from barnabas.sql.sampling import ValueOptions, json_rules
 from barnabas.sql.spark_engine import SparkEngine
 from barnabas.sql.topics import Topics
-from tests.registry_process import RegistryProcess
+from tests.support.registry_process import RegistryProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.conftest import BrokerProcess
+    from tests.support.broker_process import BrokerProcess
 
 pytest.importorskip("duckdb")
 

@@ -15,12 +15,12 @@ from barnabas.spark import load, scan_table
 from barnabas.spark.object_files import files_below
 from barnabas.spark.table_formats import format_of, open_place
 from barnabas.spark.table_place import DELTA, ICEBERG, TablePlace
-from tests.conftest import BrokerProcess
-from tests.groups import SPARK_PROGRAMS
-from tests.pipeline.killed_loader import GATHERING_PLACES, run_tasks_here
-from tests.pipeline.killed_loads import killed_loads
-from tests.pipeline.lake import BUCKET, ObjectStore
-from tests.pipeline.table_contents import START_MS, TOPIC
+from tests.programs.killed_loader import GATHERING_PLACES, run_tasks_here
+from tests.support.broker_process import BrokerProcess
+from tests.support.killed_loads import killed_loads
+from tests.support.object_store import BUCKET, ObjectStore
+from tests.support.table_contents import START_MS, TOPIC
+from tests.support.xdist_groups import SPARK_PROGRAMS
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 

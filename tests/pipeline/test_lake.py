@@ -19,9 +19,9 @@ from barnabas.spark.object_files import file_system_of, files_below
 from barnabas.spark.table_formats import format_of, open_place
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_store import maintain
-from tests.conftest import BrokerProcess
 from tests.interop.java.maven import TEST_TIMEOUT_S
-from tests.pipeline.lake import BUCKET, ObjectStore, running_catalog
+from tests.support.broker_process import BrokerProcess
+from tests.support.object_store import BUCKET, ObjectStore, running_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

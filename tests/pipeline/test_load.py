@@ -24,8 +24,8 @@ from barnabas.spark import (
     scan_table,
 )
 from barnabas.spark.offset_ranges import OffsetRange
-from tests.conftest import BrokerProcess
-from tests.pipeline.table_contents import TOPIC, data_files, named_files, next_offsets, numbers_in, produce
+from tests.support.broker_process import BrokerProcess
+from tests.support.table_contents import TOPIC, data_files, named_files, next_offsets, numbers_in, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

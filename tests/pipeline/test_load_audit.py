@@ -27,7 +27,7 @@ from barnabas.records.mirror_identity import MIRROR_MARK
 from barnabas.spark import LoadResult, load
 from barnabas.spark.table_status import table_status
 from barnabas.spark.warehouse import Warehouse
-from tests.conftest import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

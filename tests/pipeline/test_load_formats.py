@@ -13,7 +13,7 @@ from barnabas import Admin, Consumer, Producer, Record
 from barnabas.errors import ConfigurationError
 from barnabas.spark import load, open_table, read_table
 from barnabas.spark.load_types import TableLoad
-from tests.conftest import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

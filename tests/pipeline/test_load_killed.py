@@ -23,9 +23,9 @@ from barnabas.cli.audit import Audit
 from barnabas.client.admin import Admin
 from barnabas.spark import load
 from barnabas.spark.table_place import ICEBERG, TablePlace
-from tests.conftest import BrokerProcess
-from tests.pipeline.stopping_loader import AFTER_SOME_FILES, AFTER_THE_COMMIT, METADATA_WRITTEN, PLACES
-from tests.pipeline.table_contents import TOPIC, data_files, named_files, next_offsets, numbers_in, produce
+from tests.programs.stopping_loader import AFTER_SOME_FILES, AFTER_THE_COMMIT, METADATA_WRITTEN, PLACES
+from tests.support.broker_process import BrokerProcess
+from tests.support.table_contents import TOPIC, data_files, named_files, next_offsets, numbers_in, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ def stopping_loads(
     command = [
         sys.executable,
         "-m",
-        "tests.pipeline.stopping_loader",
+        "tests.programs.stopping_loader",
         bootstrap,
         str(warehouse),
         table_format,

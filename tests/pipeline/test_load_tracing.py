@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import barnabas
 from barnabas.spark import load
-from tests.conftest import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 TOPIC = "traced"
 COUNT = 5

@@ -24,8 +24,8 @@ from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.warehouse import Warehouse
-from tests.conftest import BrokerProcess
-from tests.registry_process import RegistryProcess
+from tests.support.broker_process import BrokerProcess
+from tests.support.registry_process import RegistryProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from barnabas.errors import TimedOutError
 from barnabas.spark import load
 from barnabas.spark.source import BarnabasDataSource
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 ROWS = StructType([StructField("value", BinaryType())])
 

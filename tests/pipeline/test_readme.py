@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from tests.groups import SPARK_PROGRAMS
+from tests.support.xdist_groups import SPARK_PROGRAMS
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 

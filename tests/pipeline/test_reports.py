@@ -20,7 +20,7 @@ from barnabas.laboratory.clickstream.site_model import ClickSettings
 from barnabas.reports.report import Report
 from barnabas.reports.roles import Role, Roles
 from barnabas.spark.reports import REPORTS, ReportOptions, item_pairs
-from tests.conftest import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

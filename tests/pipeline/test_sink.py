@@ -14,8 +14,8 @@ from barnabas.errors import BarnabasError
 from barnabas.spark import register
 from barnabas.spark.sink import write_rows
 from barnabas.spark.sink_options import parse_sink_options
-from tests.conftest import BrokerProcess
-from tests.ports import free_port
+from tests.support.broker_process import BrokerProcess
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from barnabas import Admin
-from tests.cluster import running_cluster
-from tests.groups import SPARK_PROGRAMS
-from tests.pipeline.cluster_job import STREAMED, TOPIC
-from tests.pipeline.spark_processes import StandaloneCluster, environment
-from tests.pipeline.table_contents import data_files, named_files, numbers_in, produce
+from tests.programs.cluster_job import STREAMED, TOPIC
+from tests.support.process_cluster import running_cluster
+from tests.support.spark_processes import StandaloneCluster, environment
+from tests.support.table_contents import data_files, named_files, numbers_in, produce
+from tests.support.xdist_groups import SPARK_PROGRAMS
 
 pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
@@ -65,7 +65,7 @@ def pack(folder: Path, name: str, command: str) -> Path:
 @contextmanager
 def running_job(archive: Path, *arguments: str) -> Iterator[Job]:
     """Start the program with the workers' Python in an archive, where the driver has that Python too."""
-    command = [sys.executable, "-m", "tests.pipeline.cluster_job", *arguments]
+    command = [sys.executable, "-m", "tests.programs.cluster_job", *arguments]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     more = {
         "PYSPARK_PYTHON": "./environment/bin/python",

@@ -20,7 +20,7 @@ from barnabas.spark.batch_reader import BarnabasReader
 from barnabas.spark.options import parse_options, parse_stream_options
 from barnabas.spark.stream_reader import BarnabasStreamReader
 from barnabas.spark.warehouse import Warehouse
-from tests.conftest import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -11,11 +11,11 @@ from pyspark.sql.functions import expr
 
 from barnabas import Admin
 from barnabas.spark import offsets_behind, register
-from tests.conftest import BrokerProcess
-from tests.pipeline.numbered_topic import TOPIC, produce_numbers
-from tests.pipeline.spark_processes import kill_when_there
-from tests.pipeline.stopping_stream import STOPS, WRITTEN
-from tests.pipeline.streamed import BATCH, SINKS, start_query, values_in
+from tests.programs.stopping_stream import STOPS, WRITTEN
+from tests.support.broker_process import BrokerProcess
+from tests.support.numbered_topic import TOPIC, produce_numbers
+from tests.support.spark_processes import kill_when_there
+from tests.support.streamed import BATCH, SINKS, start_query, values_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ def test_a_stream_killed_at_any_step_of_a_batch_writes_each_record_once(
     spark: SparkSession, numbered_topic: BrokerProcess, tmp_path: Path
 ) -> None:
     folders = [tmp_path / str(number) for number in range(len(STOPS))]
-    command = [sys.executable, "-m", "tests.pipeline.stopping_stream", numbered_topic.bootstrap, str(tmp_path)]
+    command = [sys.executable, "-m", "tests.programs.stopping_stream", numbered_topic.bootstrap, str(tmp_path)]
     kill_when_there(command, [folder / "stopped" for folder in folders])
     for folder, (sink, place) in zip(folders, STOPS, strict=True):
         is_there = place == WRITTEN

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from barnabas import Admin, Producer
 from barnabas.errors import ConfigurationError
 from barnabas.spark.stream_reader import BarnabasStreamReader
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
 
 TOPIC = "clicks"
 START_MS = 1_700_000_000_000

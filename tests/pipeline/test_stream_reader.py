@@ -17,9 +17,9 @@ from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.spark.errors import DataLossError
 from barnabas.spark.options import parse_stream_options
 from barnabas.spark.stream_reader import BarnabasStreamReader
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
-from tests.ports import free_port
+from tests.support.broker_process import BrokerProcess
+from tests.support.ports import free_port
+from tests.support.reading import wait_until
 
 TOPIC = "clicks"
 STEPS = ("asked", "offsets written", "batch read", "batch committed")

@@ -15,7 +15,7 @@ import pytest
 from barnabas import Admin, Producer
 from barnabas.spark.options import parse_stream_options
 from barnabas.spark.stream_reader import BarnabasStreamReader
-from tests.conftest import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 PARTITIONS = 5
 START_MS = 1_700_000_000_000

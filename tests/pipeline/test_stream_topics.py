@@ -16,8 +16,8 @@ from barnabas import Admin, Producer
 from barnabas.errors import ConfigurationError
 from barnabas.spark.errors import DataLossError
 from barnabas.spark.stream_reader import BarnabasStreamReader
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
 
 TOPIC = "clicks"
 Made = Callable[..., BarnabasStreamReader]

@@ -18,7 +18,7 @@ import pytest
 
 from barnabas.errors import ConfigurationError
 from barnabas.spark.streams import count_sessions, count_windows, drop_repeats, enrich, join_within, top_k
-from tests.pipeline.stream_reference import (
+from tests.support.stream_reference import (
     Batch,
     Row,
     first_of_ids,

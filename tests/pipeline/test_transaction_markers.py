@@ -12,8 +12,8 @@ from barnabas.records.header import CONTROL_MASK, TRANSACTIONAL_MASK, stamp, wri
 from barnabas.spark import load, scan_table
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_place import DELTA, ICEBERG, TablePlace
-from tests.conftest import BrokerProcess
-from tests.pipeline.table_contents import TOPIC, produce
+from tests.support.broker_process import BrokerProcess
+from tests.support.table_contents import TOPIC, produce
 
 
 def add_marker(broker: BrokerProcess, folder: Path, offset: int, leader_epoch: int) -> None:

@@ -29,7 +29,7 @@ from barnabas.records.header import BATCH_HEADER_SIZE, MAGIC, BatchHeader, pack_
 from barnabas.records.reader import iter_bodies, read_records
 from barnabas.storage.log_appender import checked_batch, stamped
 from barnabas.storage.log_config import LogConfig
-from tests.searches import examples
+from tests.support.searches import examples
 
 codec_compiled = pytest.importorskip("barnabas.records.codec_compiled", reason="the compiled codec was not built")
 TWINS: tuple[ModuleType, ...] = (codec_pure, codec_compiled)

@@ -18,7 +18,7 @@ from barnabas.client.consumer.fetcher import Fetcher, Subscription
 from barnabas.model import Node, TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import BatchBuilder, iter_headers, read_records, stamp
-from tests.searches import examples
+from tests.support.searches import examples
 
 PARTITIONS = 2
 BATCHES = 6

@@ -26,7 +26,7 @@ from barnabas.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from barnabas.records import Compression, read_header, read_records
-from tests.searches import examples
+from tests.support.searches import examples
 
 PARTITIONS = 2
 NODES = 1, 2

@@ -14,7 +14,7 @@ from barnabas.errors import CorruptBatchError
 from barnabas.records import codec_pure
 from barnabas.records.columns import BinaryBuffers
 from barnabas.records.header import BatchHeader
-from tests.searches import examples
+from tests.support.searches import examples
 
 codec_compiled = pytest.importorskip("barnabas.records.codec_compiled", reason="the compiled codec was not built")
 

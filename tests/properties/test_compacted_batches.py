@@ -14,8 +14,8 @@ from barnabas.records import Compression, codec_pure, read_records
 from barnabas.records.arrow import ArrowReader
 from barnabas.records.header import write_crc
 from barnabas.records.reader import iter_bodies
-from tests.compacted import Batch, Kept
-from tests.searches import examples
+from tests.support.compacted_logs import Batch, Kept
+from tests.support.searches import examples
 
 BASE_MS = 1_700_000_000_000
 

@@ -22,9 +22,9 @@ from barnabas.storage.cleaner.cleaner import Cleaner
 from barnabas.storage.cleaner.job import CleanedGroup, CleaningPlan, UncleanableError
 from barnabas.storage.log_config import CleanupPolicy
 from barnabas.storage.segment import SegmentReplacedError
-from tests.compacting import Keyed, compact, job_for, keyed_batch, last_values, read_gapped
-from tests.searches import examples
-from tests.unsynced import UnsyncedFileSystem
+from tests.support.compaction_steps import Keyed, compact, job_for, keyed_batch, last_values, read_gapped
+from tests.support.searches import examples
+from tests.support.unsynced_files import UnsyncedFileSystem
 
 PARTITION = TopicPartition("states", 0)
 START_MS = 1_700_000_000_000

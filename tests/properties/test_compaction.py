@@ -27,7 +27,7 @@ from barnabas.records import (
 )
 from barnabas.records.compaction import Added, Filtering, OffsetMap, filter_batches
 from barnabas.records.header import pack_header, write_crc
-from tests.searches import examples
+from tests.support.searches import examples
 
 EXAMPLES = int(os.environ.get("PARITY_EXAMPLES", "0")) or examples(50)
 """More are run where the codec is built with a sanitizer: `tools/sanitize_codec.sh`."""

@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from barnabas.client.consumer.call_steps import FOREVER_S, Commit, Join, Leave
 from barnabas.errors import ApiError, BarnabasError, ClosedError, DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
-from tests.consumer_core import TOPIC, Call, Scene
-from tests.searches import examples
+from tests.support.consumer_core import TOPIC, Call, Scene
+from tests.support.searches import examples
 
 PARTITIONS = 2
 SHARES = st.sets(st.integers(0, PARTITIONS - 1))

@@ -18,7 +18,7 @@ from barnabas.errors import ErrorCode
 from barnabas.groups import GroupConfig, GroupCoordinator, JoinRequest, JoinResult, LeavingMember, SyncRequest
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
-from tests.searches import examples
+from tests.support.searches import examples
 
 GROUP = "g"
 COUNTS = {"t": 5, "u": 2}

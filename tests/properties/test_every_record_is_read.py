@@ -44,8 +44,8 @@ from barnabas.spark.table_shape import TableShape
 from barnabas.sql import sampling, value_columns
 from barnabas.sql.record_columns import RecordRows
 from barnabas.sql.sampling import ValueOptions, columns_of_values
-from tests.known_schemas import registry_of
-from tests.searches import examples
+from tests.support.fake_registry import registry_of
+from tests.support.searches import examples
 
 NAMES = ("a", "A", "offset", "Value", "value_offset", "topic", "select", "s", "_")
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "string", "bytes")

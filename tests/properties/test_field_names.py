@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from barnabas.formats.column_types import ColumnType, Fields
 from barnabas.formats.field_aliases import Aliases
 from barnabas.spark.table_shape import TableShape
-from tests.searches import examples
+from tests.support.searches import examples
 
 NAMES = st.sampled_from(("a", "b", "c", "d"))
 SIMPLE = st.sampled_from([None, "long", "int", "string"])

@@ -28,7 +28,7 @@ from barnabas.groups import (
     SyncResult,
 )
 from barnabas.groups.requests import MEMBER_BYTES
-from tests.searches import examples
+from tests.support.searches import examples
 
 GROUP = "g"
 CLIENTS = st.integers(0, 4)

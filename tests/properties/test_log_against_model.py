@@ -20,9 +20,9 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression, read_header, read_records
 from barnabas.storage import Log, LogConfig
-from tests.log_steps import delete_old_segments
-from tests.searches import examples
-from tests.unsynced import UnsyncedFileSystem
+from tests.support.log_steps import delete_old_segments
+from tests.support.searches import examples
+from tests.support.unsynced_files import UnsyncedFileSystem
 
 PARTITION = TopicPartition("clicks", 0)
 START_MS = 1_700_000_000_000

@@ -18,10 +18,10 @@ from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression, Record, iter_headers, read_records
 from barnabas.storage import Log, LogConfig
 from barnabas.storage.log_config import CleanupPolicy
-from tests.compacted import Batch, Kept, write_segments
-from tests.log_steps import delete_records_before, read
-from tests.searches import examples
-from tests.unsynced import UnsyncedFileSystem
+from tests.support.compacted_logs import Batch, Kept, write_segments
+from tests.support.log_steps import delete_records_before, read
+from tests.support.searches import examples
+from tests.support.unsynced_files import UnsyncedFileSystem
 
 PARTITION = TopicPartition("clicks", 0)
 START_MS = 1_700_000_000_000

@@ -25,7 +25,7 @@ from barnabas.protocol.declare import (
     fields_of,
     message_of,
 )
-from tests.searches import examples
+from tests.support.searches import examples
 
 MESSAGES = [cls for api in declared_apis().values() for cls in (api.request, api.response)]
 INTEGER_BITS = {"b": 8, "h": 16, "i": 32, "q": 64}

@@ -17,7 +17,7 @@ from barnabas.records import BatchBuilder, Compression
 from barnabas.records.header import stamp
 from barnabas.records.mirror_identity import producer_id_of
 from tests.properties import test_mirror_exactly_once as exactly_once
-from tests.searches import examples
+from tests.support.searches import examples
 
 PRODUCERS = 2
 LINEAGE = exactly_once.LINEAGE

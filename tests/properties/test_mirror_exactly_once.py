@@ -25,8 +25,8 @@ from barnabas.records import BatchBuilder, read_header, read_records
 from barnabas.records.header import stamp
 from barnabas.records.mirror_identity import lineage_of
 from barnabas.storage.producer_state import ProducerStates
-from tests.compacted import Batch, Kept
-from tests.searches import examples
+from tests.support.compacted_logs import Batch, Kept
+from tests.support.searches import examples
 
 WHERE = TopicPartition("clicks", 0)
 LINEAGE = lineage_of("source", b"topic")

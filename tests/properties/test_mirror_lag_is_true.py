@@ -32,8 +32,8 @@ from barnabas.records import BatchBuilder, read_header, read_records
 from barnabas.records.header import stamp
 from barnabas.records.mirror_identity import lineage_of, producer_of
 from barnabas.storage.producer_state import ProducerStates
-from tests.searches import examples
 from tests.simulation.loop import SimulatedLoop
+from tests.support.searches import examples
 
 BROKER = 1
 ROUNDS_MAX = 60

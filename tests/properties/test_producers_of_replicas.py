@@ -24,8 +24,8 @@ from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.records.scan import BATCHES_KEPT
 from barnabas.storage import AppendInfo, Log, LogConfig, OsFileSystem
-from tests.log_steps import delete_records_before
-from tests.searches import examples
+from tests.support.log_steps import delete_records_before
+from tests.support.searches import examples
 
 PARTITION = TopicPartition("clicks", 0)
 PRODUCERS = 2

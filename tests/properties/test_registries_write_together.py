@@ -19,7 +19,7 @@ from barnabas.registry.errors import RegistryError
 from barnabas.registry.records import Record, UnknownRecordError
 from barnabas.registry.requests import SchemaRequest
 from barnabas.registry.state import AVRO, Content, RegistryState
-from tests.searches import examples
+from tests.support.searches import examples
 
 SUBJECTS = ("a", "b")
 SCHEMAS = [json.dumps({"type": "fixed", "name": "f", "size": size}) for size in range(1, 7)]

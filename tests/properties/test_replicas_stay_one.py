@@ -32,8 +32,8 @@ from barnabas.net.server_connection import Limits
 from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.log_manager import LogManager
-from tests.log_steps import append
-from tests.replicas import TOPIC, TOPIC_ID, LedTopics, batch, batches, until
+from tests.support.log_steps import append
+from tests.support.replicas import TOPIC, TOPIC_ID, LedTopics, batch, batches, until
 
 BROKERS = (1, 2, 3)
 PARTITIONS = 3

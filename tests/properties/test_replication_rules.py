@@ -1,7 +1,7 @@
 """The rules of replication, played by three brokers through any order of events: what is promised must hold.
 
 Brokers are killed, lose their machines' memory and their sessions, act on what they read long ago, and lose answers.
-`tests/replication_cluster.py` has the events and what must hold after each of them.
+`tests/support/replication_cluster.py` has the events and what must hold after each of them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.replication_cluster import Cluster
-from tests.searches import examples
+from tests.support.replication_cluster import Cluster
+from tests.support.searches import examples
 
 CHOICES = st.lists(st.integers(0, 2**20), min_size=80, max_size=160)
 

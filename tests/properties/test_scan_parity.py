@@ -19,7 +19,7 @@ from barnabas.records import codec_pure, scan_pure
 from barnabas.records.header import BatchHeader, iter_headers
 from barnabas.storage.producer_state import ProducerStates
 from barnabas.storage.segment import ActiveSegment
-from tests.searches import examples
+from tests.support.searches import examples
 
 scan_compiled = pytest.importorskip("barnabas.records.scan_compiled", reason="the compiled scan was not built")
 

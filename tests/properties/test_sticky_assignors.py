@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from barnabas.groups import ASSIGNORS, Claim, cooperative_sticky_assign, owners, sticky_assign
 from barnabas.model import TopicPartition
-from tests.searches import examples
+from tests.support.searches import examples
 
 MEMBERS = "abcdef"
 TOPICS = "tuvw"

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from barnabas.cli.file_tail import FollowedPath
 from barnabas.cli.ship_state import ShipState
 from barnabas.clock import ManualClock
-from tests.searches import examples
+from tests.support.searches import examples
 
 PADDINGS = st.lists(st.sampled_from([0, 3, 300]), min_size=1, max_size=4)
 """The lengths of lines: a fingerprint covers one line, several, or a part of one."""

@@ -32,7 +32,7 @@ from barnabas.coordination.metadata_store import (
     parent_of,
 )
 from barnabas.coordination.node_table import KeptSession
-from tests.searches import examples
+from tests.support.searches import examples
 
 NAMES = st.sampled_from(["a", "b", "b.x", "b0"])
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map(lambda names: "/" + "/".join(names))

@@ -26,11 +26,11 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records import BatchBuilder
 from barnabas.records.header import iter_headers
-from tests.fake_link import FakeLink
-from tests.searches import examples
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.network import content_of
 from tests.simulation.world import Host, HostClock, World
+from tests.support.fake_link import FakeLink
+from tests.support.searches import examples
 
 T = TypeVar("T")
 Node = tuple[str, bytes]

@@ -29,8 +29,8 @@ from barnabas.serialization.registry_client import Schema, SchemaRegistry
 from barnabas.serialization.wire_format import HEADER_BYTES, header
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
-from tests.known_schemas import registry_of
-from tests.searches import examples
+from tests.support.fake_registry import registry_of
+from tests.support.searches import examples
 
 NAMES = ("a", "b", "c", "d")
 PLAIN = st.sampled_from(

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from barnabas.client.consumer.zookeeper_assignment import AssignmentStep, SubscriptionSnapshot, ZooKeeperAssignment
 from barnabas.model import TopicPartition
-from tests.searches import examples
+from tests.support.searches import examples
 
 TOPICS = st.sampled_from([{"t"}, {"u"}, {"t", "u"}])
 

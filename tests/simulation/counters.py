@@ -1,4 +1,4 @@
-"""Counters on the coordinator runtime: the state machine of `tests/counter_machine.py`, on every broker.
+"""Counters on the coordinator runtime: the state machine of `tests/support/counter_machine.py`, on every broker.
 
 No API reaches them, so each broker adds to the counters that it coordinates. An acknowledged value is never given again
 and never gone back on; no counter counts what was refused; the state of a coordinator is that of its log; and counters
@@ -21,10 +21,10 @@ from barnabas.errors import ApiError, BarnabasError, ErrorCode
 from barnabas.groups.hashing import partition_of
 from barnabas.model import TopicPartition
 from barnabas.state_machine import Append, Effects, Reply
-from tests.counter_machine import COUNTERS, CounterMachine, CounterRecord
 from tests.simulation.clients import SimulatedClient
 from tests.simulation.cluster import Machine
 from tests.simulation.workload import REPLICAS, SAFE, Workload
+from tests.support.counter_machine import COUNTERS, CounterMachine, CounterRecord
 
 TOPIC = "counters"
 PARTITIONS = 2

@@ -22,7 +22,7 @@ from barnabas.groups.results import SyncResult
 from barnabas.storage import retention
 from barnabas.storage.cleaner import rewriting
 from barnabas.storage.log_manager import LogManager
-from tests.counter_machine import CounterMachine
+from tests.support.counter_machine import CounterMachine
 
 
 def answer_before_replication(patch: pytest.MonkeyPatch) -> None:

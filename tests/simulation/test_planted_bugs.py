@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests import planted
 from tests.simulation.plan import FOLLOWER, LEADER, SAME, Fault, Plan
 from tests.simulation.seeds import first_that_finds
+from tests.support import planted_bugs
 
 NOTHING = Plan(1.0, ())
 ALL_KILLED = Plan(3.0, tuple(Fault(at_s, "kill_some", (1, 2, 3), (0.05, 0.1, 0.15)) for at_s in (0.5, 2.0)))
@@ -102,18 +102,18 @@ CLOCK_JUMPS = Plan(6.0, (Fault(1.0, "jump_clock", (LEADER,), (4.0,), share=1.0),
 @pytest.mark.parametrize(
     ("plant", "likely", "plan", "told"),
     [
-        (planted.acknowledge_before_replication, 1, NOTHING, "is in sync, and ends at"),
-        (planted.append_before_truncating, 4, LEADER_COMES_BACK_WITH_MORE, ""),
-        (planted.truncate_to_high_watermark, 1, ALL_KILLED, "cut its log to"),
-        (planted.lead_on_without_session, 1, CUT_FROM_TREE, "leads on, and another leads"),
-        (planted.forget_high_watermark, 3, ALL_KILLED_AND_ONE_ISOLATED, "was told that the log ends at"),
-        (planted.claim_without_comparing, 7, CLAIMS_ARE_SLOW, "in the same epoch"),
-        (planted.join_at_high_watermark, 14, ONE_BEHIND_AND_ONE_UNHEARD, "is in sync, and ends at"),
-        (planted.write_isr_without_comparing, 1, SESSION_IS_LOST_AND_THE_TREE_SLOW, "epoch went back"),
-        (planted.keep_epochs_when_truncating, 1, NEW_LEADER_IS_ALONE, "and knows epoch"),
-        (planted.believe_the_wall_clock, 1, CLOCK_JUMPS, "nobody has deleted what is before"),
-        (planted.keep_membership_without_memory, 3, POWER_FAILS, "lost memory, and leads"),
-        (planted.ignore_the_age_of_a_disk, 1, OLD_COPY_STARTS_FIRST, "lost memory, and leads"),
+        (planted_bugs.acknowledge_before_replication, 1, NOTHING, "is in sync, and ends at"),
+        (planted_bugs.append_before_truncating, 4, LEADER_COMES_BACK_WITH_MORE, ""),
+        (planted_bugs.truncate_to_high_watermark, 1, ALL_KILLED, "cut its log to"),
+        (planted_bugs.lead_on_without_session, 1, CUT_FROM_TREE, "leads on, and another leads"),
+        (planted_bugs.forget_high_watermark, 3, ALL_KILLED_AND_ONE_ISOLATED, "was told that the log ends at"),
+        (planted_bugs.claim_without_comparing, 7, CLAIMS_ARE_SLOW, "in the same epoch"),
+        (planted_bugs.join_at_high_watermark, 14, ONE_BEHIND_AND_ONE_UNHEARD, "is in sync, and ends at"),
+        (planted_bugs.write_isr_without_comparing, 1, SESSION_IS_LOST_AND_THE_TREE_SLOW, "epoch went back"),
+        (planted_bugs.keep_epochs_when_truncating, 1, NEW_LEADER_IS_ALONE, "and knows epoch"),
+        (planted_bugs.believe_the_wall_clock, 1, CLOCK_JUMPS, "nobody has deleted what is before"),
+        (planted_bugs.keep_membership_without_memory, 3, POWER_FAILS, "lost memory, and leads"),
+        (planted_bugs.ignore_the_age_of_a_disk, 1, OLD_COPY_STARTS_FIRST, "lost memory, and leads"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -6,8 +6,8 @@ import pytest
 
 from barnabas.model import TopicPartition
 from barnabas.records.compaction import Filtering, OffsetMap, filter_batches
-from tests.compacting import SECRET, Keyed, keyed_batch
 from tests.simulation.tombstones import Rewritten, Tombstones
+from tests.support.compaction_steps import SECRET, Keyed, keyed_batch
 
 PLACE = TopicPartition("states", 0)
 RETENTION_MS = 1_000

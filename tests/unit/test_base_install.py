@@ -13,14 +13,14 @@ import pytest
 
 from barnabas.cli.commands import EXTRAS
 from barnabas.extras import DISTRIBUTIONS, EXTRAS_OF_PACKAGE
-from tests.base_install import PYPROJECT, name_of
+from tests.programs.base_install import PYPROJECT, name_of
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> list[dict[str, Any]]:
     """What every command and public name does without extras, in one process."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.base_install"],
+        [sys.executable, "-m", "tests.programs.base_install"],
         capture_output=True,
         text=True,
         check=False,

@@ -6,7 +6,7 @@ if somebody was faster. An ephemeral node lives as long as the session that made
 says that something changed since the read that set it, not what; to learn more, read again.
 
 Every implementation blocks until an operation is done, may be used from several threads, and passes the suite
-in `tests/unit/coordination/tree_contract.py`. What an operation returned survives the death of the process;
+in `tests/support/tree_contract.py`. What an operation returned survives the death of the process;
 `flush` makes it survive the loss of power. Facts: ZooKeeper programmer's guide ("The ZooKeeper data model",
 "ZooKeeper watches"); the use that is made of it: the paper, 3.2.
 """

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cache import cached
+from tests.support.cache import cached
 
 MAVEN_TIMEOUT_S = 300
 COMPILER_TIMEOUT_S = 120

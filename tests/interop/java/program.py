@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.interop.reading import wait_until
+from tests.support.reading import wait_until
 
 STOP_TIMEOUT_S = 60
 OPTIONS = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]

@@ -15,7 +15,7 @@ from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import NOTHING, tally, window_of
 from barnabas.records import BatchBuilder, Compression
 from barnabas.records.header import BATCH_HEADER_SIZE, stamp, write_crc
-from tests.searches import examples
+from tests.support.searches import examples
 
 WIDTH_MS = 60_000
 ONE, OTHER = Producer(7, 0, 0), Producer(8, 0, 0)

@@ -15,7 +15,7 @@ from barnabas.audit.identities import Producer
 from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import WindowCounter
 from barnabas.records.header import MAGIC, SEQUENCE_MAX, BatchHeader
-from tests.searches import examples
+from tests.support.searches import examples
 
 RECORDS = 10**8
 BATCHES = 100

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.broker.topics_cluster import Cluster, Run, Scenario
+from tests.support.topics_cluster import Cluster, Run, Scenario
 
 
 @pytest.fixture

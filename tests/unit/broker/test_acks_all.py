@@ -28,7 +28,7 @@ from barnabas.protocol.messages.produce import (
 from barnabas.records import BatchBuilder
 from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage import Log, LogConfig, OsFileSystem
-from tests.fake_link import call_of
+from tests.support.fake_link import call_of
 
 CLICKS = TopicPartition("clicks", 0)
 VERSION = 9

@@ -37,7 +37,7 @@ from barnabas.protocol.messages.offset_commit import (
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records import BatchBuilder
-from tests.fake_link import FakeLink
+from tests.support.fake_link import FakeLink
 
 PARTITIONS = 200
 CROWD = 100

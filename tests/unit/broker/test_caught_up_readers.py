@@ -15,9 +15,9 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import IsolationLevel
 from barnabas.protocol.declare import ZERO_UUID
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
-from tests.fake_link import begun, call_of
-from tests.steps import at_once
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.fake_link import begun, call_of
+from tests.support.in_process_broker import Caller, run_with_broker
+from tests.support.steps import at_once
 
 CALL = call_of(fetch, 12)
 

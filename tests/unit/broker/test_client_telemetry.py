@@ -25,7 +25,7 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
 from barnabas.records.compression import Compression, compress
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.in_process_broker import Caller, run_with_broker
 from tests.unit.client.test_standard_metrics import REQUIRED_OF_CONSUMERS, REQUIRED_OF_PRODUCERS
 
 INTERVAL_S = 30.0

@@ -20,8 +20,8 @@ from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.storage.cleaner.cleaner import Cleaner
 from barnabas.storage.file_names import META_PROPERTIES
 from barnabas.storage.filesystem import OsFileSystem
-from tests.compacting import Keyed, keyed_batch
-from tests.unit.broker.stored_offsets import store
+from tests.support.compaction_steps import Keyed, keyed_batch
+from tests.support.stored_offsets import store
 
 YEAR_S = 365 * 86_400
 DAY_MS = 86_400_000

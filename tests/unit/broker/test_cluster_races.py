@@ -21,7 +21,7 @@ from barnabas.coordination.values import PartitionState
 from barnabas.errors import StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage import Log
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append, in_metadata_thread
+from tests.support.topics_cluster import CLICKS, Cluster, Node, Run, append, in_metadata_thread
 
 
 def write_isr(node: Node, *isr: int) -> None:

@@ -28,8 +28,8 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResource,
     IncrementallyAlterableConfig,
 )
-from tests.fake_link import call_of
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append, in_metadata_thread
+from tests.support.fake_link import call_of
+from tests.support.topics_cluster import CLICKS, Cluster, Node, Run, append, in_metadata_thread
 
 # --- creation ---
 

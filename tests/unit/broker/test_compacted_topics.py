@@ -15,7 +15,7 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.records import BATCH_HEADER_SIZE, BatchBuilder, Compression
 from barnabas.records.header import write_crc
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.in_process_broker import Caller, run_with_broker
 
 
 async def produced(caller: Caller, batch: bytes | bytearray | memoryview) -> PartitionProduceResponse:

@@ -13,7 +13,7 @@ from barnabas.broker.delayed_fetch import DelayedFetch
 from barnabas.broker.pipeline.call import Steps
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.replica_storage import ReadListener
-from tests.steps import at_once
+from tests.support.steps import at_once
 
 TIMEOUT_S = 60
 MINUTES_MS = 600_000

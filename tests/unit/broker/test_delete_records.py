@@ -11,7 +11,7 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from tests.unit.broker.topics_cluster import Cluster, Run
+from tests.support.topics_cluster import Cluster, Run
 
 
 def test_broker_that_does_not_lead_refuses_each_partition_with_its_error(run: Run) -> None:

@@ -12,7 +12,7 @@ from barnabas.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumTopic,
 )
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.in_process_broker import Caller, run_with_broker
 
 REASON = "this cluster has no KRaft quorum; DescribeCluster lists its brokers"
 

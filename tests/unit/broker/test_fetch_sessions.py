@@ -19,7 +19,7 @@ from barnabas.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
-from tests.steps import at_once
+from tests.support.steps import at_once
 
 ids = itertools.count(100)
 

@@ -21,7 +21,7 @@ from barnabas.records import BatchBuilder, stamp
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.filesystem import DataFile
-from tests.replica_listeners import RecordedReads
+from tests.support.replica_listeners import RecordedReads
 
 CLICKS = TopicPartition("clicks", 0)
 TIMEOUT_S = 60

@@ -37,8 +37,8 @@ from barnabas.records import BatchBuilder
 from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.replication.quota import ReplicationQuota
 from barnabas.storage import Log, LogConfig, OsFileSystem
-from tests.fake_link import begun, call_of, connection_state
-from tests.log_steps import append_now
+from tests.support.fake_link import begun, call_of, connection_state
+from tests.support.log_steps import append_now
 
 TOPIC_ID = b"T" * 16
 WAIT_MS = 60_000

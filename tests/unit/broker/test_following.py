@@ -38,9 +38,9 @@ from barnabas.storage.checkpoints import decode_offsets
 from barnabas.storage.file_names import LOG_START_CHECKPOINT
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.log_manager import LogManager
-from tests.log_steps import append
-from tests.ports import free_port
-from tests.replicas import TIMEOUT_S, TOPIC, TOPIC_ID, LedTopics, batch, batches, until
+from tests.support.log_steps import append
+from tests.support.ports import free_port
+from tests.support.replicas import TIMEOUT_S, TOPIC, TOPIC_ID, LedTopics, batch, batches, until
 
 LEADER, FOLLOWER = 1, 2
 SETTINGS: dict[str, Any] = {"replica_fetch_backoff_ms": 100}

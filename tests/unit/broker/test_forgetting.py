@@ -16,8 +16,8 @@ from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.storage.log import Log
-from tests.unit.broker.calling import Caller, run_with_broker
-from tests.unit.broker.stored_offsets import store
+from tests.support.in_process_broker import Caller, run_with_broker
+from tests.support.stored_offsets import store
 
 CLICKS = TopicPartition("clicks", 0)
 HOUR_MS = 3_600_000

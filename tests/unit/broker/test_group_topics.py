@@ -6,7 +6,7 @@ from pathlib import Path
 
 from barnabas.broker.broker_events import TopicsDeleted
 from barnabas.broker.group_service import GroupTopics
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.in_process_broker import Caller, run_with_broker
 
 
 def test_a_snapshot_has_the_partitions_of_a_topic_and_the_racks_of_their_replicas(tmp_path: Path) -> None:

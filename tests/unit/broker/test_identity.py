@@ -7,7 +7,7 @@ import pytest
 from barnabas.broker.identity import BrokerAddress, Identity, address_of, addresses
 from barnabas.broker.metadata_image import MetadataImage
 from barnabas.coordination.values import BrokerRegistration, LiveBroker
-from tests.fake_link import connection_state
+from tests.support.fake_link import connection_state
 
 CONNECTION = connection_state("10.0.0.9", "10.0.0.2")
 OWN = Identity(2, "castle", "two.example", 9092, "north")

@@ -24,7 +24,7 @@ from barnabas.protocol.messages.find_coordinator import GROUP_KEY, FindCoordinat
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records import BatchBuilder
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.in_process_broker import Caller, run_with_broker
 
 
 def run(folder: Path, scenario: Any, **settings: Any) -> None:

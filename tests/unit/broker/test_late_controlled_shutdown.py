@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker import broker as module
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.in_process_broker import Caller, run_with_broker
 
 
 class Endless:

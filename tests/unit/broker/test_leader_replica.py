@@ -21,8 +21,8 @@ from barnabas.records import BatchBuilder
 from barnabas.replication.in_sync import RemoteReplicas
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.checkpoints import EpochStart
-from tests.log_steps import append_now
-from tests.replica_listeners import (
+from tests.support.log_steps import append_now
+from tests.support.replica_listeners import (
     FETCH_AWAITED,
     LEADERSHIP_LOST,
     OFFSETS_MOVED,

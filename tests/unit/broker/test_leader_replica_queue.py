@@ -22,8 +22,8 @@ from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder, Compression, read_header
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.filesystem import DataFile
-from tests.log_steps import append, append_now
-from tests.replica_listeners import READS_CHANGED, RecordedReads
+from tests.support.log_steps import append, append_now
+from tests.support.replica_listeners import READS_CHANGED, RecordedReads
 
 CLICKS = TopicPartition("clicks", 0)
 TIMEOUT_S = 60

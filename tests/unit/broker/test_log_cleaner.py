@@ -22,9 +22,9 @@ from barnabas.storage.cleaner.swap import begin_swap
 from barnabas.storage.log_config import CleanupPolicy
 from barnabas.storage.segment import rename_deleted_segments
 from bench.compaction.accounts import of_barnabas
-from tests.compacting import Keyed, keyed_batch, last_values, read_gapped
-from tests.log_steps import append
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.compaction_steps import Keyed, keyed_batch, last_values, read_gapped
+from tests.support.in_process_broker import Caller, run_with_broker
+from tests.support.log_steps import append
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "1000", "min.cleanable.dirty.ratio": "0.1"}
 

@@ -24,7 +24,7 @@ from barnabas.records import stamp
 from barnabas.replication.quota import ReplicationQuota
 from barnabas.storage import LogConfig, LogManager, OsFileSystem
 from barnabas.storage.data_folders import DataFolders
-from tests.replicas import batch, batches, until
+from tests.support.replicas import batch, batches, until
 
 CLICKS = TopicPartition("clicks", 0)
 TOPIC_ID = uuid.UUID(int=7)

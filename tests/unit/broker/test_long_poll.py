@@ -16,9 +16,9 @@ from barnabas.broker.leader_replica import LeaderReplica
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.records import BatchBuilder
-from tests.fake_link import begun, call_of
-from tests.log_steps import append_now
-from tests.steps import at_once
+from tests.support.fake_link import begun, call_of
+from tests.support.log_steps import append_now
+from tests.support.steps import at_once
 
 CALL = call_of(fetch, 11)
 LONG_MS = 60_000

@@ -13,7 +13,7 @@ from barnabas.errors import ErrorCode
 from barnabas.protocol.messages import alter_partition_reassignments as alter
 from barnabas.protocol.messages import list_partition_reassignments as listing
 from barnabas.protocol.messages.elect_leaders import PREFERRED_ELECTION, ElectLeadersRequest, TopicPartitions
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.in_process_broker import Caller, run_with_broker
 
 COUNT = 100 * ENTRIES_PER_STEP
 

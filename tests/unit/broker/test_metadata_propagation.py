@@ -22,8 +22,8 @@ from barnabas.errors import DisconnectedError
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.fake_link import call_of
-from tests.unit.broker.topics_cluster import Cluster, Node, Run, in_metadata_thread
+from tests.support.fake_link import call_of
+from tests.support.topics_cluster import Cluster, Node, Run, in_metadata_thread
 
 CALL = call_of(metadata, 13, "broker-1")
 ASKS = 3

@@ -11,8 +11,8 @@ from barnabas.coordination import paths, reassignments, topic_metadata_store
 from barnabas.coordination.values import ReplicaSet
 from barnabas.errors import CoordinationError
 from barnabas.records import BatchBuilder
+from tests.support.topics_cluster import CLICKS, Cluster, Node, Run, append
 from tests.unit.broker.test_unclean_recovery import begin, come_back
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2)])

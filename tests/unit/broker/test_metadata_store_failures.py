@@ -27,7 +27,7 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from tests.fake_link import begun, call_of
+from tests.support.fake_link import begun, call_of
 
 
 async def fail(*_arguments: object) -> None:

@@ -22,8 +22,8 @@ from barnabas.coordination.metadata_store import Watch
 from barnabas.coordination.values import BrokerRegistration, LiveBroker, PartitionState
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.records import BatchBuilder
-from tests.replica_listeners import FETCH_AWAITED, RecordedAppends
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run
+from tests.support.replica_listeners import FETCH_AWAITED, RecordedAppends
+from tests.support.topics_cluster import CLICKS, Cluster, Node, Run
 
 
 def batch() -> bytes:

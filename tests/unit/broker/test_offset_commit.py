@@ -22,8 +22,8 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from tests.fake_link import begun
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.fake_link import begun
+from tests.support.in_process_broker import Caller, run_with_broker
 
 A_JOIN = JoinRequest(
     session_timeout_ms=10_000, rebalance_timeout_ms=10_000, protocol_type="consumer", protocols=(("range", b""),)

@@ -16,7 +16,7 @@ from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.in_process_broker import Caller, run_with_broker
 
 READS_CLICKS = encode_subscription(ConsumerProtocolSubscription(topics=["clicks"]), 1)
 

@@ -20,7 +20,7 @@ from barnabas.coordination import offsets, paths
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.errors import ApiError, CoordinationError, ErrorCode
 from barnabas.model import OffsetAndMetadata, TopicPartition
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.in_process_broker import Caller, run_with_broker
 
 GROUPS = 60
 CLICKS, VIEWS = TopicPartition("clicks", 1), TopicPartition("views", 2)

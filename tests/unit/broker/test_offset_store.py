@@ -14,8 +14,8 @@ from barnabas.groups.records import Committed, OffsetRecord
 from barnabas.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from barnabas.model import OffsetAndMetadata, TopicPartition
 from barnabas.storage.log import Log
-from tests.unit.broker.calling import Caller, run_with_broker
-from tests.unit.broker.stored_offsets import store as write_past
+from tests.support.in_process_broker import Caller, run_with_broker
+from tests.support.stored_offsets import store as write_past
 
 FIRST, SECOND, VIEWS = TopicPartition("clicks", 0), TopicPartition("clicks", 1), TopicPartition("views", 0)
 HOUR_MS = 3_600_000

@@ -14,9 +14,9 @@ from barnabas.broker.topics import Topics
 from barnabas.coordination import paths
 from barnabas.coordination.values import PartitionState, encode_partition_state
 from barnabas.errors import CoordinationError
-from tests.planted import ignore_the_age_of_a_disk
+from tests.support.planted_bugs import ignore_the_age_of_a_disk
+from tests.support.topics_cluster import CLICKS, Cluster, Node, Run, append
 from tests.unit.broker.test_unclean_recovery import append_to_replica, come_back
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
 
 BROKERS = (1, 2, 3)
 COUNTS = {"oldest": 3, "older": 5, "newest": 8}

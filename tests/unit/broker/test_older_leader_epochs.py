@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordination import paths
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
+from tests.support.topics_cluster import CLICKS, Cluster, Node, Run, append
 
 
 async def read_again(nodes: list[Node]) -> None:

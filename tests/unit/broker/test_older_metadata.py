@@ -19,7 +19,7 @@ from barnabas.errors import StorageError
 from barnabas.records import BatchBuilder
 from barnabas.replication.truncation import diverging_epoch, last_epoch, truncation_point
 from barnabas.storage.log import Log
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, NextEpochs, Node, Run
+from tests.support.topics_cluster import CLICKS, Cluster, NextEpochs, Node, Run
 
 
 def log_of(node: Node) -> Log:

@@ -28,8 +28,8 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.records import BatchBuilder
 from barnabas.storage import Log
-from tests.fake_link import FakeLink
-from tests.replica_listeners import RecordedReads
+from tests.support.fake_link import FakeLink
+from tests.support.replica_listeners import RecordedReads
 
 VERSION = 9
 DAMAGED = b"\xff" * 80

@@ -17,7 +17,7 @@ from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.model import PLAUSIBLE_PRODUCER_IDS, TopicPartition
 from barnabas.records import BatchBuilder
 from barnabas.storage import Log, LogConfig, OsFileSystem
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.in_process_broker import Caller, run_with_broker
 
 
 class Node:

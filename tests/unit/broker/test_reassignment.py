@@ -18,9 +18,9 @@ from barnabas.coordination.values import PartitionState, ReplicaSet
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Acks, TopicPartition
 from barnabas.replication.in_sync import RemoteReplicas
-from tests.log_steps import append_now
-from tests.replicas import batch
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
+from tests.support.log_steps import append_now
+from tests.support.replicas import batch
+from tests.support.topics_cluster import CLICKS, Cluster, Node, Run, append
 
 
 class Leader:

@@ -23,7 +23,7 @@ from barnabas.protocol.messages.produce import (
 from barnabas.records import BatchBuilder
 from barnabas.records.header import SEQUENCE_MAX, Buffer
 from barnabas.storage.log_appender import Outcome
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.in_process_broker import Caller, run_with_broker
 
 PRODUCER = 7
 REFUSED = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not yet")

@@ -19,9 +19,9 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas.records import BatchBuilder, read_records
-from tests.fake_link import begun, call_of
-from tests.steps import at_once
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.fake_link import begun, call_of
+from tests.support.in_process_broker import Caller, run_with_broker
+from tests.support.steps import at_once
 
 CALL = call_of(fetch, 11)
 LOCAL_START = 2

@@ -16,7 +16,7 @@ from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
 from barnabas.storage import LogConfig, LogManager, OsFileSystem
 from barnabas.storage.filesystem import DataFile
-from tests.replicas import batch
+from tests.support.replicas import batch
 
 CLICKS, MORE, VIEWS = (TopicPartition(*each) for each in (("clicks", 0), ("clicks", 1), ("views", 0)))
 FIRST, SECOND, THIRD = (bytes(15) + bytes([each]) for each in (1, 2, 3))

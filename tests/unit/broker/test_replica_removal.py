@@ -24,7 +24,7 @@ from barnabas.errors import DataFolderError
 from barnabas.model import TopicPartition
 from barnabas.storage import LogConfig, LogManager, OsFileSystem
 from barnabas.storage.data_folders import DataFolders
-from tests.noted import note
+from tests.support.deletion_notes import note
 
 OWN = 1
 CLICKS = TopicPartition("clicks", 0)

@@ -13,8 +13,8 @@ from barnabas.broker.requested_elections import Outcome, RequestedElections
 from barnabas.errors import DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.elect_leaders import PREFERRED_ELECTION, UNCLEAN_ELECTION, ElectLeadersRequest
+from tests.support.topics_cluster import CLICKS, Cluster, Node, Run
 from tests.unit.broker.test_reassignment import Leader
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run
 
 
 class Asked:

@@ -24,8 +24,8 @@ from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
 from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.model import Acks, TopicPartition
 from barnabas.storage import Log, LogConfig, LogManager, OsFileSystem
-from tests.replica_listeners import RecordedReads
-from tests.replicas import batch
+from tests.support.replica_listeners import RecordedReads
+from tests.support.replicas import batch
 
 CLICKS = TopicPartition("clicks", 0)
 TOPIC_ID = bytes(15) + b"\7"

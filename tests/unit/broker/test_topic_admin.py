@@ -27,8 +27,8 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResource,
     IncrementallyAlterableConfig,
 )
-from tests.noted import note
-from tests.unit.broker.topics_bench import CONFIG, Bench
+from tests.support.deletion_notes import note
+from tests.support.topics_bench import CONFIG, Bench
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
-from tests.noted import note
+from tests.support.deletion_notes import note
 
 OWN, OTHER = 1, 2
 FIRST, SECOND, THIRD = (bytes(15) + bytes([each]) for each in (1, 2, 3))

@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.coordination import topic_deletions, topic_metadata_store
 from barnabas.errors import ApiError, ErrorCode
-from tests.unit.broker.topics_bench import CONFIG, Bench
+from tests.support.topics_bench import CONFIG, Bench
 
 
 @pytest.fixture

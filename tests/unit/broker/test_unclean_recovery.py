@@ -12,7 +12,7 @@ from barnabas.coordination import paths
 from barnabas.coordination.values import NO_LEADER, PartitionState, Remnant
 from barnabas.model import TopicPartition
 from barnabas.records import BatchBuilder
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
+from tests.support.topics_cluster import CLICKS, Cluster, Node, Run, append
 
 
 def append_to_replica(node: Node, count: int) -> None:

@@ -12,7 +12,7 @@ from barnabas.coordination import paths, topic_metadata_store
 from barnabas.coordination.change_notifications import ChangeNotification, notification_node
 from barnabas.coordination.metadata_store import Set
 from barnabas.coordination.values import NO_LEADER
-from tests.unit.broker.topics_cluster import CLICKS, Cluster, Node, Run, append
+from tests.support.topics_cluster import CLICKS, Cluster, Node, Run, append
 
 STATES: list[Any] = [
     {"leader": 1, "leader_epoch": -7, "isr": [1, 2]},

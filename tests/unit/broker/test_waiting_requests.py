@@ -26,8 +26,8 @@ from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupReq
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records import BatchBuilder
 from barnabas.storage.log_appender import AppendInfo
-from tests.streams import FakeStream, connect
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.fake_stream import FakeStream, connect
+from tests.support.in_process_broker import Caller, run_with_broker
 
 EACH = 1_000
 FRAME_BYTES = 14_000

@@ -21,7 +21,7 @@ from barnabas.coordination.zookeeper.server.serving import ANSWERED_BYTES_MAX, S
 from barnabas.coordination.zookeeper.server.sessions import SESSIONS_MAX, SESSIONS_PER_CONNECTION
 from barnabas.errors import CoordinationError, MalformedMessageError
 from barnabas.net.server_connection import HandlerFactory, Limits, RequestHandler
-from tests.fake_link import FakeLink
+from tests.support.fake_link import FakeLink
 
 OPEN = vector([int_(31) + string("world") + string("anyone")])
 

@@ -11,7 +11,7 @@ import pytest
 from barnabas.records import BatchBuilder, Compression, stamp
 from barnabas.storage.file_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, offset_name
 from barnabas.storage.segment_index import OffsetIndex, TimeIndex
-from tests.compacted import Batch, Kept
+from tests.support.compacted_logs import Batch, Kept
 
 BASE = 100
 

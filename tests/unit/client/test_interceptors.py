@@ -30,7 +30,7 @@ from barnabas.clock import ManualClock
 from barnabas.errors import BarnabasError, ConfigurationError, TimedOutError
 from barnabas.model import TopicPartition
 from barnabas.records import Compression, Delivery, OpenEncoders, Record, read_records
-from tests.consumer_core import TOPIC, Scene
+from tests.support.consumer_core import TOPIC, Scene
 
 MARK = ("trace", b"7")
 PARTITIONS = 3

@@ -20,7 +20,7 @@ from barnabas.coordination.values import (
     Remnant,
 )
 from barnabas.model import TopicPartition
-from tests.noted import note
+from tests.support.deletion_notes import note
 
 TOPIC_ID = bytes(range(16))
 SECOND_ID = bytes(15) + b"\2"

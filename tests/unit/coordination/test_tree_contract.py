@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from tests.unit.coordination.tree_contract import *  # noqa: F403
-from tests.unit.coordination.watch_contract import *  # noqa: F403
+from tests.support.tree_contract import *  # noqa: F403
+from tests.support.watch_contract import *  # noqa: F403

@@ -19,7 +19,7 @@ from barnabas.formats.column_types import ColumnType, grown, settled
 from barnabas.formats.decoding import TOMBSTONE, VALUE
 from barnabas.formats.json_fields import PLAIN, JsonRules, decode, infer_fields
 from barnabas.formats.json_text import STYLES, compose, restore, value_forms, without_blanks
-from tests.searches import examples
+from tests.support.searches import examples
 
 FIELDS: dict[str, ColumnType] = {"i": "long", "d": "double", "s": "string", "b": "boolean"}
 BLANKS = re.compile(rb'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)

@@ -19,8 +19,8 @@ from barnabas.groups.records import Change, GroupRecord, OffsetRecord
 from barnabas.groups.topic_metadata import TopicSnapshot
 from barnabas.model import NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from barnabas.state_machine import Effects
-from tests.searches import examples
-from tests.steps import at_once
+from tests.support.searches import examples
+from tests.support.steps import at_once
 
 FIRST, SECOND = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 

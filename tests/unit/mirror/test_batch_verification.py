@@ -10,8 +10,8 @@ from barnabas.mirror.batch_verification import Batch, Claim, SourceBatch, verify
 from barnabas.mirror.errors import DivergedError
 from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import Compression, read_header
-from tests import compacted
-from tests.compacted import Kept
+from tests.support import compacted_logs
+from tests.support.compacted_logs import Kept
 
 WHERE = TopicPartition("clicks", 0)
 
@@ -21,10 +21,10 @@ def records(*offsets: int, value: bytes = b"value") -> list[Kept]:
 
 
 def batch(first: int, last: int, kept: Sequence[Kept], compression: Compression = Compression.NONE) -> Batch:
-    return encoded(compacted.Batch(first, last, kept, compression))
+    return encoded(compacted_logs.Batch(first, last, kept, compression))
 
 
-def encoded(made: compacted.Batch) -> Batch:
+def encoded(made: compacted_logs.Batch) -> Batch:
     data = made.encode()
     return Batch(read_header(data), memoryview(data))
 
@@ -98,7 +98,7 @@ def test_batch_that_lost_records_to_compaction_in_the_target_is_confirmed_by_tho
 
 @pytest.mark.parametrize("is_of_source", [True, False])
 def test_times_count_only_where_both_are_the_producers(is_of_source: bool) -> None:
-    stamped = compacted.Batch(0, 0, records(0), max_timestamp_ms=9, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    stamped = compacted_logs.Batch(0, 0, records(0), max_timestamp_ms=9, timestamp_type=TimestampType.LOG_APPEND_TIME)
     pair = [encoded(stamped), batch(0, 0, records(0))]
     target, source = reversed(pair) if is_of_source else pair
     assert verify_batch(WHERE, target, Claim(0, 1), [source], 0)

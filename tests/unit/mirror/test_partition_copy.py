@@ -19,7 +19,7 @@ from barnabas.records.header import (
     write_crc,
 )
 from barnabas.records.mirror_identity import ORIGIN_MAX, Producer, lineage_of, origin_of, producer_of, provenance_of
-from tests.compacted import Batch, Kept
+from tests.support.compacted_logs import Batch, Kept
 
 WHERE = TopicPartition("clicks", 3)
 LINEAGE = lineage_of("A", b"id")

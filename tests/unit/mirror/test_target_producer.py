@@ -19,7 +19,7 @@ from barnabas.model import TopicPartition
 from barnabas.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from barnabas.records import BatchBuilder, Compression
 from barnabas.records.header import stamp
-from tests.compacted import Batch, Kept
+from tests.support.compacted_logs import Batch, Kept
 
 WHERE = TopicPartition("clicks", 0)
 TARGET_ID = b"t" * 16

@@ -19,7 +19,7 @@ from barnabas.net.server_connection import (
     Limits,
 )
 from barnabas.net.stream import RECEIVE_BYTES
-from tests.streams import FakeStream, connect
+from tests.support.fake_stream import FakeStream, connect
 
 QUEUED = 64 * SMALL_BYTES
 LARGE = QUEUED // 16

@@ -18,7 +18,7 @@ from barnabas.protocol.messages.fetch import (
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from tests.steps import at_once, counted
+from tests.support.steps import at_once, counted
 
 LIMIT = 1_000_000
 

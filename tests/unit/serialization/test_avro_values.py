@@ -30,7 +30,7 @@ from barnabas.serialization.record_values import RecordDecoder
 from barnabas.serialization.registry_client import Schema, SchemaRegistry
 from barnabas.serialization.unknown_ids import UNKNOWN_IDS_MAX
 from barnabas.serialization.wire_format import Writer
-from tests.known_schemas import avro_record, registry_of
+from tests.support.fake_registry import avro_record, registry_of
 
 PAGE: dict[str, Any] = {"name": "page", "type": "string"}
 NUMBER: dict[str, Any] = {"name": "number", "type": "int"}

@@ -19,8 +19,8 @@ from barnabas.serialization.protobuf_values import ProtobufFormat
 from barnabas.serialization.record_values import RecordDecoder
 from barnabas.serialization.registry_client import PROTOBUF, Schema
 from barnabas.serialization.wire_format import Writer
-from tests.known_schemas import registry_of
-from tests.searches import examples
+from tests.support.fake_registry import registry_of
+from tests.support.searches import examples
 
 KINDS = descriptor_pb2.FieldDescriptorProto
 MOMENT = datetime(2015, 5, 17, 10, 5, 3, 123000, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 from barnabas.spark import iceberg_files
 from barnabas.spark.iceberg_snapshot_expiry import BOUNDS, SNAPSHOTS_MAX
 from barnabas.spark.table_status import table_status
-from tests.unit.spark.loaded_table import PARTITIONS, LoadedTable
+from tests.support.loaded_table import PARTITIONS, LoadedTable
 
 COMMITS_A_DAY, LEFT_BYTES_MAX = 8_640, 100_000_000
 

@@ -19,8 +19,8 @@ from barnabas.spark.dead_letter_table import DeadLetterTable
 from barnabas.spark.table_formats import format_of
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.tables import scan_table
-from tests.searches import examples
-from tests.unit.spark.lake import Lake
+from tests.support.loads_without_spark import Lake
+from tests.support.searches import examples
 
 GOOD, BAD = b'{"a": 1}', b"?"
 PLACES = ((DeadLetterTable, "commit"), (TableLoader, "_commit"), (TableLoader, "_result"))

@@ -21,7 +21,7 @@ from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_schema import TOPIC_ID
 from barnabas.spark.table_store import Maintained, StoredTable
 from barnabas.spark.tables import scan_table
-from tests.unit.spark.lake import Lake
+from tests.support.loads_without_spark import Lake
 
 GOOD = b'{"a": 1}'
 

@@ -14,7 +14,7 @@ from barnabas.spark.batch_table import BatchFile
 from barnabas.spark.table_formats import open_place
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.tables import scan_table
-from tests.unit.spark.loaded_table import PARTITIONS, LoadedTable
+from tests.support.loaded_table import PARTITIONS, LoadedTable
 
 delta_batch_table = pytest.importorskip("barnabas.spark.delta_batch_table", reason="deltalake is not installed")
 DeltaTable = pytest.importorskip("deltalake").DeltaTable

@@ -12,8 +12,8 @@ from barnabas.formats.event_time import EventTime
 from barnabas.formats.json_fields import JsonRules
 from barnabas.serialization import value_decoders
 from barnabas.spark.errors import EventTimeFieldError
-from tests.known_schemas import avro_record, registry_of
-from tests.unit.spark.lake import Lake
+from tests.support.fake_registry import avro_record, registry_of
+from tests.support.loads_without_spark import Lake
 
 MOMENT = datetime(2024, 6, 30, 12, tzinfo=UTC)
 MOMENT_MS = 1_719_748_800_000

@@ -13,7 +13,7 @@ from barnabas.formats.event_time import EventTime
 from barnabas.spark import table_load
 from barnabas.spark.load_types import LoadSettings
 from barnabas.spark.table_load import TableLoader
-from tests.unit.spark.lake import Here, Lake
+from tests.support.loads_without_spark import Here, Lake
 
 LINES = "lines:(?P<time>[^|]*)[|](?P<message>.*)"
 

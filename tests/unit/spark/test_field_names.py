@@ -13,7 +13,7 @@ from barnabas.serialization.avro_values import AvroFormat
 from barnabas.serialization.record_values import RecordDecoder
 from barnabas.spark.table_schema import FIELDS_MAX
 from barnabas.spark.table_shape import TableShape
-from tests.known_schemas import avro_record, registry_of
+from tests.support.fake_registry import avro_record, registry_of
 
 
 def shape(**fields: ColumnType) -> TableShape:

@@ -16,8 +16,8 @@ from barnabas.formats.json_fields import JsonRules
 from barnabas.serialization import value_decoders
 from barnabas.spark.table_schema import KAFKA_COLUMNS, VALUE_FORM
 from barnabas.spark.tables import scan_table
-from tests.known_schemas import avro_record, registry_of
-from tests.unit.spark.lake import Lake
+from tests.support.fake_registry import avro_record, registry_of
+from tests.support.loads_without_spark import Lake
 
 
 class Drifting(Lake):

@@ -24,8 +24,8 @@ from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.table_store import Location
-from tests.known_schemas import avro_record, registry_of
-from tests.searches import examples
+from tests.support.fake_registry import avro_record, registry_of
+from tests.support.searches import examples
 from tests.unit.spark.test_load_tasks import fake_log
 
 SAMPLE = 2

@@ -21,7 +21,7 @@ from barnabas.spark.ledger import LEDGER
 from barnabas.spark.table_store import maintain
 from barnabas.spark.tables import scan_table
 from barnabas.spark.warehouse import Warehouse
-from tests.unit.spark.loaded_table import PARTITIONS, LoadedTable
+from tests.support.loaded_table import PARTITIONS, LoadedTable
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 KEPT = 3

@@ -12,7 +12,7 @@ from barnabas.errors import ConfigurationError
 from barnabas.formats.value_format import decoder_of
 from barnabas.spark.load_topics import load
 from barnabas.spark.tables import scan_table
-from tests.unit.spark.lake import Lake
+from tests.support.loads_without_spark import Lake
 
 VALUES = [b'{"a":1,"b":"x"}', b'{"b": "\\u0078", "a": 1.0}', b'{"b":null,"a":2}', b'{"a":1,"a":2}', b"no JSON"]
 

@@ -30,8 +30,8 @@ from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_status import table_status
 from barnabas.spark.table_store import Location, maintain
 from barnabas.spark.tables import scan_table
-from tests.unit.spark.lake import Lake
-from tests.unit.spark.loaded_table import LoadedTable
+from tests.support.loaded_table import LoadedTable
+from tests.support.loads_without_spark import Lake
 
 
 class PanicException(BaseException):

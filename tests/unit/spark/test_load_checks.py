@@ -9,7 +9,7 @@ import pytest
 from barnabas.errors import ConfigurationError
 from barnabas.spark.bad_records import BadRecordLimit
 from barnabas.spark.errors import TooManyBadRecordsError
-from tests.unit.spark.lake import Lake
+from tests.support.loads_without_spark import Lake
 
 
 @pytest.fixture(params=["iceberg", "delta"])

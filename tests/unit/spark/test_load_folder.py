@@ -10,7 +10,7 @@ import pytest
 from barnabas.spark import table_load
 from barnabas.spark.jobs import run_here
 from barnabas.spark.load_folder import LoadFolder, RemoteFolder, remove_leftovers
-from tests.unit.spark.lake import Lake
+from tests.support.loads_without_spark import Lake
 
 
 def claim(table: Path, load_id: str) -> LoadFolder:

@@ -30,7 +30,7 @@ from barnabas.spark.load_tasks import ReadSettings, TaskWritten, WriteSettings, 
 from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.warehouse import Warehouse
-from tests.searches import examples
+from tests.support.searches import examples
 
 Fields = dict[str, ColumnType] | None
 

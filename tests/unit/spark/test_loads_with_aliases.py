@@ -16,8 +16,8 @@ from barnabas.spark.load_types import LoadSettings, TableLoad
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_shape import TableShape
 from barnabas.spark.tables import scan_table
-from tests.known_schemas import avro_record, registry_of
-from tests.unit.spark.lake import Here, Lake
+from tests.support.fake_registry import avro_record, registry_of
+from tests.support.loads_without_spark import Here, Lake
 
 TIME = {"type": "long", "logicalType": "timestamp-millis"}
 NOON = datetime(2020, 1, 1, 12, tzinfo=UTC)

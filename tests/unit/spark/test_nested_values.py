@@ -15,8 +15,8 @@ from barnabas.spark.table_formats import format_of
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_store import maintain
 from barnabas.spark.tables import scan_table
-from tests.known_schemas import avro_record, registry_of
-from tests.unit.spark.lake import Here, Lake
+from tests.support.fake_registry import avro_record, registry_of
+from tests.support.loads_without_spark import Here, Lake
 
 Fields = dict[str, Any]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.spark.lake import MARKER, Lake
+from tests.support.loads_without_spark import MARKER, Lake
 
 
 @pytest.fixture(params=["iceberg", "delta"])

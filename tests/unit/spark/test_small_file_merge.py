@@ -13,7 +13,7 @@ from barnabas.spark.day_files import DataFile
 from barnabas.spark.errors import WarehouseError
 from barnabas.spark.load_tasks import TaskFailed
 from barnabas.spark.small_file_merge import FileGroup, MergeSettings, merge_files, small_file_groups
-from tests.unit.spark.lake import Lake
+from tests.support.loads_without_spark import Lake
 
 ONE, OTHER = date(2015, 5, 17), date(2015, 5, 18)
 

@@ -20,7 +20,7 @@ from barnabas.sql.errors import SqlError, UnknownTopicError
 from barnabas.sql.record_columns import RECORD_COLUMNS, RecordRows
 from barnabas.sql.topics import TopicTable, find_topic
 from barnabas.sql.value_columns import JsonColumns
-from tests.searches import examples
+from tests.support.searches import examples
 
 pytest.importorskip("duckdb")
 ROWS_PER_BATCH = 1_000

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from barnabas.formats.times import TIME_TYPE
 from barnabas.sql.predicate_pushdown import ReadBounds, referenced_columns, restrict
 from barnabas.sql.record_columns import RECORD_COLUMNS
-from tests.searches import examples
+from tests.support.searches import examples
 
 SCHEMA = pa.schema([*RECORD_COLUMNS, ("ms", pa.int64()), ("user name", pa.string())])
 WHOLE = ReadBounds(100, 200)

@@ -20,7 +20,7 @@ from barnabas.records import read_header
 from barnabas.records.scan import stamp_plain_batches
 from barnabas.storage import AppendInfo, Log, LogConfig, OsFileSystem, log_appender
 from barnabas.storage.filesystem import Chunk, DataFile
-from tests.searches import examples
+from tests.support.searches import examples
 
 PARTITION = TopicPartition("clicks", 0)
 PRODUCER = {"producer_id": 7, "producer_epoch": 0}

@@ -14,8 +14,8 @@ from barnabas.storage import Log, LogConfig
 from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.log_appender import OFFSET_MAX
 from barnabas.storage.log_config import CleanupPolicy
-from tests.compacted import Batch
-from tests.log_steps import read
+from tests.support.compacted_logs import Batch
+from tests.support.log_steps import read
 
 OpenLog = Callable[..., Log]
 MakeBatch = Callable[..., bytearray]

@@ -13,8 +13,8 @@ from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.folder_identity import newest_modified_ms
 from barnabas.storage.log_config import CleanupPolicy
 from barnabas.storage.producer_state import PRODUCER_EXPIRATION_S
-from tests.compacting import Keyed, keyed_batch
-from tests.log_steps import delete_old_segments
+from tests.support.compaction_steps import Keyed, keyed_batch
+from tests.support.log_steps import delete_old_segments
 
 YEAR_S = 365 * 86_400
 PLACE = TopicPartition("clicks", 0)

@@ -16,8 +16,8 @@ from barnabas.model import OffsetAndTimestamp
 from barnabas.records import Record, read_records
 from barnabas.storage import Log
 from barnabas.storage.log_config import CleanupPolicy
-from tests.compacting import Keyed, keyed_batch
-from tests.log_steps import delete_old_segments, delete_records_before
+from tests.support.compaction_steps import Keyed, keyed_batch
+from tests.support.log_steps import delete_old_segments, delete_records_before
 
 START_MS = 1_700_000_000_000
 DAY_S = 24 * 3600

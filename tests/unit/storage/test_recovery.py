@@ -18,7 +18,7 @@ from barnabas.storage.checkpoints import EpochStart
 from barnabas.storage.file_names import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT
 from barnabas.storage.filesystem import Chunk, DataFile
 from barnabas.storage.log_config import CleanupPolicy
-from tests.compacted import Batch, Kept, write_segments
+from tests.support.compacted_logs import Batch, Kept, write_segments
 
 CLICKS = TopicPartition("clicks", 0)
 

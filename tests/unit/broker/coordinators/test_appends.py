@@ -9,8 +9,8 @@ import pytest
 from barnabas.broker.coordinators import appends
 from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.state_machine import Append, Effects
-from tests.counter_machine import CounterMachine, CounterRecord
-from tests.unit.broker.coordinators.fake_topic import FakeReplica, Scene, code_of, settle
+from tests.support.counter_machine import CounterMachine, CounterRecord
+from tests.support.fake_internal_topic import FakeReplica, Scene, code_of, settle
 
 NO_ROOM = StorageError("no space left")
 TOO_FEW = ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "1 replica in sync")

@@ -15,8 +15,8 @@ from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ApiError, ErrorCode, StorageError
 from barnabas.groups.hashing import partition_of
 from barnabas.storage.log_reader import ReadResult
-from tests.counter_machine import IDLE_S, CounterMachine, CounterRecord
-from tests.unit.broker.coordinators.fake_topic import TOPIC, FakePlacement, FakeReplica, Scene, code_of, settle
+from tests.support.counter_machine import IDLE_S, CounterMachine, CounterRecord
+from tests.support.fake_internal_topic import TOPIC, FakePlacement, FakeReplica, Scene, code_of, settle
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 NOT_HERE = ErrorCode.NOT_COORDINATOR

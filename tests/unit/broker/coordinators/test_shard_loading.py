@@ -9,8 +9,8 @@ import pytest
 from barnabas.broker.coordinators.shard import Replay
 from barnabas.records import BatchBuilder, Compression, stamp
 from barnabas.records.header import BATCH_HEADER_SIZE, CONTROL_MASK, TRANSACTIONAL_MASK, write_crc
-from tests.counter_machine import COUNTERS, CounterMachine, CounterRecord, encode
-from tests.steps import at_once, counted
+from tests.support.counter_machine import COUNTERS, CounterMachine, CounterRecord, encode
+from tests.support.steps import at_once, counted
 
 ATTRIBUTES_POSITION = 21
 

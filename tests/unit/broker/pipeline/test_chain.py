@@ -13,7 +13,7 @@ from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipe
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.fake_link import FakeLink
+from tests.support.fake_link import FakeLink
 
 VERSION = 4
 Told = list[tuple[str, str]]

@@ -15,7 +15,7 @@ from barnabas.broker.pipeline.chain import (
 )
 from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 from barnabas.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from tests.fake_link import call_of, connection_state
+from tests.support.fake_link import call_of, connection_state
 
 
 def produced(code: int) -> ProduceResponse:

@@ -33,7 +33,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementallyAlterableConfig,
 )
 from barnabas.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from tests.unit.broker.calling import Caller, run_with_broker
+from tests.support.in_process_broker import Caller, run_with_broker
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 

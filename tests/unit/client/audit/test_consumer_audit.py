@@ -16,7 +16,7 @@ from barnabas.client.audit.consumer_audit import ConsumedCounts, ConsumerAudit, 
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import BatchBuilder, Compression, decompress, reader, stamp
-from tests.consumer_core import TOPIC, Scene, make_batch
+from tests.support.consumer_core import TOPIC, Scene, make_batch
 
 TP = TopicPartition("clicks", 3)
 WHO = offsets_of(3)

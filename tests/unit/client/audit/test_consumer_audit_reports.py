@@ -14,7 +14,7 @@ from barnabas.client.audit import consumer_audit
 from barnabas.client.audit.consumer_audit import ConsumedCounts, ConsumerAudit, Offsets
 from barnabas.client.audit.event_sender import EventSender
 from barnabas.errors import ApiError, ErrorCode
-from tests.consumer_core import TOPIC, Scene
+from tests.support.consumer_core import TOPIC, Scene
 
 WINDOWS = 12
 

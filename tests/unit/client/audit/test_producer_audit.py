@@ -26,7 +26,7 @@ from barnabas.clock import SYSTEM_CLOCK, Clock, ManualClock
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.records import BatchBuilder, read_records
-from tests.searches import examples
+from tests.support.searches import examples
 
 MINUTE_MS = 60_000
 

@@ -19,7 +19,7 @@ from barnabas.errors import (
 )
 from barnabas.model import OffsetAndMetadata, TimestampType, TopicPartition
 from barnabas.records import Record
-from tests.consumer_core import TOPIC, Scene, places
+from tests.support.consumer_core import TOPIC, Scene, places
 
 ALL = ("assigned", "revoked", "lost")
 COOPERATIVE = "cooperative-sticky"

@@ -14,8 +14,8 @@ from barnabas.client.consumer.fetch_connections import FetchConnections
 from barnabas.errors import BarnabasError, DisconnectedError, ErrorCode
 from barnabas.protocol.codec import EncodedRequest
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from tests.consumer_core import NODE, TOPIC, Scene, make_batch
 from tests.simulation.loop import SimulatedLoop
+from tests.support.consumer_core import NODE, TOPIC, Scene, make_batch
 
 ANSWER_S = 0.001
 LIES_S = 60.0

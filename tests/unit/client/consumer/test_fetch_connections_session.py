@@ -9,7 +9,7 @@ from barnabas.broker.handlers.fetch import FetchSessions
 from barnabas.client.consumer.fetch_connections import FetchSession
 from barnabas.errors import ApiError
 from barnabas.protocol.messages.fetch import INT32_MAX, FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from tests.steps import at_once
+from tests.support.steps import at_once
 
 
 def request_for(wanted):

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 import pytest
 
-from tests.consumer_core import TOPIC, Scene, places
+from tests.support.consumer_core import TOPIC, Scene, places
 
 PARTITIONS = 2
 BATCH = 3

@@ -7,7 +7,7 @@ import pytest
 
 from barnabas.client.consumer.call_steps import Join
 from barnabas.client.consumer.zookeeper_assignment import SubscriptionSnapshot
-from tests.consumer_core import TOPIC, Scene, places
+from tests.support.consumer_core import TOPIC, Scene, places
 
 UNTIL_S = 4.0
 

@@ -12,7 +12,7 @@ from barnabas.errors import ApiError, DisconnectedError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.records import stamp
-from tests.consumer_core import TOPIC, Scene, make_batch, places
+from tests.support.consumer_core import TOPIC, Scene, make_batch, places
 
 HERE = TopicPartition(TOPIC, 0)
 

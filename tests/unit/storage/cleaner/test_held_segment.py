@@ -9,7 +9,7 @@ from barnabas.clock import ManualClock
 from barnabas.model import OffsetAndTimestamp, TopicPartition
 from barnabas.storage import Log, LogConfig, OsFileSystem
 from barnabas.storage.log_config import CleanupPolicy
-from tests.compacting import Keyed, compact, keyed_batch
+from tests.support.compaction_steps import Keyed, compact, keyed_batch
 
 NOW_MS = 1_000_000
 CONFIG = LogConfig(

@@ -1,6 +1,6 @@
 """Streaming queries that stop for ever in their second batch, each at another step, for a test to kill them.
 
-`python -m tests.pipeline.stopping_stream BOOTSTRAP FOLDER`. One process has a query for each of `STOPS`, in a folder of
+`python -m tests.programs.stopping_stream BOOTSTRAP FOLDER`. One process has a query for each of `STOPS`, in a folder of
 its own; the file `FOLDER/<number>/stopped` appears when one is there. Their first batch is done by then, the second one
 is not.
 """
@@ -22,7 +22,7 @@ from barnabas.spark.options import parse_stream_options
 from barnabas.spark.range_partition import RangePartition, check_columns
 from barnabas.spark.source import BarnabasDataSource
 from barnabas.spark.stream_reader import BarnabasStreamReader
-from tests.pipeline.streamed import BATCH, SINKS, start_query, wait_for_stop
+from tests.support.streamed import BATCH, SINKS, start_query, wait_for_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

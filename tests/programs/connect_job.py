@@ -1,6 +1,6 @@
 """What a client of Spark Connect does, in a process of its own.
 
-`python -m tests.pipeline.connect_job URL BOOTSTRAP FOLDER`. A line of JSON says what came of each step.
+`python -m tests.programs.connect_job URL BOOTSTRAP FOLDER`. A line of JSON says what came of each step.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
-from tests.cluster import Cluster
-from tests.links import Link
-from tests.ports import free_port
+from tests.support.links import Link
+from tests.support.ports import free_port
+from tests.support.process_cluster import Cluster
 
 
 class LinkedCluster(Cluster):

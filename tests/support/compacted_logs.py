@@ -16,7 +16,7 @@ from barnabas.records.compression import compress
 from barnabas.records.header import DELETE_HORIZON_MASK, LENGTH_OVERHEAD, MAGIC, pack_header, write_crc
 
 if TYPE_CHECKING:
-    from tests.conftest import BrokerProcess
+    from tests.support.broker_process import BrokerProcess
 
 
 class Kept(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import barnabas
 from barnabas.clock import SYSTEM_CLOCK
-from tests.interop.owner_history import Handed
+from tests.support.owner_history import Handed
 
 FOLDER = Path(__file__).parents[2]
 
@@ -29,7 +29,7 @@ class DrivenConsumer:
         self, bootstrap: str, topic: str, *, group: str | None = None, records_max: int = 20, **settings: Any
     ) -> None:
         given = [bootstrap, topic, str(records_max), json.dumps({"group": group or topic, **settings})]
-        command = [sys.executable, "-m", "tests.interop.driven", *given]
+        command = [sys.executable, "-m", "tests.support.driven_consumer", *given]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=FOLDER
         )

@@ -1,7 +1,7 @@
 """Loads in a process of their own that stop at given places until they are told to go on, so that a test can look at
 what is there, or kill them.
 
-`python -m tests.pipeline.stopping_loader BOOTSTRAP WAREHOUSE FORMAT PLACES...`: a load into tables of that format for
+`python -m tests.programs.stopping_loader BOOTSTRAP WAREHOUSE FORMAT PLACES...`: a load into tables of that format for
 each of `PLACES`, which are names of places with commas between them. Prints `stopped at PLACE` when it is there, and
 goes on when it reads a line.
 """
@@ -17,7 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from barnabas.spark import LoadProgress, load, local_session
 from barnabas.spark.load_folder import LoadFolder
-from tests.pipeline.table_contents import TOPIC
+from tests.support.table_contents import TOPIC
 
 AFTER_SOME_FILES = "after some files"
 METADATA_WRITTEN = "metadata written"

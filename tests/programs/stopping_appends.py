@@ -1,6 +1,6 @@
 """Streams into Iceberg and Delta tables that stop for ever in their second batch, each at another step, to be killed.
 
-`python -m tests.pipeline.stopping_appends BOOTSTRAP FOLDER`. One process has a stream for each of `STOPS`, in a folder
+`python -m tests.programs.stopping_appends BOOTSTRAP FOLDER`. One process has a stream for each of `STOPS`, in a folder
 of its own; the file `FOLDER/<number>/stopped` appears when one is there. Their first batch is in the table by then.
 """
 
@@ -21,8 +21,8 @@ from barnabas.spark.delta_batch_table import DeltaBatchTable
 from barnabas.spark.iceberg_batch_table import IcebergBatchTable
 from barnabas.spark.load_folder import LoadFolder
 from barnabas.spark.table_place import DELTA, ICEBERG
-from tests.pipeline.numbered_topic import TOPIC
-from tests.pipeline.streamed import wait_for_stop
+from tests.support.numbered_topic import TOPIC
+from tests.support.streamed import wait_for_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

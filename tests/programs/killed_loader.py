@@ -1,6 +1,6 @@
 """Loads that kill their own process, with -9, where they have come to a place: in front of a function, or behind it.
 
-`python -m tests.pipeline.killed_loader ARGUMENTS`: the arguments of `load` in JSON. Each line that it reads is a place,
+`python -m tests.programs.killed_loader ARGUMENTS`: the arguments of `load` in JSON. Each line that it reads is a place,
 and for each of them a child of this process loads, so that nothing is imported again. It says what the child ended
 with, as `Popen` has it. The records are few, so there is no Spark; where tasks are to have only so many of them
 (`records_per_task_max`), these run here, one after the other.
@@ -27,7 +27,7 @@ from barnabas.spark.jobs import run_here
 from barnabas.spark.load_folder import LoadFolder
 from barnabas.spark.table_load import TableLoader
 from barnabas.spark.table_place import ICEBERG, TablePlace
-from tests.pipeline.table_contents import TOPIC
+from tests.support.table_contents import TOPIC
 
 Place = tuple[Any, str, str, int]
 """A class or a module, a function of it, "before" or "after", and the how manieth call."""

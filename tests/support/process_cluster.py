@@ -14,9 +14,9 @@ from barnabas import Admin
 from barnabas.client.admin.topics import PartitionDescription
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from barnabas.errors import ApiError, ErrorCode
-from tests.conftest import BrokerProcess
-from tests.interop.reading import wait_until
-from tests.interop.zookeeper import new_chroot, start_servers
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import wait_until
+from tests.support.zookeeper_servers import new_chroot, start_servers
 
 SESSION_TIMEOUT_MS = 6_000
 """Long enough for a machine that is busy with other tests."""

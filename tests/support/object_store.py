@@ -15,9 +15,9 @@ from urllib.request import urlopen
 import pytest
 
 from tests.interop.java.maven import jars
-from tests.interop.reading import wait_until
-from tests.pipeline.quick_java import java_home_or_skip
-from tests.ports import free_port
+from tests.support.ports import free_port
+from tests.support.quick_java import java_home_or_skip
+from tests.support.reading import wait_until
 
 BUCKET = "lake"
 REST_SERVER = ("iceberg-rest-1.10.1", "org.apache.iceberg:iceberg-open-api:1.10.1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from tests.links import CHUNK_BYTES_MAX, Link
+from tests.support.links import CHUNK_BYTES_MAX, Link
 
 
 class CutLink(Link):

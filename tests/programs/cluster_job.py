@@ -1,4 +1,4 @@
-"""What a user's program does on a standalone cluster: `python -m tests.pipeline.cluster_job MASTER BOOTSTRAP FOLDER`.
+"""What a user's program does on a standalone cluster: `python -m tests.programs.cluster_job MASTER BOOTSTRAP FOLDER`.
 
 It loads a topic, streams it into an Iceberg table, and reports. In the middle of the load and of the stream it says so
 in a line and waits for one: meanwhile the test kills a worker.

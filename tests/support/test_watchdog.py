@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CONFTEST = """
-from tests.watchdog import Watchdog
+from tests.support.watchdog import Watchdog
 
 def pytest_configure(config):
     config.pluginmanager.register(Watchdog(config, grace_s=0.2))

@@ -1,4 +1,4 @@
-"""The brokers of `tests.replication_model` under any order of events, and what must hold after each of them.
+"""The brokers of `tests.support.replication_model` under any order of events, and what must hold after each of them.
 
 Everything below the high watermark that a client may have seen has to be on every in-sync replica that has not lost its
 memory; the high watermark never goes back; no epoch has two leaders. An unclean claim may lose records, and it alone.
@@ -11,7 +11,7 @@ from functools import partial
 
 from barnabas.coordination.values import NO_LEADER
 from barnabas.replication.leader_election import Candidacy
-from tests.replication_model import LAG_TIME_MAX_S, REPLICAS, Broker, MetadataStore, Record
+from tests.support.replication_model import LAG_TIME_MAX_S, REPLICAS, Broker, MetadataStore, Record
 
 FAILURE_EVERY = 5
 """One event in five is a failure."""

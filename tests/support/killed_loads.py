@@ -18,7 +18,7 @@ def killed_loads(arguments: Mapping[str, object]) -> Iterator[Callable[[str], in
 
     :param arguments: of `load`.
     """
-    command = [sys.executable, "-m", "tests.pipeline.killed_loader", json.dumps(arguments)]
+    command = [sys.executable, "-m", "tests.programs.killed_loader", json.dumps(arguments)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None

@@ -21,7 +21,7 @@ from barnabas.records.header import Buffer, iter_headers, stamp
 from barnabas.state_machine import Reply
 from barnabas.storage.log_appender import AppendInfo
 from barnabas.storage.log_reader import ReadResult
-from tests.counter_machine import COUNTERS, CounterMachine, CounterRecord, decode, encode
+from tests.support.counter_machine import COUNTERS, CounterMachine, CounterRecord, decode, encode
 
 TOPIC = "__counters"
 

@@ -26,7 +26,7 @@ from barnabas.coordination.values import BrokerRegistration, LiveBroker
 from barnabas.errors import ApiError, CoordinationError, ErrorCode, StorageError
 from barnabas.records import BatchBuilder
 from barnabas.storage import LogManager, OsFileSystem
-from tests.log_steps import append
+from tests.support.log_steps import append
 
 CONFIG = BrokerConfig()
 

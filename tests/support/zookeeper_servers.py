@@ -11,7 +11,7 @@ from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
 from tests.interop.java.maven import java
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 CONNECTION_TIMEOUT_S = 60.0
 """For the first connection of a session on a busy machine, however short the session is."""

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 ASKED_FOR = "LAST_RELEASE"
 """The environment's variable that names another commit, for example HEAD~30."""
 

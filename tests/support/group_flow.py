@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.interop.clients.confluent import ConfluentKafka
 from tests.interop.clients.neutral import Client, Event, Membership
-from tests.interop.reading import Member
+from tests.support.reading import Member
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 4

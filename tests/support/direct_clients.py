@@ -16,9 +16,9 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas.protocol.messages.produce import ProduceResponse
-from tests.conftest import BrokerProcess
-from tests.interop.reading import POLL_S, TIMEOUT_S, wait_until
 from tests.interop.test_raw_frames import RawConnection, batch_of, produce_request
+from tests.support.broker_process import BrokerProcess
+from tests.support.reading import POLL_S, TIMEOUT_S, wait_until
 
 PAUSE_S = 0.02
 """After a refusal, or a connection that has ended."""

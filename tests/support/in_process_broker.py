@@ -14,8 +14,8 @@ from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.declare import message_of
 from barnabas.records import BatchBuilder
-from tests.fake_link import FakeLink
-from tests.log_steps import append_now
+from tests.support.fake_link import FakeLink
+from tests.support.log_steps import append_now
 
 
 class Caller:

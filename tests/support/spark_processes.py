@@ -13,9 +13,9 @@ from types import TracebackType
 
 import pyspark
 
-from tests.interop.reading import wait_until
-from tests.pipeline.quick_java import OF_LAUNCHER, OF_SPARK, java_home_or_skip
-from tests.ports import free_port
+from tests.support.ports import free_port
+from tests.support.quick_java import OF_LAUNCHER, OF_SPARK, java_home_or_skip
+from tests.support.reading import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(pyspark.__file__).parent / "bin"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.interop.reading import wait_until
-from tests.pipeline.numbered_topic import TOPIC
+from tests.support.numbered_topic import TOPIC
+from tests.support.reading import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

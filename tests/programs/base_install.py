@@ -2,7 +2,7 @@
 
 The packages of this environment that are not dependencies of the base install are hidden from imports.
 
-    python -m tests.base_install        prints a JSON object for each command, module and name
+    python -m tests.programs.base_install        prints a JSON object for each command, module and name
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 UNREACHABLE = "127.0.0.1:1"
 PUBLIC = (
     "barnabas",

@@ -17,7 +17,7 @@ import pytest
 from barnabas.spark import JavaNotFoundError
 from barnabas.spark.class_archive import JAVA_OPTIONS, archive_environment, archive_path, is_current
 from barnabas.spark.java import find_java_home
-from tests.cache import locked
+from tests.support.cache import locked
 
 OPTIONS = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xlog:disable"
 OF_SPARK = JAVA_OPTIONS
