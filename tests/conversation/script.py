@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 import resource
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from barnabas.broker.broker import Broker
-from barnabas.broker.settings import in_force
+from barnabas.broker.settings.in_force import BrokerSettings, DescribedSetting
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.fetch import ForgottenTopic, ReplicaState
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -1323,10 +1323,10 @@ def perform(name: str, at_end: Callable[[Broker], None] | None = None) -> list[L
     :param at_end: called with the broker when all is answered, before the broker ends.
     """
     scene, settings = SCENES[name]
-    older = {name: field for name, field in in_force._FIELDS.items() if name not in NEWER_SETTINGS}
+    describe = BrokerSettings.describe
     # The next two are not injected: the broker asks the operating system.
     with (
-        mock.patch.object(in_force, "_FIELDS", older),
+        mock.patch.object(BrokerSettings, "describe", lambda own: without_newer(describe(own))),
         mock.patch.object(shutil, "disk_usage", return_value=DISK_USAGE),
         mock.patch.object(resource, "getrlimit", return_value=(OPEN_FILES_MAX, OPEN_FILES_MAX)),
     ):
@@ -1336,6 +1336,11 @@ def perform(name: str, at_end: Callable[[Broker], None] | None = None) -> list[L
         if at_end is not None:
             at_end(play.stage.broker)
         return play.stage.end()
+
+
+def without_newer(settings: Iterable[DescribedSetting]) -> Iterator[DescribedSetting]:
+    """Leave out the settings that are newer than the recording."""
+    return (each for each in settings if each.name not in NEWER_SETTINGS)
 
 
 def conversation() -> Iterator[LineRecord]:
