@@ -39,6 +39,8 @@ class MeasuredBroker:
         self.data = data
         self.more_data: Sequence[Path] = ()
         """Its other data folders; to be set before it is started."""
+        self.more_arguments: Sequence[str] = ()
+        """Further options of `barnabas up`; to be set before it is started."""
         self._program = program
         named = {f"BARNABAS_{name.upper()}": value for name, value in settings.items()}
         self._environment = {**os.environ, **(environment or {}), **named}
@@ -51,6 +53,7 @@ class MeasuredBroker:
         up = ["up", "--port", str(self.port)]
         for folder in (self.data, *self.more_data):
             up += ["--data", str(folder)]
+        up += self.more_arguments
         begun = time.perf_counter()
         self._process = subprocess.Popen(
             [*ending_with_us(), sys.executable, *self._program, *up],

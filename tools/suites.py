@@ -142,14 +142,22 @@ SUITES = {
 }
 
 
+SCRIPTS = {"metrics": "metrics_suite.py", "exporters": "exporters_suite.py"}
+"""Suites that have programs of their own: Prometheus with the dashboards and alerts, and exporters for Kafka."""
+
+
 def main() -> int:
     """Run one suite; return its exit code."""
     parser = argparse.ArgumentParser(description="Run the integration tests of another project's Kafka client.")
-    parser.add_argument("suite", choices=sorted(SUITES))
+    parser.add_argument("suite", choices=sorted({*SUITES, *SCRIPTS}))
     parser.add_argument("--checkout", type=Path, help="a clone that exists; default: one in the cache folder")
     parser.epilog = "Arguments after -- go to the test program; default: all tests."
     separator = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     given, only = parser.parse_args(sys.argv[1:separator]), sys.argv[separator + 1 :]
+    if given.suite in SCRIPTS:
+        places = ["--checkouts", str(given.checkout)] if given.checkout else []
+        script = [sys.executable, str(Path(__file__).with_name(SCRIPTS[given.suite])), *places]
+        return subprocess.run(script, check=False).returncode
     suite = SUITES[given.suite]
     checkout = given.checkout or clone(given.suite, suite)
     prepare(suite, checkout)

@@ -26,14 +26,14 @@ from bench.broker_process import MeasuredBroker
 from bench.figures import interruptible, parent_of, parser_of, refuse_unknown, show
 from bench.processes import allow_open_files
 from bench.progress import Progress
-from bench.stalls import attacks, crowds, logs, report
+from bench.stalls import attacks, crowds, logs, report, scrapes
 from bench.stalls.connection import ClosedError, Deadline, DeadlineError
 from bench.stalls.pinger import Pinger
 from bench.stalls.pings import Pings
 from bench.stalls.report import Figures, Run
 from bench.stalls.stage import Act, Scenario, Stage
 
-SCENARIOS = {each.name: each for each in (*attacks.SCENARIOS, *logs.SCENARIOS, *crowds.SCENARIOS)}
+SCENARIOS = {each.name: each for each in (*attacks.SCENARIOS, *logs.SCENARIOS, *crowds.SCENARIOS, *scrapes.SCENARIOS)}
 DEADLINE_S = 30.0
 PREPARE_LIMIT_S = 300.0
 LEAD_S = 0.3

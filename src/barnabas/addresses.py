@@ -85,3 +85,15 @@ def split_host_port(text: str, default_port: int | None = None) -> Address:
     if ":" in host and not host.startswith("[") and not _is_ipv6(host):
         raise ValueError(f"{text!r} is not host:port; write an IPv6 address in brackets, for example [::1]:9092")
     return bare_host(host), int(port)
+
+
+def split_listener(text: str) -> Address:
+    """Return the host and the port of `host:port`; a port alone is one of the loopback address.
+
+    :raises ValueError: the text is not such an address; the message begins with the text.
+
+    >>> split_listener("9404"), split_listener("0.0.0.0:9404"), split_listener("[::1]:9404")
+    (('127.0.0.1', 9404), ('0.0.0.0', 9404), ('::1', 9404))
+    """
+    host, _, port = text.rpartition(":")
+    return split_host_port(text if host else f"127.0.0.1:{port}")

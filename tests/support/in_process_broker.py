@@ -22,7 +22,7 @@ class Caller:
     """A client of a broker."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        self.broker = Broker(BrokerConfig(port=0, data=str(folder), **settings))
+        self.broker = Broker(BrokerConfig(port=0, data=str(folder), **settings), with_status=True)
         self.link = FakeLink()
         self._requests: ConnectionRequests | None = None
 

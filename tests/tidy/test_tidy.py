@@ -26,7 +26,7 @@ WALL_TIME = {
 BINARY = {".png", ".xz"}
 KINDS = BINARY | {
     *("", ".cfg", ".env", ".in", ".java", ".js", ".json", ".md", ".pxi", ".py", ".pyi", ".pyx", ".service", ".sh"),
-    *(".toml", ".typed"),
+    *(".toml", ".typed", ".yaml"),
 }
 """The suffixes of the files that the project consists of."""
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "misc", "common"}

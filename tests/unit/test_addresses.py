@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas.addresses import bare_host, host_port, host_ports, split_host_port
-from barnabas.broker.settings.static import BrokerConfig, split_listener
+from barnabas.broker.settings.static import BrokerConfig
 from barnabas.cli.cluster_file import ClusterFile
 from barnabas.client.config import parse_addresses
 from barnabas.coordination.values import BrokerRegistration, decode_broker, encode_broker
@@ -67,10 +67,10 @@ def test_a_registry_takes_hosts_with_and_without_brackets():
 
 
 def test_a_listener_for_the_tree_has_brackets_around_ipv6():
-    assert split_listener("[::1]:2181") == ("::1", 2181)
-    assert split_listener(":2181") == split_listener("2181") == ("127.0.0.1", 2181)
-    with pytest.raises(ConfigurationError):
-        split_listener("[::1]")
+    for address in ("[::1]:2181", ":2181", "2181"):
+        BrokerConfig(zookeeper_listener=address)
+    with pytest.raises(ConfigurationError, match=r"zookeeper.listener '\[::1\]' is not \[HOST:\]PORT"):
+        BrokerConfig(zookeeper_listener="[::1]")
 
 
 def test_a_registration_is_written_as_kafka_does_and_read_with_and_without_brackets():

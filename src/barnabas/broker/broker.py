@@ -41,13 +41,16 @@ from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.loop_watch import LoopWatch
 from barnabas.broker.membership import Membership
 from barnabas.broker.metadata_image import MetadataDelta
+from barnabas.broker.metrics.broker_metrics import BrokerMetrics
+from barnabas.broker.metrics.group_lag import EndOffsets
 from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.open_files import OpenFiles, open_files_limit
 from barnabas.broker.partition_reassignment import PartitionReassignment
 from barnabas.broker.parts import Parts
-from barnabas.broker.pipeline.call import CLIENTS, ServedApis
+from barnabas.broker.pipeline.call import BROKERS, CLIENTS, ServedApis
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
 from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.readiness import STARTING, STOPPING, Readiness
 from barnabas.broker.replica_logs import log_configs
 from barnabas.broker.replication import Replication
 from barnabas.broker.settings.dynamic import DynamicSettings
@@ -64,6 +67,7 @@ from barnabas.coordination.renewable_metadata_store import RenewableMetadataStor
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import BarnabasError, DataFolderError, UnavailableError, reason_of
 from barnabas.metrics import otlp
+from barnabas.metrics.metric import Sample
 from barnabas.net.listener import Listener
 from barnabas.net.server_connection import Limits
 from barnabas.storage.data_folders import DataFolders
@@ -90,6 +94,8 @@ class Broker:
 
     :param served: the APIs for clients.
     :param on_failed: called with the reason, on any thread, when no data folder is left.
+    :param with_status: whether `collect` and `not_ready` are called.
+    :param out_of_sync_max: see `Readiness`.
     """
 
     identity: Identity
@@ -107,6 +113,8 @@ class Broker:
     _work: DiskWork
     _watch: ClusterWatch
     _replication: Replication
+    _readiness: Readiness
+    _metrics: BrokerMetrics
 
     def __init__(
         self,
@@ -114,8 +122,13 @@ class Broker:
         environment: Environment | None = None,
         served: ServedApis = SERVED,
         on_failed: Callable[[str], object] = lambda _reason: None,
+        *,
+        with_status: bool = False,
+        out_of_sync_max: int = 0,
     ) -> None:
         self.config = config
+        self._with_status = with_status
+        self._out_of_sync_max = out_of_sync_max
         self._served = served
         self._on_failed = on_failed
         environment = self._environment = environment or Environment()
@@ -134,6 +147,9 @@ class Broker:
         self._inter_broker_port = 0
         self._is_started = False
         self._is_leaving = False
+        self._is_stopping = False
+        self._cleaner: LogCleaner | None = None
+        self._loop_watch: LoopWatch | None = None
         self._log_count: Callable[[], int] = lambda: 0
 
     # -- the order of start and stop -------------------------------------------------------------------------
@@ -170,10 +186,23 @@ class Broker:
         self._serve_clients()
         self._serve_brokers()
         self._serve_zookeeper_clients()
+        if self._with_status:
+            self._offer_status()
         self._is_started = True
+
+    def collect(self) -> Iterator[Sample]:
+        """Yield the metrics; none before the broker has started. Any thread may call it."""
+        return self._metrics.collect() if self._is_started else iter(())
+
+    def not_ready(self) -> list[str]:
+        """Return why this broker does not serve now. Any thread may call it."""
+        if self._is_stopping:
+            return [STOPPING]
+        return self._readiness.reasons_against() if self._is_started else [STARTING]
 
     async def stop(self) -> None:
         """Stop serving, store everything, and leave a clean data folder."""
+        self._is_stopping = True
         if self._is_started:
             await self._hand_over()
         self._replication.close()
@@ -356,7 +385,7 @@ class Broker:
             self._begin(background.watch_folders(logs), self._moves.run())
         if self.config.log_cleaner_enable:
             environment = self._environment
-            cleaner = LogCleaner(
+            cleaner = self._cleaner = LogCleaner(
                 self.topics.replicas,
                 logs,
                 self.clock,
@@ -367,7 +396,7 @@ class Broker:
             )
             self._begin(cleaner.run())
         if self._environment.watches_loop:
-            loop_watch = LoopWatch(self.clock.monotonic)
+            loop_watch = self._loop_watch = LoopWatch(self.clock.monotonic)
             loop_watch.start()
             self._stopping.callback(loop_watch.stop)
 
@@ -409,6 +438,28 @@ class Broker:
             assert isinstance(session, EmbeddedMetadataStore), "the settings do not go together"
             self._zookeeper.serve(session.store, self._in_metadata_thread)
             self._begin(self._zookeeper.run())
+
+    def _offer_status(self) -> None:
+        broker_id, topics = self.identity.node_id, self.topics
+        ends = EndOffsets(self.groups, topics, self._replication.connect, self.scheduler, self.clock)
+        self._begin(ends.run())
+        self._readiness = Readiness(broker_id, self.membership, topics, self.groups, self._out_of_sync_max)
+        self._metrics = BrokerMetrics(
+            broker_id,
+            topics,
+            self.membership,
+            self.isr_updates,
+            self.groups,
+            ends,
+            self.fetch_sessions,
+            [self.requests, self._replication.requests],
+            {CLIENTS.name: self._listener, BROKERS.name: self._inter_broker},
+            self._logs,
+            self._environment.filesystem,
+            self.telemetry,
+            self._cleaner,
+            self._loop_watch,
+        )
 
     def _begin(self, *loops: Coroutine[Any, Any, None]) -> None:
         self._tasks += [asyncio.create_task(each) for each in loops]

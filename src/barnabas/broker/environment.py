@@ -23,7 +23,7 @@ from barnabas.metrics import otlp
 from barnabas.net.client_connection import ClientConnection, dial
 from barnabas.net.listener import Listener
 from barnabas.net.server_connection import Limits
-from barnabas.storage.filesystem import FileSystem, OsFileSystem
+from barnabas.storage.filesystem import FileSystem, MeasuredFileSystem
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -54,7 +54,7 @@ class Environment:
     """
 
     clock: Clock = SYSTEM_CLOCK
-    filesystem: FileSystem = field(default_factory=OsFileSystem)
+    filesystem: FileSystem = field(default_factory=lambda: MeasuredFileSystem(SYSTEM_CLOCK.monotonic))
     threads: Callable[[], BrokerThreads] = BrokerThreads
     new_threads: Callable[[int, str], Executor] = ThreadPoolExecutor
     new_cleaner: Callable[[Callable[[], float]], AnyCleaner] = CleanerProcess

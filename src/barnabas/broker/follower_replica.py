@@ -276,10 +276,13 @@ class FollowerReplica:
         return self.log.begin_append(lambda group: group.replicate(records), self.leader_epoch)
 
     def _account(self, group: AppendGroup, records: memoryview) -> None:
-        outcome = self.log.finish_append(group)
+        followed = self.log
+        size, count = followed.appended_bytes, followed.appended_records
+        outcome = followed.finish_append(group)
         if not isinstance(outcome, AppendInfo):
             raise outcome
-        self._unexposed.note(self.log.log_end_offset, len(records))
+        followed.note_replicated(followed.appended_bytes - size, followed.appended_records - count)
+        self._unexposed.note(followed.log_end_offset, len(records))
         if self.storage.flusher:
             self.storage.flusher.note_append()
 

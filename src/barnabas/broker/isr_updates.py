@@ -47,6 +47,12 @@ class IsrUpdates:
         self._under_way: dict[LeaderReplica, StateChange] = {}
         self._is_due = asyncio.Event()
         self._log_lines = LogAggregator(log)
+        self.shrink_count = 0
+        """The ISRs that were written with fewer replicas than before."""
+        self.expand_count = 0
+        """The ISRs that were written with more replicas than before."""
+        self.failure_count = 0
+        """The times that ISRs could not be written."""
 
     def update_soon(self, partition: LeaderReplica) -> None:
         """Look soon whether other replicas of a partition are to be in sync."""
@@ -69,11 +75,13 @@ class IsrUpdates:
             try:
                 await self.update(list(wanted))
             except BarnabasError as error:
+                self.failure_count += 1
                 log.warning("in-sync replicas cannot be written; tried again: %s", error)
                 await asyncio.sleep(AGAIN_S)
                 self._wanted |= wanted
                 self._is_due.set()
             except Exception:
+                self.failure_count += 1
                 log.exception("in-sync replicas cannot be written")
                 await asyncio.sleep(AGAIN_S)
 
@@ -127,6 +135,10 @@ class IsrUpdates:
             if info is None or not _is_led_by(partition, info.state) or partition.followers is None:
                 ended.setdefault(change.where.topic, []).append(change.where.partition)
                 continue
+            if info.state.isr == change.state.isr:
+                difference = len(info.state.isr) - len(partition.followers.isr)
+                self.shrink_count += difference < 0
+                self.expand_count += difference > 0
             partition.followers.adopt(info.state.isr)
             partition.isr_changed()
             # What followers told while the change was under way was not looked at.

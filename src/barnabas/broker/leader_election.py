@@ -94,6 +94,8 @@ class LeaderElection:
         self._on_postponed = on_postponed
         self._logged_offline: set[TopicPartition] = set()
         self._wanted_unclean: frozenset[TopicPartition] = frozenset()
+        self.unclean_count = 0
+        """The claims of partitions of which acknowledged records may be lost."""
 
     @property
     def next_deadline(self) -> float | None:
@@ -286,6 +288,7 @@ class LeaderElection:
         self, where: TopicPartition, info: PartitionInfo, found: Candidacy, losses: dict[TopicPartition, str]
     ) -> StateChange:
         lost = [each.broker_id for each in info.state.lost_memory]
+        self.unclean_count += found.is_unclean
         if self._broker_id in most_complete_replicas(info.state):
             losses[where] = self._loss_of(where, lost)
         elif found.is_unclean:

@@ -15,6 +15,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas.broker.cleaner_process import AnyCleaner
@@ -83,6 +84,17 @@ class _PutOff(NamedTuple):
     failures: int
 
 
+@dataclass(slots=True)
+class CleaningCounts:
+    """What was compacted since the start of the broker."""
+
+    cleanings: int = 0
+    failures: int = 0
+    bytes_read: int = 0
+    bytes_removed: int = 0
+    records_removed: int = 0
+
+
 class LogCleaner:
     """Compacts logs. Used from the event loop's thread only.
 
@@ -116,6 +128,17 @@ class LogCleaner:
         """What the last look at all logs found, the dirtiest one at the end. It costs too much to look at thousands of
         logs before each job."""
         self._due_until_s = 0.0
+        self.counts = CleaningCounts()
+
+    @property
+    def busy_count(self) -> int:
+        """The logs that are compacted now."""
+        return len(self._busy)
+
+    @property
+    def uncleanable_count(self) -> int:
+        """The logs that cannot be compacted until their settings change. Any thread may ask."""
+        return sum(each.until_s == math.inf for each in self._put_off.copy().values())
 
     async def run(self) -> None:
         """Compact what is due, again and again."""
@@ -266,6 +289,10 @@ class LogCleaner:
             bytes_read, bytes_left = bytes_read + group.bytes_read, bytes_left + group.size
             records_read, records_kept = records_read + group.records_read, records_kept + group.records_kept
         partition.log.mark_compacted(plan.end_offset, truncations)
+        self.counts.cleanings += 1
+        self.counts.bytes_read += bytes_read
+        self.counts.bytes_removed += bytes_read - bytes_left
+        self.counts.records_removed += records_read - records_kept
         await self._work.for_all(self._logs.checkpoint_first_dirty_offsets)
         return (
             f"compacted up to offset {plan.end_offset}: {records_kept} of {records_read} records,"
@@ -337,6 +364,7 @@ class LogCleaner:
             log.warning("%s: what a cleaner wrote cannot be removed: %s", partition.topic_partition, failure)
 
     def _note_failure(self, partition: Replica, error: UncleanableError | CleaningFailedError) -> None:
+        self.counts.failures += 1
         where, now_s = partition.topic_partition, self._clock.monotonic()
         before = self._put_off.get(where)
         failures = before.failures + 1 if before and before.partition is partition else 1

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from barnabas.metrics.metric import Histogram
+
 STALL_S = 0.05
 """A stall that is worth a line: as long as a client may have to wait for another one."""
 LOOK_S = 0.02
@@ -33,6 +35,7 @@ REST_LOOKS = 50
 """A loop rests that was idle so many times in a row."""
 LINE_INTERVAL_S = 10.0
 FRAMES_MAX = 6
+LAG_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 IDLE = "nothing; another thread of the broker was busy"
 
 log = logging.getLogger(__name__)
@@ -88,6 +91,8 @@ class LoopWatch:
         self._now_s = now_s
         self._cpu_s = cpu_s or _cpu_s
         self._record = StallRecord()
+        self.lags = Histogram(LAG_BOUNDS_S)
+        """How late the loop answered, in seconds, each time that it was found at work."""
         self._due_s = 0.0
         """When the next look is due; `look` may get to run later."""
         self._cpu_at_look_s = 0.0
@@ -165,7 +170,9 @@ class LoopWatch:
         """Called on the loop, as soon as it could."""
         asked_s, seen = self._asked_s, self._seen
         if asked_s is not None:
-            self._tell(self._now_s() - asked_s, seen)
+            late_s = self._now_s() - asked_s
+            self.lags.observe(late_s)
+            self._tell(late_s, seen)
         self._asked_s = None  # last: from here on `look` may ask again
 
     def _tell(self, late_s: float, seen: str | None) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import resource
 import sys
+from collections.abc import Iterator
 
 from barnabas.addresses import host_port
 from barnabas.broker.broker import Broker
@@ -24,10 +26,14 @@ GARBAGE_THRESHOLDS = (5_000, 5, 2_000)
 takes 0.1 s with 10,000 partitions, so it is made rare; one of young objects takes a few milliseconds."""
 
 
-def run(config: BrokerConfig, environment: Environment | None = None) -> int:
+def run(
+    config: BrokerConfig, environment: Environment | None = None, http: str | None = None, out_of_sync_max: int = 0
+) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; prints `ready HOST:PORT` when it serves. Return the exit code.
 
-    :param environment: what it is to take for the world around it; None: the machine's.
+    :param environment: the environment of the broker; None: the machine's.
+    :param http: the address of metrics and health (`barnabas.net.status_server`); None: they are not served.
+    :param out_of_sync_max: see `Readiness`.
     :raises UnavailableError: the address cannot be listened on.
     :raises DataFolderError: the data folder cannot be used.
     :raises StorageError: the stop was not a clean one; or all data folders have failed.
@@ -35,16 +41,39 @@ def run(config: BrokerConfig, environment: Environment | None = None) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _raise_open_files_limit()
     with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-        runner.run(_serve(config, environment))
+        runner.run(_serve(config, environment, http, out_of_sync_max))
     return 0
 
 
-async def _serve(config: BrokerConfig, environment: Environment | None) -> None:
+async def _serve(config: BrokerConfig, environment: Environment | None, http: str | None, out_of_sync_max: int) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     stop_on_signals(loop, stop.set)
     # The stop is not clean then, and the command reports the reason.
-    broker = Broker(config, environment, on_failed=lambda _reason: loop.call_soon_threadsafe(stop.set))
+    broker = Broker(
+        config,
+        environment,
+        on_failed=lambda _reason: loop.call_soon_threadsafe(stop.set),
+        with_status=http is not None,
+        out_of_sync_max=out_of_sync_max,
+    )
+    with _serving_status(http, broker, loop):
+        await _run(broker, stop)
+
+
+@contextlib.contextmanager
+def _serving_status(http: str | None, broker: Broker, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    if http is None:
+        yield
+        return
+    # Most brokers of tests do without it, and start sooner.
+    from barnabas.net.status_server import LoopProbe, serving_status  # noqa: PLC0415
+
+    with serving_status(http, broker.collect, broker.not_ready, LoopProbe(loop).is_alive):
+        yield
+
+
+async def _run(broker: Broker, stop: asyncio.Event) -> None:
     # Nearly all objects that a start makes are kept: collecting garbage meanwhile would take a quarter of its time.
     gc.disable()
     await broker.start()
@@ -53,7 +82,7 @@ async def _serve(config: BrokerConfig, environment: Environment | None) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
-    sys.stdout.write(f"ready {host_port(config.host, broker.port)}\n")
+    sys.stdout.write(f"ready {host_port(broker.config.host, broker.port)}\n")
     sys.stdout.flush()
     try:
         await stop.wait()

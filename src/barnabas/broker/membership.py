@@ -72,6 +72,8 @@ class Membership:
         """The partitions led when the store fell silent; the broker leads them again if the session is alive."""
         self.epoch = -1
         """The broker epoch of this registration (KIP-380)."""
+        self.registration_count = 0
+        """The registrations of this broker since its start."""
 
     @property
     def is_member(self) -> bool:
@@ -101,6 +103,7 @@ class Membership:
             else:
                 self._last_word_s = asked_s
                 self._is_registered = True
+                self.registration_count += 1
                 return
 
     async def announce(self) -> None:

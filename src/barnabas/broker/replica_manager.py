@@ -44,6 +44,8 @@ class RoleTransitions:
         self._work = work
         self._clock = clock
         self._events = events
+        self.leader_count = 0
+        """The leader roles that began on this broker."""
 
     def begin(self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig) -> Replica:
         """Return the role of a log that has none."""
@@ -111,6 +113,7 @@ class RoleTransitions:
         self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig
     ) -> LeaderReplica:
         state, followers = info.state, None
+        self.leader_count += 1
         # No other replica has the lost records: in later epochs the log is what it is now.
         opened.accept_loss()
         opened.mark_compared()
@@ -190,7 +193,7 @@ class ReplicaManager:
         self._replica_logs = replica_logs
         self._work = work
         self._events = events
-        self._roles = RoleTransitions(broker_id, metadata, work, clock, events)
+        self.roles = self._roles = RoleTransitions(broker_id, metadata, work, clock, events)
         self._replicas: dict[str, Mapping[int, Replica]] = {}
         """The replicas of each topic, by the number of their partition. A change replaces the mapping of a topic."""
         self._transition_count = 0
@@ -239,8 +242,8 @@ class ReplicaManager:
         return {n: replica for n, replica in self.of_topic(topic).items() if isinstance(replica, LeaderReplica)}
 
     def all(self) -> list[Replica]:
-        """Return all replicas on this broker."""
-        return [replica for replicas in self._replicas.values() for replica in replicas.values()]
+        """Return all replicas on this broker. Any thread may call it."""
+        return [replica for replicas in list(self._replicas.values()) for replica in replicas.values()]
 
     def leaders(self) -> list[LeaderReplica]:
         """Return all replicas that lead here."""

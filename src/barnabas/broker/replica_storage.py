@@ -466,6 +466,7 @@ class ReplicaStorage:
         self.log = new
         configure(self.config)
         new.move_high_watermark(max(new.high_watermark, old.high_watermark))
+        new.take_over_counts(old)
         if self.flusher:
             self._note_flush(None)
 

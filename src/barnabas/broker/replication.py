@@ -62,8 +62,8 @@ class Replication:
         )
         throttle = LeaderThrottle(throttles.leader, config.broker_id)
         sessions = FollowerSessions(environment.random_source.random_below, throttle)
-        self.elections = RequestedElections(topics, config.broker_id, self._connect, scheduler)
-        self.propagation = MetadataPropagation(topics, config.broker_id, self._connect)
+        self.elections = RequestedElections(topics, config.broker_id, self.connect, scheduler)
+        self.propagation = MetadataPropagation(topics, config.broker_id, self.connect)
         self.requests = inter_broker_requests(
             topics, topics.replicas, sessions, self._check_broker, self.elections, scheduler, environment.clock
         )
@@ -101,7 +101,11 @@ class Replication:
         told = broker.registration
         return Node(told.id, told.replication_host or told.host, told.replication_port)
 
-    async def _connect(self, broker_id: int) -> ClientConnection:
+    async def connect(self, broker_id: int) -> ClientConnection:
+        """Connect to another broker, at the listener that brokers have for each other.
+
+        :raises BarnabasError: it cannot be reached.
+        """
         address = self._address_of(broker_id)
         if address is None:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "it is not known where it serves other brokers")

@@ -15,10 +15,9 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from barnabas.addresses import host_port
+from barnabas.addresses import host_port, split_listener
 from barnabas.broker.fair_queue import FairQueue, Share
 from barnabas.broker.metadata_store_access import InMetadataThread
-from barnabas.broker.settings.static import split_listener
 from barnabas.clock import Clock
 from barnabas.coordination import paths
 from barnabas.coordination.embedded_database import EmbeddedDatabase

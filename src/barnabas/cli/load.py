@@ -13,7 +13,14 @@ import click
 
 from barnabas.cli.error_messages import exit_code_of, explain
 from barnabas.cli.name_completion import complete_topics
-from barnabas.cli.options import bootstrap_option, connect, properties_option, require_topics
+from barnabas.cli.options import (
+    bootstrap_option,
+    connect,
+    http_address,
+    http_and_metrics_port_options,
+    properties_option,
+    require_topics,
+)
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.table_output import Row, show_json, show_table
 from barnabas.cli.terminal_text import with_noun
@@ -186,12 +193,7 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
     type=click.IntRange(1, 4096),
     help="About how large files become.  [default: as the table says]",
 )
-@click.option(
-    "--metrics-port",
-    metavar="PORT",
-    type=click.IntRange(0, 65535),
-    help="With --every: serve metrics for Prometheus at http://127.0.0.1:PORT/metrics.",
-)
+@http_and_metrics_port_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table; with --every, an object a line.")
 @properties_option
 @bootstrap_option
@@ -204,6 +206,7 @@ def load(
     within: float | None,
     maintain_every: float | None,
     target_file_mb: int | None,
+    http: str | None,
     metrics_port: int | None,
     properties: dict[str, str],
     place: TablePlace,
@@ -221,8 +224,9 @@ def load(
     """
     if within is not None and until_ms is None:
         raise click.UsageError("--within is for a load that waits: --until-complete TIME")
-    if metrics_port is not None and (every is None or until_ms is not None):
-        raise click.UsageError("--metrics-port is for a load that goes on: --every INTERVAL")
+    http = http_address(http, metrics_port)
+    if http is not None and (every is None or until_ms is not None):
+        raise click.UsageError("--http is for a load that goes on: --every INTERVAL")
     if maintain_every is not None and (every is None or until_ms is not None):
         raise click.UsageError("--maintain-every is for a load that goes on: --every INTERVAL")
     target_file_bytes = None if target_file_mb is None else target_file_mb * 1024 * 1024
@@ -232,7 +236,7 @@ def load(
         _load_until(loads, until_ms, every, within, as_json)
         return
     if every is not None:
-        _load_every(loads, every, maintain_every, metrics_port, as_json)
+        _load_every(loads, every, maintain_every, http, as_json)
         return
     with connect(asked["bootstrap"]) as admin:
         known = admin.list_topics()
@@ -249,12 +253,12 @@ def load(
 
 
 def _load_every(
-    loads: _Loads, interval_s: float, maintain_every_s: float | None, metrics_port: int | None, as_json: bool
+    loads: _Loads, interval_s: float, maintain_every_s: float | None, http: str | None, as_json: bool
 ) -> None:
     """Load until Ctrl-C, SIGTERM or SIGHUP, which leave the tables as they were before the load that is running."""
     from barnabas.cli.load_rounds import LoadRounds, as_line
     from barnabas.cli.maintenance_rounds import MaintenanceRounds
-    from barnabas.cli.metrics_server import serving_metrics
+    from barnabas.net.status_server import serving_status
 
     def tell(event: Mapping[str, object]) -> None:
         click.echo(json.dumps(event, ensure_ascii=False) if as_json else as_line(event))
@@ -265,7 +269,7 @@ def _load_every(
         maintenance = MaintenanceRounds(loads.maintain, maintain_every_s, SYSTEM_CLOCK)
     rounds = LoadRounds(loads.run, interval_s, tell, SYSTEM_CLOCK, threading.Event().wait, maintenance)
     try:
-        with serving_metrics(metrics_port, rounds.metrics.collect):
+        with serving_status(http, rounds.metrics.collect, rounds.metrics.not_ready):
             rounds.run()
     finally:
         loads.close()

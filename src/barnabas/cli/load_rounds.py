@@ -32,6 +32,11 @@ LAST_SUCCESS = gauge(
     "barnabas_load_last_success_timestamp_seconds", "End of the last round without a failure, in seconds since 1970."
 )
 LAST_ROUND = gauge("barnabas_load_last_round_seconds", "Duration of the last round.")
+COMPLETE_UNTIL = gauge(
+    "barnabas_load_complete_until_timestamp_seconds",
+    "Event time up to which the table has all that producers counted, in seconds since 1970. Only of audited topics.",
+    "table",
+)
 _OF_TABLES = {
     name: counter(f"barnabas_load_{name}_total", help_text, "table")
     for name, help_text in {
@@ -60,6 +65,8 @@ class TableCounts:
     failures: int = 0
     maintenances: int = 0
     failed_maintenances: int = 0
+    complete_until_ms: int | None = None
+    """Event time up to which producers and table agree; None: not known."""
 
 
 @dataclass(slots=True)
@@ -71,6 +78,13 @@ class LoadMetrics:
     last_success_s: float = 0.0
     last_round_s: float = 0.0
     tables: dict[str, TableCounts] = field(default_factory=dict)
+    trouble: str | None = "the first round has not ended"
+    """What the last round failed with; None: all tables were loaded."""
+
+    def not_ready(self) -> list[str]:
+        """Return why the tables may lack what the topics have. Any thread may call this."""
+        trouble = self.trouble
+        return [] if trouble is None else [trouble]
 
     def note(self, load: TableLoad) -> None:
         """Count what was added to a table."""
@@ -80,6 +94,7 @@ class LoadMetrics:
         counts.bad_records += load.bad.count
         counts.missing_offsets += sum(gap.count for gap in load.missing)
         counts.loads += load.snapshot_id is not None
+        counts.complete_until_ms = load.complete_until_ms
 
     def collect(self) -> Iterator[Sample]:
         """Yield the metrics. Any thread may call this."""
@@ -90,6 +105,8 @@ class LoadMetrics:
         for table, counts in sorted(self.tables.copy().items()):
             for field_name, metric in _OF_TABLES.items():
                 yield metric.sample(getattr(counts, field_name), table)
+            if (complete_until_ms := counts.complete_until_ms) is not None:
+                yield COMPLETE_UNTIL.sample(complete_until_ms / 1000, table)
 
 
 class LoadRounds:
@@ -154,6 +171,7 @@ class LoadRounds:
             if self._hopeless.is_permanent(error):
                 raise
             self.metrics.failed_rounds += 1
+            self.metrics.trouble = f"the last round failed: {type(error).__name__}: {error}"
             self._tell({"time": time, "error": f"{type(error).__name__}: {error}"})
             return
         for load in result.tables:
@@ -164,7 +182,9 @@ class LoadRounds:
             self._tell({"time": time, "table": table, "error": f"{type(failure).__name__}: {failure}"})
         if failures:
             self.metrics.failed_rounds += 1
+            self.metrics.trouble = f"the last round failed for {', '.join(sorted(failures))}"
         else:
+            self.metrics.trouble = None
             self.metrics.last_success_s = self._clock.time_s()
         self._hopeless.note(result, failures)
         hopeless = self._hopeless.first_permanent(result, failures)

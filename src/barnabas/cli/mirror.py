@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.metrics_server import serving_metrics
-from barnabas.cli.options import properties_option
+from barnabas.cli.options import http_address, http_and_metrics_port_options, properties_option
 from barnabas.cli.terminal_text import escaped, with_noun
 from barnabas.cli.times import parse_interval_s, show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
@@ -83,12 +82,7 @@ def _interval(_context: click.Context, option: click.Parameter, given: str) -> f
 )
 @click.option("--once", is_flag=True, help="End as soon as all is mirrored that there is.")
 @click.option("--status", metavar="INTERVAL", default="10s", show_default=True, callback=_interval, help="How often.")
-@click.option(
-    "--metrics-port",
-    metavar="PORT",
-    type=click.IntRange(0, 65535),
-    help="Serve metrics for Prometheus at http://127.0.0.1:PORT/metrics.",
-)
+@http_and_metrics_port_options
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
 @properties_option
 def mirror(
@@ -104,6 +98,7 @@ def mirror(
     left_settings: tuple[str, ...],
     once: bool,
     status: float,
+    http: str | None,
     metrics_port: int | None,
     as_json: bool,
     properties: dict[str, str],
@@ -131,7 +126,7 @@ def mirror(
         audit=audit,
         settings=SettingsFilter(SyncRule(settings_follow), frozenset(left_settings)),
     )
-    return _run(config, _Output(as_json, status), metrics_port, once=once)
+    return _run(config, _Output(as_json, status), http_address(http, metrics_port), once=once)
 
 
 class _Output:
@@ -194,24 +189,25 @@ def _plain(name: str, value: object) -> str:
     return text if name == "reason" else f"{name.replace('_', ' ')} {text}"
 
 
-def _run(config: MirrorConfig, output: _Output, metrics_port: int | None, *, once: bool) -> int:
+def _run(config: MirrorConfig, output: _Output, http: str | None, *, once: bool) -> int:
     from barnabas.client.client_lifecycle import new_event_loop
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_mirror(config, output, metrics_port, once=once))
+        return runner.run(_mirror(config, output, http, once=once))
 
 
-async def _mirror(config: MirrorConfig, output: _Output, metrics_port: int | None, *, once: bool) -> int:
+async def _mirror(config: MirrorConfig, output: _Output, http: str | None, *, once: bool) -> int:
     from barnabas.mirror.mirror import Mirror
+    from barnabas.net.status_server import LoopProbe, serving_status
 
-    stop = asyncio.Event()
-    stop_on_signals(asyncio.get_running_loop(), stop.set)
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    stop_on_signals(loop, stop.set)
     mirror = Mirror(config, output.tell)
     watching: asyncio.Task[None] | None = None
     try:
-        with serving_metrics(metrics_port, mirror.collect) as server:
+        with serving_status(http, mirror.collect, mirror.not_ready, LoopProbe(loop).is_alive) as server:
             if await _starts(mirror, stop):
-                place = {} if server is None else {"metrics": f"http://127.0.0.1:{server.server_port}/metrics"}
+                place = {} if server is None else {"metrics": f"{server.url}/metrics"}
                 output.tell({"about": "mirror", "event": "ready", **place})
                 watching = asyncio.create_task(_watch(mirror, output, stop, once=once))
                 await mirror.run_until(stop)

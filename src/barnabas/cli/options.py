@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from barnabas.addresses import split_listener
 from barnabas.cli.error_messages import unknown_topic
 from barnabas.errors import RetriableError
 from barnabas.model import TopicPartition
@@ -90,6 +91,45 @@ def broker_properties_option(function: Decorated) -> Decorated:
         callback=lambda _context, _option, pairs: parse_pairs(pairs),
         help="A setting of the broker, by Kafka's name, for example -X num.partitions=6.",
     )(function)
+
+
+def http_option(function: Decorated) -> Decorated:
+    """Add `--http`: the address of metrics and health."""
+    return click.option(
+        "--http",
+        metavar="[HOST:]PORT",
+        callback=_http_address,
+        help="Serve /metrics for Prometheus, /healthz and /readyz at this address; without HOST to this machine alone."
+        "  [default: nowhere]",
+    )(function)
+
+
+def http_and_metrics_port_options(function: Decorated) -> Decorated:
+    """Add `--http`, and `--metrics-port`, which is its name in releases up to 0.1."""
+    return http_option(
+        click.option(
+            "--metrics-port", metavar="PORT", type=click.IntRange(0, 65535), help="The same as --http PORT; goes soon."
+        )(function)
+    )
+
+
+def http_address(http: str | None, metrics_port: int | None) -> str | None:
+    """Return the address that `--http` or `--metrics-port` gives.
+
+    :raises click.UsageError: both are given.
+    """
+    if http is not None and metrics_port is not None:
+        raise click.UsageError("--metrics-port is the former name of --http: give --http alone")
+    return str(metrics_port) if metrics_port is not None else http
+
+
+def _http_address(_context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        try:
+            split_listener(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param=option) from None
+    return value
 
 
 def yes_option(function: Decorated) -> Decorated:

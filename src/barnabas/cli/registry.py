@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.log_output import log_format_option, log_to_stderr
-from barnabas.cli.options import bootstrap_option, properties_option
+from barnabas.cli.options import bootstrap_option, http_option, properties_option
 from barnabas.extras import require_installed
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ NEEDED = ("uvicorn", "httptools", "starlette", "avro", "jsonschema", "google")
     expose_value=False,
     help="Without effect.",
 )
+@http_option
 @log_format_option
 @properties_option
 @bootstrap_option
@@ -36,6 +37,7 @@ def registry(
     port: int,
     url: str | None,
     topic: str,
+    http: str | None,
     log_format: LogFormat,
     properties: dict[str, str],
     bootstrap: str,
@@ -51,4 +53,4 @@ def registry(
     from barnabas.registry.main import RegistryConfig, run
 
     with log_to_stderr(log_format):
-        return run(RegistryConfig(bootstrap, host, port, url, topic, properties))
+        return run(RegistryConfig(bootstrap, host, port, url, topic, properties), http)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.log_output import log_format_option, log_to_stderr
-from barnabas.cli.options import broker_properties_option
+from barnabas.cli.options import broker_properties_option, http_option
 
 if TYPE_CHECKING:
     from barnabas.broker.environment import Environment
@@ -39,6 +39,15 @@ if TYPE_CHECKING:
 )
 @click.option("--config", metavar="FILE", help="A file of settings, with Kafka's names: TOML, or *.properties.")
 @broker_properties_option
+@http_option
+@click.option(
+    "--ready-out-of-sync",
+    metavar="N",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="How many replicas of this broker may be out of sync while /readyz says that it is ready.",
+)
 @log_format_option
 @click.pass_obj
 def up(
@@ -52,6 +61,8 @@ def up(
     data: tuple[str, ...],
     config: str | None,
     properties: dict[str, str],
+    http: str | None,
+    ready_out_of_sync: int,
     log_format: LogFormat,
 ) -> int:
     """Start a broker in the foreground.
@@ -75,7 +86,7 @@ def up(
     with log_to_stderr(log_format) as lines:
         settings = load_config(config, flags, os.environ)
         lines.broker = settings.broker_id
-        return run(settings, environment)
+        return run(settings, environment, http, ready_out_of_sync)
 
 
 def _data_flags(folders: tuple[str, ...]) -> dict[str, str]:

@@ -309,6 +309,11 @@ class ClassicGroup:
         self._join_deadline = self._sync_deadline = self._earliest = NEVER
         return self._drain()
 
+    @property
+    def member_count(self) -> int:
+        """The members, in whatever state the group is."""
+        return len(self.members)
+
     def describe(self) -> GroupDescription:
         name = self.protocol_name if self.state is GroupState.STABLE else None
         members = tuple(member.description(name) for member in self.members)

@@ -22,6 +22,7 @@ from barnabas.groups.records import Change, Committed, OffsetRecord, StoredGroup
 from barnabas.groups.requests import UNKNOWN_MEMBER, JoinRequest, LeavingMember, SyncRequest
 from barnabas.groups.results import (
     GroupDescription,
+    GroupSummary,
     JoinResult,
     LeaveResult,
     LeftMember,
@@ -388,6 +389,10 @@ class GroupCoordinator:
     def group_ids(self) -> list[str]:
         """Return the ids of the groups that have members, or had some and were not forgotten since."""
         return list(self._groups)
+
+    def summaries(self) -> list[GroupSummary]:
+        """Return each group's state and size. Any thread may call it."""
+        return [GroupSummary(name, each.state, each.member_count) for name, each in self._groups.copy().items()]
 
     def delete(self, now: float, waiter: Any, group_id: str) -> tuple[ErrorCode, Effect]:
         """Forget a group without members, see `GroupEnd` for the reply. GROUP_ID_NOT_FOUND may still have offsets."""

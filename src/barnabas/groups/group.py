@@ -12,7 +12,7 @@ from typing import Protocol
 
 from barnabas.errors import ErrorCode
 from barnabas.groups.records import Change, GroupRecord, StoredGroup
-from barnabas.groups.results import GroupDescription, GroupKind
+from barnabas.groups.results import GroupDescription, GroupKind, GroupState
 from barnabas.state_machine import Append, Reply
 
 NEVER = float("inf")
@@ -27,6 +27,12 @@ class Group(Protocol):
 
     @property
     def group_id(self) -> str: ...
+
+    @property
+    def state(self) -> GroupState: ...
+
+    @property
+    def member_count(self) -> int: ...
 
     @property
     def size_bytes(self) -> int:

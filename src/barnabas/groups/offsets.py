@@ -49,6 +49,11 @@ class GroupOffsets:
             if not offsets:
                 del self._by_group[group_id]
 
+    def copies(self) -> Iterator[tuple[str, dict[TopicPartition, Committed]]]:
+        """Yield each group with a copy of its offsets. Any thread may call it."""
+        for group_id, offsets in self._by_group.copy().items():
+            yield group_id, offsets.copy()
+
     def release(self) -> Iterator[None]:
         """Free all offsets in slices."""
         freed = 0

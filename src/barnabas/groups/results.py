@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas.errors import ErrorCode
 
@@ -107,3 +108,11 @@ class GroupDescription:
     protocol_type: str
     protocol_name: str
     members: tuple[MemberDescription, ...]
+
+
+class GroupSummary(NamedTuple):
+    """A group as the metrics show it."""
+
+    group_id: str
+    state: GroupState
+    member_count: int

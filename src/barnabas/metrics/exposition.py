@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
 
 from prometheus_client.exposition import generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample as Line
 
-from barnabas.metrics.metric import COUNTER_SUFFIX, Kind, Metric, Sample
+from barnabas.clock import Clock
+from barnabas.metrics.metric import COUNTER_SUFFIX, Collect, Kind, Metric, Observations, Sample
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The text format that every Prometheus reads."""
 
+SNAPSHOT_AGE_S_MAX = 1.0
+"""A snapshot is rendered again for requests that come this much later. Each takes the time of a thread."""
 
-def exposition(samples: Iterable[Sample]) -> bytes:
+LINES_PER_REST = 100
+"""After so many lines, which take about half a millisecond, the rendering thread rests."""
+
+REST_S = 0.0005
+"""Threads share one interpreter lock. While the rendering thread rests, the event loop has the lock to itself."""
+
+
+def exposition(samples: Iterable[Sample], rest: Callable[[], object] = lambda: None) -> bytes:
     """Return samples in Prometheus' text format, grouped by metric, in UTF-8.
+
+    All samples are read before the first is rendered.
+
+    :param rest: called after each `LINES_PER_REST` samples that were read, and lines that were rendered.
 
     >>> from barnabas.metrics.metric import gauge
     >>> lag = gauge("barnabas_mirror_lag", "Source offsets that are not mirrored yet.", "topic")
@@ -25,23 +42,75 @@ def exposition(samples: Iterable[Sample]) -> bytes:
     # TYPE barnabas_mirror_lag gauge
     barnabas_mirror_lag{topic="clicks"} 5.0
     """
-    return generate_latest(_Collected(samples))
+    return generate_latest(_Collected(samples, rest))
+
+
+class Snapshots:
+    """The text of all metrics, rendered at most once in `SNAPSHOT_AGE_S_MAX`, however many threads ask for it.
+
+    :param sleep: waits for so many seconds.
+    """
+
+    def __init__(self, collect: Collect, clock: Clock, sleep: Callable[[float], object]) -> None:
+        self._collect = collect
+        self._clock = clock
+        self._sleep = sleep
+        self._process = ProcessCollector(registry=None)
+        """What the operating system knows of this process, under the names that all clients of Prometheus use."""
+        self._rendering = threading.Lock()
+        self._text = b""
+        self._taken_s = float("-inf")
+
+    def text(self) -> bytes:
+        """Return the text of a snapshot that was taken `SNAPSHOT_AGE_S_MAX` before this call, or later."""
+        asked_s = self._clock.monotonic()
+        with self._rendering:
+            if self._taken_s < asked_s - SNAPSHOT_AGE_S_MAX:
+                taken_s = self._clock.monotonic()
+                own = exposition(self._collect(), lambda: self._sleep(REST_S))
+                self._text = own + generate_latest(self._process)
+                self._taken_s = taken_s
+            return self._text
 
 
 class _Collected(Collector):
-    def __init__(self, samples: Iterable[Sample]) -> None:
+    def __init__(self, samples: Iterable[Sample], rest: Callable[[], object]) -> None:
         self._samples = samples
+        self._rest = rest
 
     def collect(self) -> Iterator[Family]:
-        families: dict[Metric, CounterMetricFamily | GaugeMetricFamily] = {}
-        for metric, value, labels in self._samples:
-            if (family := families.get(metric)) is None:
-                family = families[metric] = _family(metric)
-            family.add_metric(labels, value)
-        yield from families.values()
+        read: dict[Metric, list[Sample]] = {}
+        last: Metric | None = None
+        rows: list[Sample] = []
+        for number, sample in enumerate(self._samples, start=1):
+            if sample.metric is not last:
+                last = sample.metric
+                rows = read.setdefault(last, [])
+            rows.append(sample)
+            if not number % LINES_PER_REST:
+                self._rest()
+        for metric, samples in read.items():
+            name = metric.name.removesuffix(COUNTER_SUFFIX) if metric.kind is Kind.COUNTER else metric.name
+            family = Family(name, metric.help, metric.kind)
+            # A list of all lines would take much more memory than the samples.
+            family.samples = cast("Any", self._lines(metric, samples))
+            yield family
+
+    def _lines(self, metric: Metric, samples: Iterable[Sample]) -> Iterator[Line]:
+        for number, (_, value, label_values) in enumerate(samples, start=1):
+            labels = dict(zip(metric.labels, label_values, strict=True))
+            if isinstance(value, Observations):
+                yield from _lines_of_histogram(metric, labels, value)
+            else:
+                yield Line(metric.name, labels, value)
+            if not number % LINES_PER_REST:
+                self._rest()
 
 
-def _family(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily:
-    if metric.kind is Kind.COUNTER:
-        return CounterMetricFamily(metric.name.removesuffix(COUNTER_SUFFIX), metric.help, labels=metric.labels)
-    return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+def _lines_of_histogram(metric: Metric, labels: dict[str, str], found: Observations) -> Iterator[Line]:
+    count = 0
+    for bound, of_bucket in zip((*metric.bounds, float("inf")), found.counts, strict=True):
+        count += of_bucket
+        yield Line(f"{metric.name}_bucket", {**labels, "le": "+Inf" if bound == float("inf") else repr(bound)}, count)
+    yield Line(f"{metric.name}_count", labels, count)
+    yield Line(f"{metric.name}_sum", labels, found.total)

@@ -12,7 +12,8 @@ reads these integers on request and yields a `Sample` for each. `barnabas.metric
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -27,6 +28,8 @@ class Kind(StrEnum):
     """It only grows, from zero at the start of the process."""
     GAUGE = "gauge"
     """It may grow and shrink."""
+    HISTOGRAM = "histogram"
+    """It counts observations by their size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +39,22 @@ class Metric:
     :param name: in the exposition; a counter's name ends with `_total`.
     :param help: one sentence.
     :param labels: the names of the labels that each sample has values for.
+    :param bounds: of a histogram: the greatest observation of each bucket but the last, in ascending order.
     """
 
     name: str
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.kind is Kind.COUNTER) is not self.name.endswith(COUNTER_SUFFIX):
             raise ValueError(f"{self.name}: the name of a counter, and of nothing else, ends with {COUNTER_SUFFIX}")
+        if (self.kind is Kind.HISTOGRAM) is not bool(self.bounds):
+            raise ValueError(f"{self.name}: a histogram, and nothing else, has bounds of buckets")
 
-    def sample(self, value: float, *labels: str) -> Sample:
+    def sample(self, value: float | Observations, *labels: str) -> Sample:
         """Return a sample of this metric.
 
         :param labels: a value for each of the metric's labels, in their order.
@@ -61,12 +68,53 @@ class Sample(NamedTuple):
     """The value of a metric now, for one combination of label values."""
 
     metric: Metric
-    value: float
+    value: float | Observations
     labels: tuple[str, ...]
 
 
+class Observations(NamedTuple):
+    """What a histogram has counted until now.
+
+    :param counts: by bucket; one more than the histogram has bounds.
+    :param total: the sum of all observations.
+    """
+
+    counts: Sequence[int]
+    total: float
+
+
+class Histogram:
+    """Counts observations in buckets. One thread observes; any thread may read.
+
+    :param bounds: those of its metric.
+
+    >>> histogram = Histogram((1.0, 10.0))
+    >>> histogram.observe(0.5)
+    >>> histogram.observe(10.0, times=2)
+    >>> histogram.observe(11.0)
+    >>> histogram.read()
+    Observations(counts=(1, 2, 1), total=31.5)
+    """
+
+    __slots__ = ("_bounds", "_counts", "_total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0.0
+
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count an observation."""
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._total += value * times
+
+    def read(self) -> Observations:
+        """Return the counts as of now."""
+        return Observations(tuple(self._counts), self._total)
+
+
 Collect: TypeAlias = Callable[[], Iterable[Sample]]
-"""Reads the integers of a part. Any thread may call it."""
+"""Reads the integers of a part. Any thread may call it and iterate over the samples."""
 
 
 def counter(name: str, help_text: str, *labels: str) -> Metric:
@@ -77,3 +125,8 @@ def counter(name: str, help_text: str, *labels: str) -> Metric:
 def gauge(name: str, help_text: str, *labels: str) -> Metric:
     """Declare a metric that may grow and shrink."""
     return Metric(name, Kind.GAUGE, help_text, labels)
+
+
+def histogram(name: str, help_text: str, bounds: tuple[float, ...], *labels: str) -> Metric:
+    """Declare a metric that counts observations in buckets."""
+    return Metric(name, Kind.HISTOGRAM, help_text, labels, bounds)

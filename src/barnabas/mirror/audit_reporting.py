@@ -40,6 +40,8 @@ class AuditReporter:
     def __init__(self, side: MirroredCluster) -> None:
         self._side = side
         self._producer: AsyncProducer | None = None
+        self.event_count = 0
+        """The events that were written."""
 
     async def report(self, accounts: Iterable[PartitionAuditAccount]) -> None:
         """Tell what is new, all of it.
@@ -118,6 +120,7 @@ class AuditReporter:
         )
         for delivery in sent:
             await delivery
+        self.event_count += len(told)
 
     async def _make_topic(self) -> None:
         cluster = self._side.cluster

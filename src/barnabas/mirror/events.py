@@ -52,4 +52,4 @@ class EventReporter:
     @property
     def current_problems(self) -> dict[str, str]:
         """The problems that last, with their reasons."""
-        return {about: reason for about, (_, reason) in self._states.items()}
+        return {about: reason for about, (_, reason) in self._states.copy().items()}

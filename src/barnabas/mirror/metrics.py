@@ -24,6 +24,7 @@ _COUNTERS = {
 LAG = gauge("barnabas_mirror_lag", "Source offsets that are not mirrored yet.", *_PARTITION)
 STOPPED = gauge("barnabas_mirror_stopped", "1 if the mirror has given the partition up, else 0.", *_PARTITION)
 GROUP_COMMITS = counter("barnabas_mirror_group_commits_total", "Offsets of groups committed on the target.")
+AUDIT_EVENTS = counter("barnabas_mirror_audit_events_total", "Events of the audit written to the target.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,11 @@ class Sums:
         )
 
 
-def collect(links: Iterable[PartitionLink], group_commits: int) -> Iterator[Sample]:
+def collect(links: Iterable[PartitionLink], group_commits: int, audit_events: int) -> Iterator[Sample]:
     """Yield the metrics of a mirror, a sample for each partition.
 
     :param group_commits: offsets of groups that the mirror committed on the target.
+    :param audit_events: events of the audit that the mirror wrote.
     """
     for link in sorted(links, key=lambda link: link.source):
         partition = link.source.topic, str(link.source.partition)
@@ -67,3 +69,4 @@ def collect(links: Iterable[PartitionLink], group_commits: int) -> Iterator[Samp
             yield LAG.sample(lag, *partition)
         yield STOPPED.sample(link.stopped is not None, *partition)
     yield GROUP_COMMITS.sample(group_commits)
+    yield AUDIT_EVENTS.sample(audit_events)

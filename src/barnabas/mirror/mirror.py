@@ -411,6 +411,16 @@ class Mirror:
             return False
         return True
 
+    def not_ready(self) -> list[str]:
+        """Return why the target may fall behind the source. Any thread may call this."""
+        if not self._topics.rounds:
+            return ["the mirror is starting", *_plain(self.current_problems)]
+        return _plain(self.current_problems)
+
     def collect(self) -> Iterator[Sample]:
         """Yield the metrics. Any thread may call this."""
-        return collect(list(self.links.values()), self._groups.commits)
+        return collect(list(self.links.values()), self._groups.commits, self._audit_reporter.event_count)
+
+
+def _plain(problems: Mapping[str, str]) -> list[str]:
+    return [f"{about}: {reason}" for about, reason in sorted(problems.items())]

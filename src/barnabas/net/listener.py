@@ -66,6 +66,10 @@ class Listener:
         self.waiting_memory = WaitingMemory(limits.queued_bytes_max // WaitingMemory.PARTS)
         self._count = ConnectionCount(limits)
         self._connections: set[ServerConnection] = set()
+        self.accepted_count = 0
+        """The connections that were accepted since the start, refused ones not among them."""
+        self.refused_count = 0
+        """The connections that the limits refused since the start."""
         self.is_finishing = False
         self._sock: socket.socket | None = None
         self._sweeping: asyncio.TimerHandle | None = None
@@ -100,6 +104,11 @@ class Listener:
         self.new_handler = new_handler
         self.begin_accepting()
         self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)
+
+    @property
+    def connection_count(self) -> int:
+        """The connections that are open."""
+        return len(self._connections)
 
     async def finish(self, timeout_s: float) -> None:
         """Stop listening, carry out the requests that have begun, and end all connections."""
@@ -166,8 +175,10 @@ class Listener:
         """Serve a connection that was accepted; return False if the limits do not allow another one."""
         refusal = self._count.admit(endpoints.host)
         if refusal:
+            self.refused_count += 1
             log.warning("refusing the connection from %s: %s", endpoints.address, refusal)
             return False
+        self.accepted_count += 1
         self._connections.add(ServerConnection(self, open_stream, endpoints))
         return True
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.addresses import bare_host, host_port
 from barnabas.errors import ConfigurationError, UnavailableError
+from barnabas.metrics.metric import Sample, counter, gauge
+from barnabas.net.status_server import LoopProbe, serving_status
 from barnabas.registry.http_server import HttpServer, Request, Response
 from barnabas.registry.routes import RestApi, refusal
 from barnabas.registry.schema_topic import SchemaTopic
@@ -18,6 +21,10 @@ from barnabas.registry.work_pool import WorkPool
 from barnabas.stop_signals import stop_on_signals
 
 ANSWER_S = 45.0
+
+ANSWERS = counter("barnabas_registry_answers_total", "Answers of the registry.", "status")
+SUBJECTS = gauge("barnabas_registry_subjects", "Subjects that the registry knows, deleted ones too.")
+LOG_POSITION = gauge("barnabas_registry_log_position", "Offset of the schema topic up to which the registry has read.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,8 @@ class Registry:
         self._work = WorkPool()
         self._server: HttpServer | None = None
         self._rest: RestApi | None = None
+        self._answers: Counter[int] = Counter()
+        """Answers by status."""
         self.url = ""
         """Where clients reach it, once it has started."""
 
@@ -75,7 +84,22 @@ class Registry:
     async def _answer(self, request: Request) -> Response:
         if self._rest is None:
             return refusal(503, "the registry is starting; try again")
-        return await self._rest.answer(request)
+        response = await self._rest.answer(request)
+        self._answers[response.status] += 1
+        return response
+
+    def collect(self) -> Iterator[Sample]:
+        """Yield the metrics. Any thread may call this."""
+        for status, count in sorted(self._answers.copy().items()):
+            yield ANSWERS.sample(count, str(status))
+        yield SUBJECTS.sample(self._state.subject_count)
+        yield LOG_POSITION.sample(self._topic.next_offset)
+
+    def not_ready(self) -> list[str]:
+        """Return why the registry does not serve now. Any thread may call this."""
+        if self._rest is None:
+            return [f"the registry is reading {self._config.topic}"]
+        return [f"{self._config.topic} is not read: {error}" for error in (self._topic.failure,) if error]
 
     async def stop(self) -> None:
         """Answer the requests that have begun, and end."""
@@ -85,24 +109,26 @@ class Registry:
         await self._work.stop()
 
 
-def run(config: RegistryConfig) -> int:
+def run(config: RegistryConfig, http: str | None = None) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; prints `ready URL` when it serves. Return the exit code.
 
-    :raises BarnabasError: no broker answers, or the address cannot be listened on.
+    :param http: where to serve metrics and health; None: nowhere.
+    :raises BarnabasError: no broker answers, or an address cannot be listened on.
     """
-    asyncio.run(_serve(config))
+    asyncio.run(_serve(config, http))
     return 0
 
 
-async def _serve(config: RegistryConfig) -> None:
+async def _serve(config: RegistryConfig, http: str | None) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     stop_on_signals(loop, stop.set)
     registry = Registry(config)
-    try:
-        await registry.start()
-        sys.stdout.write(f"ready {registry.url}\n")
-        sys.stdout.flush()
-        await stop.wait()
-    finally:
-        await registry.stop()
+    with serving_status(http, registry.collect, registry.not_ready, LoopProbe(loop).is_alive):
+        try:
+            await registry.start()
+            sys.stdout.write(f"ready {registry.url}\n")
+            sys.stdout.flush()
+            await stop.wait()
+        finally:
+            await registry.stop()

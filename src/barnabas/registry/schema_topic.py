@@ -74,6 +74,13 @@ class SchemaTopic:
         """By change that is written: what its records do, by their offsets."""
         self._progress = asyncio.Condition()
         self._reading: asyncio.Task[None] | None = None
+        self.failure = ""
+        """Why the last read failed; empty once a read has succeeded."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset up to which the topic was read."""
+        return self._log.next_offset
 
     async def start(self) -> None:
         """Make the topic if there is none, and read all that is in it.
@@ -127,8 +134,10 @@ class SchemaTopic:
                 position = await self._consumer.position(self._tp)
             except BarnabasError as error:
                 log.warning("topic %s cannot be read now: %s", self.name, error)
+                self.failure = str(error)
                 await asyncio.sleep(AGAIN_S)
                 continue
+            self.failure = ""
             for record in read:
                 self._take(record)
             # The position goes past what compaction has taken away.

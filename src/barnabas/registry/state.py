@@ -161,6 +161,11 @@ class RegistryState:
 
     # --- subjects and versions --------------------------------------------------------------------------
 
+    @property
+    def subject_count(self) -> int:
+        """The number of subjects, those with deleted versions alone too."""
+        return len(self._versions)
+
     def subjects(self, prefix: str = "", *, deleted: bool = False, deleted_only: bool = False) -> list[str]:
         """Return the subjects that begin so; also, or only, those whose versions all are deleted.
 

@@ -206,6 +206,14 @@ class RemoteReplicas:
         known = self._followers.get(follower)
         return NO_OFFSET if known is None else known.log_end_offset
 
+    def least_log_end(self) -> int | None:
+        """Return the end of the follower's log that ends first; None while none of them has fetched.
+
+        Any thread may call it.
+        """
+        ends = [each.log_end_offset for each in self._followers.copy().values()]
+        return min((end for end in ends if end != NO_OFFSET), default=None)
+
     def broker_epoch_of(self, follower: int) -> int:
         """Return the broker epoch of a follower's fetches, or -1: one of an earlier start must not join the ISR."""
         known = self._followers.get(follower)

@@ -18,13 +18,15 @@ import fcntl
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from barnabas.errors import BarnabasError, ClosedError, StorageError
 from barnabas.log_lines import about
+from barnabas.metrics.metric import Histogram, Observations
 from barnabas.model import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,8 @@ _NOT_SUPPORTED = frozenset({errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNO
 their place, but not to files that are opened to append."""
 
 _ZEROS_BYTES = 1024 * 1024
+
+FSYNC_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 SHORTAGES = OPEN_FILES | {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
 
@@ -275,6 +279,29 @@ def _has_allocated(file: DataFile, size: int) -> bool:
             return False
         raise
     return True
+
+
+class MeasuredFileSystem(OsFileSystem):
+    """The files of the machine. It measures how long each fsync of a file takes.
+
+    :param now_s: monotonic seconds.
+    """
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._fsyncs = Histogram(FSYNC_BOUNDS_S)
+
+    def fsync(self, file: DataFile) -> None:
+        began_s = self._now_s()
+        super().fsync(file)
+        took_s = self._now_s() - began_s
+        with self._lock:
+            self._fsyncs.observe(took_s)
+
+    def fsync_times(self) -> Observations:
+        """Return how long fsyncs took, in seconds, by the bounds `FSYNC_BOUNDS_S`."""
+        return self._fsyncs.read()
 
 
 def write_fully(filesystem: FileSystem, file: DataFile, chunks: Sequence[Chunk]) -> None:

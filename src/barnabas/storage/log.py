@@ -87,9 +87,12 @@ class Log:
         "_segments",
         "_state_lock",
         "config",
+        "consumed_bytes",
         "leader_epochs",
         "partition",
         "read",
+        "replicated_bytes",
+        "replicated_records",
     )
 
     def __init__(
@@ -153,6 +156,12 @@ class Log:
         )
         self._lost_from = loaded.lost_from
         self._is_newer_than_tree = False
+        self.replicated_bytes = 0
+        """The part of `appended_bytes` that was fetched from leaders."""
+        self.replicated_records = 0
+        """The part of `appended_records` that was fetched from leaders."""
+        self.consumed_bytes = 0
+        """Bytes that consumers fetched."""
 
     @classmethod
     def open(
@@ -256,8 +265,33 @@ class Log:
         return self._segments.size_bytes
 
     @property
+    def appended_bytes(self) -> int:
+        """See `LogAppender.appended_bytes`."""
+        return self._appender.appended_bytes
+
+    @property
+    def appended_records(self) -> int:
+        """See `LogAppender.appended_records`."""
+        return self._appender.appended_records
+
+    @property
     def segment_count(self) -> int:
         return len(self._segments.sealed) + 1
+
+    def note_replicated(self, size: int, count: int) -> None:
+        """Note that bytes and records that were just appended came from a leader."""
+        self.replicated_bytes += size
+        self.replicated_records += count
+
+    def note_consumed(self, size: int) -> None:
+        """Note that a consumer fetches so many bytes."""
+        self.consumed_bytes += size
+
+    def take_over_counts(self, other: Log) -> None:
+        """Go on with the counts of the log that this one is a copy of."""
+        self._appender.take_over_counts(other.appended_bytes, other.appended_records)
+        self.replicated_bytes, self.replicated_records = other.replicated_bytes, other.replicated_records
+        self.consumed_bytes = other.consumed_bytes
 
     @property
     def active_base_offset(self) -> int:

@@ -649,6 +649,8 @@ class LogAppender:
         "_state_lock",
         "_unaccounted",
         "active_since_ms",
+        "appended_bytes",
+        "appended_records",
     )
 
     def __init__(
@@ -676,8 +678,16 @@ class LogAppender:
         self._state_lock = offsets.state_lock
         self._on_rolled = on_rolled
         self._unaccounted: AppendGroup | None = None
+        self.appended_bytes = 0
+        """Bytes of the batches that were appended since the log was opened."""
+        self.appended_records = 0
+        """Offsets of these batches."""
         self.active_since_ms = clock.time_ms()
         """When the active segment was begun, or the log was opened."""
+
+    def take_over_counts(self, size: int, count: int) -> None:
+        """Go on with the counts of another log."""
+        self.appended_bytes, self.appended_records = size, count
 
     def configure(self, config: LogConfig) -> None:
         """Use these settings from the next append on."""
@@ -873,7 +883,11 @@ class LogAppender:
         """
         try:
             with self._state_lock:
-                self._segments.active.note_all(batches)
+                active = self._segments.active
+                size, next_offset = active.size, active.next_offset
+                active.note_all(batches)
+                self.appended_bytes += active.size - size
+                self.appended_records += active.next_offset - next_offset
                 if group is not None:
                     group.producers.commit()
                     for epoch in group.epochs:

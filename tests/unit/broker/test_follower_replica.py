@@ -99,6 +99,8 @@ def test_high_watermark_is_the_leaders_as_far_as_the_log_reaches_and_does_not_go
         assert bench.follower.append(batch(0, count=3), 9, 0) is None
         assert (bench.log.log_end_offset, bench.log.high_watermark) == (3, 3)
         assert reads.events == [len(batch(0, count=3))]
+        assert (bench.log.replicated_bytes, bench.log.replicated_records) == (len(batch(0, count=3)), 3)
+        assert (bench.log.appended_bytes, bench.log.appended_records) == (len(batch(0, count=3)), 3)
         assert bench.follower.append(memoryview(b""), 1, 0) is None
         assert bench.log.high_watermark == 3
 

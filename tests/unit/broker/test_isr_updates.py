@@ -129,6 +129,7 @@ def test_followers_that_lag_leave_by_one_change() -> None:
         await leading.update()
         assert leading.proposed == [StateChange(CLICKS, TOPIC_ID, PartitionState(1, 4, (1,)), 7)]
         assert tuple(leading.followers.isr) == (1,)
+        assert (leading.updates.shrink_count, leading.updates.expand_count) == (1, 0)
         assert leading.followed == []
 
     run(scenario)
@@ -275,5 +276,6 @@ def test_change_that_could_not_be_written_is_tried_again(monkeypatch: pytest.Mon
                 await told.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        assert leading.updates.failure_count > 0
 
     run(scenario)

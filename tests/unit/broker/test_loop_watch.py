@@ -15,6 +15,7 @@ import pytest
 from barnabas.broker.loop_watch import (
     FRAMES_MAX,
     IDLE,
+    LAG_BOUNDS_S,
     LINE_INTERVAL_S,
     LOOK_S,
     REST_LOOK_S,
@@ -93,6 +94,19 @@ def test_a_stall_is_logged_with_the_place_that_was_seen(caplog: pytest.LogCaptur
     (line,) = lines_of(scenario, caplog)
     assert line.startswith("the event loop stood still for 300 ms; it did: ")
     assert "test_loop_watch.py" in line
+
+
+def test_each_answer_counts_with_its_lag() -> None:
+    async def scenario() -> None:
+        watched = Watched()
+        for late_s in (0.0003, 0.0003, 0.3):
+            watched.look(LOOK_S, sys._getframe())
+            await watched.answer(late_s)
+        lags = watched.watch.lags.read()
+        counted = {bound: count for bound, count in zip(LAG_BOUNDS_S, lags.counts, strict=False) if count}
+        assert counted == {0.0005: 2, 0.5: 1}
+
+    asyncio.run(scenario())
 
 
 def test_a_loop_at_rest_is_not_woken() -> None:

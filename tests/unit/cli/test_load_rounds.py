@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from urllib.error import HTTPError
-from urllib.request import urlopen
+from dataclasses import replace
 
 import pytest
 
 from barnabas.cli.load_rounds import LoadRounds, as_line
 from barnabas.cli.maintenance_rounds import MaintenanceRounds
-from barnabas.cli.metrics_server import serving_metrics
 from barnabas.cli.times import parse_interval_s
 from barnabas.clock import ManualClock
 from barnabas.errors import ConfigurationError, MissingExtraError
-from barnabas.metrics.exposition import exposition
 from barnabas.spark.bad_records import BadRecords
 from barnabas.spark.errors import (
     DataLossError,
@@ -165,12 +162,14 @@ def test_what_is_no_interval_is_told(text: str) -> None:
         parse_interval_s(text)
 
 
-def test_metrics_are_served() -> None:
-    rounds, _, _ = run(LOADED)
-    with serving_metrics(0, rounds.metrics.collect) as server:
-        assert server is not None
-        address = f"http://127.0.0.1:{server.server_port}"
-        with urlopen(f"{address}/metrics", timeout=30) as answer:
-            assert answer.read() == exposition(rounds.metrics.collect())
-        with pytest.raises(HTTPError, match="404"):
-            urlopen(f"{address}/other", timeout=30)
+def test_completeness_by_the_audit_is_a_metric() -> None:
+    rounds, _, _ = run(replace(LOADED, complete_until_ms=1_500))
+    values = {(metric.name, *labels): value for metric, value, labels in rounds.metrics.collect()}
+    assert values["barnabas_load_complete_until_timestamp_seconds", "default.t"] == 1.5
+
+
+def test_a_load_is_ready_once_a_round_has_loaded_all_tables() -> None:
+    assert run()[0].metrics.not_ready() == ["the first round has not ended"]
+    assert run(LOADED)[0].metrics.not_ready() == []
+    assert run(LOADED, LoadError("no room"))[0].metrics.not_ready() == ["the last round failed: LoadError: no room"]
+    assert run(LoadError("no room"), LOADED)[0].metrics.not_ready() == []

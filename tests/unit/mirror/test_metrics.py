@@ -35,16 +35,17 @@ def test_each_partition_has_a_sample_of_each_metric() -> None:
     links = [link(1, 10, 30), link(0, 10, 12)]
     links[0].stop_with("the target refuses source offset 10: too large", 0.0)
     links[1].counts.records = 7
-    samples = list(collect(links, 4))
+    samples = list(collect(links, 4, 2))
     values = {(metric.name, *labels): value for metric, value, labels in samples}
-    assert len(values) == len(samples) == 15
+    assert len(values) == len(samples) == 16
     assert values["barnabas_mirror_records_total", "clicks", "0"] == 7
     assert values["barnabas_mirror_lag", "clicks", "1"] == 20
     assert values["barnabas_mirror_stopped", "clicks", "1"] == 1
     assert values["barnabas_mirror_group_commits_total",] == 4
+    assert values["barnabas_mirror_audit_events_total",] == 2
 
 
 def test_partition_without_known_lag_has_no_lag_sample() -> None:
     unknown = link(0, 10, 12)
     unknown.diverged = "the source has another record at offset 3"
-    assert "barnabas_mirror_lag" not in {metric.name for metric, _, _ in collect([unknown], 0)}
+    assert "barnabas_mirror_lag" not in {metric.name for metric, _, _ in collect([unknown], 0, 0)}

@@ -10,6 +10,7 @@ import pytest
 
 from barnabas.clock import ManualClock
 from barnabas.storage import LogConfig, LogManager, OsFileSystem
+from barnabas.storage.filesystem import MeasuredFileSystem
 
 
 class NotingFileSystem(OsFileSystem):
@@ -69,3 +70,12 @@ def test_a_full_disk_allocates_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(OSError, match="No space left"):
         files.allocate(files.open(tmp_path / "room", create=True), 1000)
     assert files.size(tmp_path / "room") == 0
+
+
+def test_each_fsync_is_measured(tmp_path: Path) -> None:
+    clock = ManualClock()
+    files = MeasuredFileSystem(clock.monotonic)
+    file = files.open(tmp_path / "file", create=True)
+    files.fsync(file)
+    times = files.fsync_times()
+    assert (times.counts[0], sum(times.counts), times.total) == (1, 1, 0.0)

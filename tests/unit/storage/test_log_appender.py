@@ -43,6 +43,7 @@ def test_append_gives_offsets_in_order(open_log: OpenLog, make_batch: MakeBatch,
     assert log.append(make_batch(1), 5)[:2] == (3, 3)
     assert log.append(make_batch(2), 5)[:2] == (4, 5)
     assert log.log_end_offset == log.high_watermark == 6
+    assert (log.appended_bytes, log.appended_records) == (log.size_bytes, 6)
     assert offsets_of(read_all(log)) == list(range(6))
 
 

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
 
     from barnabas.broker.replica import Replica
     from barnabas.protocol.messages.fetch import AbortedTransaction
+    from barnabas.storage.log import Log
 
 
 T = TypeVar("T")
@@ -386,6 +387,7 @@ def fetch(
     if read.awaited:
         return LaterReply(_respond_after_remote_reads(read, plan), kept_bytes=_kept_bytes(request, plan))
     if read.is_enough or request.max_wait_ms <= 0:
+        read.count_consumed()
         return (yield from plan.respond(read.data))
     delayed = DelayedFetch(scheduler, read.partitions, request.min_bytes - read.size, request.max_wait_ms)
     yield from delayed.begin(partial(_check, delayed, read))
@@ -420,6 +422,7 @@ def _read_at_last(read: _Read, plan: FetchPlan) -> Steps[FetchResponse]:
     """Read, and respond with whatever there is in local segments."""
     yield from read.all()
     read.leave_remote()
+    read.count_consumed()
     return (yield from plan.respond(read.data))
 
 
@@ -436,6 +439,7 @@ def _kept_bytes(request: FetchRequest, plan: FetchPlan) -> int:
 
 async def _respond_after_remote_reads(read: _Read, plan: FetchPlan) -> Steps[FetchResponse]:
     await read.finish_remote()
+    read.count_consumed()
     return plan.respond(read.data)
 
 
@@ -461,6 +465,8 @@ class _Read:
         self._must_answer = False
         self._replica: Callable[[str, int], Replica] = replicas.replica if request.rack_id else replicas.leader
         self.size = 0
+        self._brought: list[tuple[Log, int]] = []
+        """The logs that have records for the response, and their bytes."""
         self.awaited: list[tuple[PartitionData, Coroutine[Any, Any, ReadResult]]] = []
         """Reads of remote segments, and the data that each completes."""
         self.partitions: list[Replica] = []
@@ -482,6 +488,11 @@ class _Read:
             if partition is not None:
                 self.partitions.append(partition)
                 self._high_watermarks.append(data.high_watermark)
+
+    def count_consumed(self) -> None:
+        """Count the bytes of the response, which follows."""
+        for log, size in self._brought:
+            log.note_consumed(size)
 
     @property
     def min_bytes(self) -> int:
@@ -542,7 +553,9 @@ class _Read:
             result = partition.read(offset, limit, min_one_batch=is_first, committed=self._committed)
             if isinstance(result, ReadResult):
                 self._add(data, result)
-                self._bytes_left -= len(result.batches)
+                if size := len(result.batches):
+                    self._bytes_left -= size
+                    self._brought.append((partition.storage.log, size))
             else:
                 self.awaited.append((data, result))
                 self._must_answer = True

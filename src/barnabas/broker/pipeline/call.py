@@ -400,9 +400,10 @@ class Call:
 
     :param served: the API.
     :param size: bytes of the frame.
+    :param began_s: the monotonic time at which the pipeline began with it.
     """
 
-    __slots__ = ("client_id", "connection", "correlation_id", "served", "size", "version")
+    __slots__ = ("began_s", "client_id", "connection", "correlation_id", "served", "size", "version")
 
     request_count = 1
     """How many requests it stands for."""
@@ -417,6 +418,7 @@ class Call:
         client_id: str | None,
         connection: ConnectionState,
         size: int = 0,
+        began_s: float = 0.0,
     ) -> None:
         self.served = served
         self.version = version
@@ -424,10 +426,11 @@ class Call:
         self.client_id = client_id
         self.connection = connection
         self.size = size
+        self.began_s = began_s
 
 
 class RunCall(Call):
-    """Requests of a run; the correlation id and the size are those of the first one."""
+    """Requests of a run; the correlation id is that of the first one, the size that of all of them."""
 
     __slots__ = ("left_count", "request_count")
 

@@ -1,19 +1,23 @@
-"""The stages that every call passes in one order, and the stage that counts requests.
+"""The stages that every call passes in one order, and the stage that measures requests.
 
 A call enters each stage before its handler, and leaves each stage with its responses. A stage without work for a call
 costs nothing.
 
 `RequestCounts` counts requests by API, version, client and error code, for each listener. A request counts with the
 error code of its response, or with `NO_RESPONSE` if the connection ended over the request or before its response. A
-frame whose API or version is not served is no call, and does not count.
+frame whose API or version is not served is no call, and does not count. It also counts the bytes and the times of
+requests by API.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from barnabas.broker.pipeline.call import Call, Reply, RunCall
+from barnabas.metrics.metric import Observations
 from barnabas.protocol.response_errors import NO_ERROR, ReadError, error_reader
 
 
@@ -103,6 +107,8 @@ class Chain:
 NO_RESPONSE = -2
 """The error code of a request without a response. Kafka's own codes begin with -1."""
 
+TIME_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+
 CLIENTS_MAX = 1_000
 CLIENT_ID_CHARACTERS_MAX = 255
 OTHER_CLIENTS = "(others)"
@@ -118,18 +124,68 @@ class RequestKind(NamedTuple):
     error_code: int
 
 
-class RequestCounts(Stage):
-    """Counts the requests of one listener. Used from the event loop's thread only."""
+class ApiCounts:
+    """What the requests to one API have in common. Any thread may read it.
+
+    :ivar request_bytes: of the frames.
+    """
+
+    __slots__ = ("_times", "_total_s", "request_bytes")
 
     def __init__(self) -> None:
-        # A list of one number for each kind: a request looks its kind up once.
-        self._counts: dict[tuple[int, int, str | None, int], list[int]] = {}
+        self.request_bytes = 0
+        self._times = [0] * (len(TIME_BOUNDS_S) + 1)
+        self._total_s = 0.0
+
+    def note(self, count: int, size: int, took_s: float) -> None:
+        """Count requests that took as long.
+
+        :param size: of all of them.
+        """
+        # Not a `Histogram`: each request pays for this call, and would pay for another.
+        self.request_bytes += size
+        self._times[bisect_left(TIME_BOUNDS_S, took_s)] += count
+        self._total_s += took_s * count
+
+    def times(self) -> Observations:
+        """Return the times from the beginning of the decoding until the response is encoded, with all waits, in seconds
+        by the bounds `TIME_BOUNDS_S`."""
+        return Observations(tuple(self._times), self._total_s)
+
+
+class _Count:
+    """How many requests of a kind there were."""
+
+    __slots__ = ("api", "requests")
+
+    def __init__(self, api: ApiCounts) -> None:
+        self.requests = 0
+        self.api = api
+
+
+class RequestCounts(Stage):
+    """Counts the requests of one listener. Used from the event loop's thread; any thread may read the counts.
+
+    :param now_s: monotonic seconds, as in `Call.began_s`.
+    """
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        # A request looks its kind up once.
+        self._counts: dict[tuple[int, int, str | None, int], _Count] = {}
+        self._apis: dict[int, ApiCounts] = {}
+        self.waiting: Counter[int] = Counter()
+        """The requests that wait now for records, replicas or groups, by API key. The scheduler counts them."""
         self._clients: set[str | None] = set()
         self._readers: dict[tuple[type, int], ReadError] = {}
 
     def counts(self) -> dict[RequestKind, int]:
         """Return the number of requests of each kind."""
-        return {RequestKind(*kind): count for kind, [count] in self._counts.items()}
+        return {RequestKind(*kind): count.requests for kind, count in self._counts.copy().items()}
+
+    def apis(self) -> dict[int, ApiCounts]:
+        """Return the counts of each API that was called, by its key."""
+        return self._apis.copy()
 
     def leave(self, call: Call, response: Any) -> None:
         if response is None or type(response) is bytes:
@@ -159,8 +215,12 @@ class RequestCounts(Stage):
         counted = self._counts.get((call.served.key, call.version, call.client_id, error_code))
         if counted is None:
             kind = call.served.key, call.version, self._known(call.client_id), error_code
-            counted = self._counts.setdefault(kind, [0])
-        counted[0] += count
+            api = self._apis.setdefault(call.served.key, ApiCounts())
+            counted = self._counts.setdefault(kind, _Count(api))
+        counted.requests += count
+        # The requests of a run share its bytes alike.
+        size = call.size if count == call.request_count else call.size * count // call.request_count
+        counted.api.note(count, size, self._now_s() - call.began_s)
 
     def _known(self, client_id: str | None) -> str | None:
         """Return a client id, or `OTHER_CLIENTS` if there are too many."""

@@ -77,7 +77,7 @@ class CooperativeScheduler:
     def __init__(
         self, now_s: Callable[[], float], call_soon: Callable[[Callable[[], None]], object] | None = None
     ) -> None:
-        self._now_s = now_s
+        self.now_s = self._now_s = now_s
         self._call_soon = call_soon
         self._line: deque[tuple[asyncio.Future[Any], Any, bool]] = deque()  # future, result, whether its work is short
         self._is_open = False  # whether work has used time of this round
@@ -221,7 +221,7 @@ class RequestPipeline:
         self.served = served
         self.scheduler = scheduler
         self.listener = listener
-        self.counts = RequestCounts()
+        self.counts = RequestCounts(scheduler.now_s)
         self.chain = Chain([self.counts])  # in the order in which calls enter; the handler follows on them
 
     def new_handler(self, link: ConnectionContext) -> ConnectionRequests:
@@ -232,9 +232,11 @@ class RequestPipeline:
 class ConnectionRequests:
     """Runs the requests of one connection in their order."""
 
-    __slots__ = ("_chain", "_scheduler", "_served", "state")
+    __slots__ = ("_chain", "_now_s", "_scheduler", "_served", "_waiting", "state")
 
     def __init__(self, pipeline: RequestPipeline, state: ConnectionState) -> None:
+        self._now_s = pipeline.scheduler.now_s
+        self._waiting = pipeline.counts.waiting
         self._served = pipeline.served
         self._scheduler = pipeline.scheduler
         self._chain = pipeline.chain
@@ -259,7 +261,8 @@ class ConnectionRequests:
         template = state.templates.frame
         if template is not None and (repeated := template.recognise(frame)) is not None:
             kind = repeated.template
-            call = Call(kind.served, kind.version, repeated.correlation_id, kind.client_id, state, len(frame))
+            now_s = self._now_s()
+            call = Call(kind.served, kind.version, repeated.correlation_id, kind.client_id, state, len(frame), now_s)
             return self._carry_out(call, repeated)
         header = read_request_header(frame)
         found = self._served.get(header.api_key)
@@ -269,14 +272,16 @@ class ConnectionRequests:
             return FrameReply(1, [])
         if found.runs is not None:
             return self._carry_out_run(found, header, frames, found.runs)
-        call = Call(found, header.api_version, header.correlation_id, header.client_id, state, len(frame))
+        now_s = self._now_s()
+        call = Call(found, header.api_version, header.correlation_id, header.client_id, state, len(frame), now_s)
         return self._decode_and_carry_out(call, header, frame)
 
     def _refuse_version(self, header: RequestHeader, served: ServedApi | None) -> FrameReply:
         if served is None:
             raise UnsupportedVersionError(f"API {header.api_key} is not served")
         if served.answers_any_version:
-            return self._carry_out(Call(served, 0, header.correlation_id, header.client_id, self.state), None)
+            now_s = self._now_s()
+            return self._carry_out(Call(served, 0, header.correlation_id, header.client_id, self.state, 0, now_s), None)
         versions = f"{served.versions.start} to {served.versions.stop - 1}"
         name = served.api.name
         raise UnsupportedVersionError(f"{name} is served in versions {versions}, not {header.api_version}")
@@ -391,12 +396,15 @@ class ConnectionRequests:
         return reply.answer if reply.later is None else await reply.later
 
     async def _answer_later(self, call: Call, reply: LaterReply) -> Answer:
+        self._waiting[call.served.key] += 1
         try:
             await self._wait_without_frame(call, reply)
             response = await reply.later
         except BaseException as error:
             self._chain.fail(call, error)
             raise
+        finally:
+            self._waiting[call.served.key] -= 1
         if isinstance(response, GeneratorType):
             response = self._first_step(call, response)
             if not isinstance(response, GeneratorType):
@@ -421,7 +429,7 @@ class ConnectionRequests:
     ) -> FrameReply:
         frame = frames[0]
         version, correlation_id = header.api_version, header.correlation_id
-        call = RunCall(served, version, correlation_id, header.client_id, self.state, len(frame))
+        call = RunCall(served, version, correlation_id, header.client_id, self.state, len(frame), self._now_s())
         call.request_count, call.left_count = 1, 0
         known = self.state.templates.batches(served, version, header.client_id)
         first: Received | None = known.recognise(frame)
@@ -470,6 +478,7 @@ class ConnectionRequests:
             if found[0] is not request and not rules.go_together(request, found[0]):
                 break
             run.append(found)
+            call.size = size
         return run
 
     def _another(self, call: Call, frame: Frame, known: RequestTemplates, rules: RunRules) -> Received | None:
@@ -503,12 +512,16 @@ class ConnectionRequests:
         return steps if isinstance(request, Unfinished) else request
 
     async def _answer_run_later(self, call: RunCall, reply: LaterReply, correlation_ids: Sequence[int]) -> Answer:
+        count = call.request_count - call.left_count
+        self._waiting[call.served.key] += count
         try:
             await self._wait_without_frame(call, reply)
             responses = await reply.later
         except BaseException as error:
             self._chain.fail(call, error)
             raise
+        finally:
+            self._waiting[call.served.key] -= count
         answer = encode_run(call.version, responses, correlation_ids)
         self._chain.leave_run(call, responses)
         return answer

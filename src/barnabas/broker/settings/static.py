@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from barnabas.addresses import PORT_MAX, bare_host, split_host_port
+from barnabas.addresses import PORT_MAX, bare_host, split_listener
 from barnabas.broker.settings.rules import FLAG, INT_MAX, LONG_MAX, ConfigType, Rule, number, small, text, whole
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.coordination.fields import BROKER_ID_MAX, HOST_CHARACTERS_MAX, TEXT_BYTES_MAX, is_text, shown
@@ -450,7 +450,13 @@ class BrokerConfig:
     def _check_zookeeper_listener(self) -> None:
         if not self.zookeeper_listener:
             return
-        split_listener(self.zookeeper_listener)
+        try:
+            split_listener(self.zookeeper_listener)
+        except ValueError:
+            address = self.zookeeper_listener
+            raise ConfigurationError(
+                f"zookeeper.listener {address!r} is not [HOST:]PORT, with a port from 0 to {PORT_MAX}"
+            ) from None
         if self.zookeeper_connect:
             raise ConfigurationError(
                 "zookeeper.listener serves the tree of a broker that has one of its own; with zookeeper.connect it has"
@@ -473,20 +479,3 @@ OTHER_NAMES = dict(
     sorted((other, dotted(name)) for name, each in BROKER_SETTINGS.items() for other in each.kafka_names)
 )
 """The names of settings, by Kafka's other names."""
-
-
-def split_listener(address: str) -> tuple[str, int]:
-    """Return the host and port of `[HOST:]PORT`; without a host it is the loopback address.
-
-    >>> split_listener("2181"), split_listener("[::1]:2181")
-    (('127.0.0.1', 2181), ('::1', 2181))
-
-    :raises ConfigurationError: it is no such address.
-    """
-    host, _, port = address.rpartition(":")
-    try:
-        return split_host_port(address if host else f"127.0.0.1:{port}")
-    except ValueError:
-        raise ConfigurationError(
-            f"zookeeper.listener {address!r} is not [HOST:]PORT, with a port from 0 to {PORT_MAX}"
-        ) from None

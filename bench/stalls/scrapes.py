@@ -1,0 +1,57 @@
+"""Scrapes of metrics: what they cost the clients of a broker, how long they take, and what memory they leave behind."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import urllib.request
+from functools import partial
+
+from barnabas.metrics.exposition import SNAPSHOT_AGE_S_MAX
+from barnabas.net.free_port import lasting_ports
+from bench.stalls.stage import Act, Scenario, Stage
+
+PARTITIONS_PER_TOPIC = 100
+SCRAPE_TIMEOUT_S = 60.0
+WARM_SCRAPES = 3
+"""After so many scrapes the broker has the memory that each of them needs."""
+
+
+def _scrape(stage: Stage, topics: int, scrapes: int, pause_s: float) -> Act:
+    if topics:
+        stage.create_topics([f"topic-{number}" for number in range(topics)], PARTITIONS_PER_TOPIC)
+    (port,) = lasting_ports("127.0.0.1", 1)
+    with stage.stopped():
+        stage.broker.more_arguments = ("--http", str(port))
+    url = f"http://127.0.0.1:{port}/metrics"
+    return lambda: _measure(stage, url, scrapes, pause_s)
+
+
+def _measure(stage: Stage, url: str, scrapes: int, pause_s: float) -> str:
+    times_s: list[float] = []
+    warm_mib = size = 0.0
+    for number in range(scrapes):
+        begun_s = time.perf_counter()
+        with urllib.request.urlopen(url, timeout=SCRAPE_TIMEOUT_S) as answer:
+            size = len(answer.read())
+        times_s.append(time.perf_counter() - begun_s)
+        if number == WARM_SCRAPES:
+            warm_mib = stage.broker.memory_mib
+        time.sleep(pause_s)
+    grown_mib = stage.broker.memory_mib - warm_mib
+    took_ms = statistics.median(times_s) * 1000
+    return f"{scrapes} scrapes of {size / 1e6:.2f} MB in {took_ms:.0f} ms; memory {grown_mib:+.1f} MiB"
+
+
+SCENARIOS = (
+    Scenario(
+        "scrape-10000",
+        "10 scrapes of a broker with 10,000 partitions",
+        partial(_scrape, topics=10_000 // PARTITIONS_PER_TOPIC, scrapes=10, pause_s=SNAPSHOT_AGE_S_MAX),
+    ),
+    Scenario(
+        "scrape-often",
+        "1,000 scrapes, one after the other",
+        partial(_scrape, topics=0, scrapes=1_000, pause_s=0.0),
+    ),
+)

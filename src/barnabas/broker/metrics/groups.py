@@ -1,0 +1,125 @@
+"""Metrics of consumer groups, reported by the broker that coordinates each group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from barnabas.broker.group_service import GroupService
+from barnabas.broker.metadata_image import MetadataImage
+from barnabas.broker.metrics.group_lag import EndOffsets
+from barnabas.groups.records import Committed
+from barnabas.groups.results import GroupState
+from barnabas.metrics.metric import Sample, counter, gauge
+from barnabas.model import TopicPartition
+from barnabas.protocol.declare import ZERO_UUID
+
+_PARTITION = ("consumergroup", "topic", "partition")
+
+# The names of kafka_exporter.
+MEMBERS = gauge("kafka_consumergroup_members", "Members of a group.", "consumergroup")
+CURRENT_OFFSET = gauge("kafka_consumergroup_current_offset", "Committed offset of a group.", *_PARTITION)
+CURRENT_OFFSET_SUM = gauge(
+    "kafka_consumergroup_current_offset_sum", "Sum of a group's committed offsets in a topic.", "consumergroup", "topic"
+)
+LAG = gauge(
+    "kafka_consumergroup_lag", "Records between a group's committed offset and the high watermark.", *_PARTITION
+)
+LAG_SUM = gauge("kafka_consumergroup_lag_sum", "Sum of a group's lag in a topic.", "consumergroup", "topic")
+
+# The names of Strimzi's JMX exporter.
+_MANAGER = "kafka_coordinator_group_groupmetadatamanager"
+GROUPS = gauge(f"{_MANAGER}_numgroups", "Groups that this broker coordinates.")
+OFFSETS = gauge(f"{_MANAGER}_numoffsets", "Committed offsets of these groups.")
+GROUPS_BY_STATE = {
+    state: gauge(f"{_MANAGER}_numgroups{state.value.lower()}", f"Groups in the state {state.value}.")
+    for state in GroupState
+}
+
+LAG_SECONDS = gauge(
+    "barnabas_consumergroup_lag_seconds",
+    "Seconds since the first record behind a group's committed offset arrived; 0 without lag.",
+    *_PARTITION,
+)
+_COORDINATOR = {
+    "loads": counter("barnabas_coordinator_loads_total", "Partitions of __consumer_offsets that were loaded."),
+    "failed_loads": counter("barnabas_coordinator_failed_loads_total", "Loads of such partitions that failed."),
+    "records_replayed": counter("barnabas_coordinator_replayed_records_total", "Records that these loads read."),
+    "records_damaged": counter("barnabas_coordinator_damaged_records_total", "Records that these loads skipped."),
+    "appends": counter("barnabas_coordinator_appends_total", "Appends to __consumer_offsets by coordinators."),
+    "failed_appends": counter("barnabas_coordinator_failed_appends_total", "Such appends that failed."),
+    "rolled_back": counter("barnabas_coordinator_rolled_back_total", "Such appends that were undone."),
+    "timeouts": counter("barnabas_coordinator_timeouts_total", "Such appends that were not replicated in time."),
+}
+"""By the name of the field of `CoordinatorCounters`."""
+LOAD_SECONDS = counter("barnabas_coordinator_load_seconds_total", "Time that loads of __consumer_offsets took.")
+QUEUE_BYTES = gauge("barnabas_coordinator_queue_bytes", "Bytes of appends to __consumer_offsets that wait.")
+
+Commits = dict[TopicPartition, Committed]
+
+
+def collect_groups(groups: GroupService, image: Callable[[], MetadataImage], ends: EndOffsets) -> Iterator[Sample]:
+    """Yield the metrics of this module. Any thread may call it."""
+    shards = [shard for shard in list(groups.runtime.shards) if not shard.refusal]
+    summaries = [each for shard in shards for each in shard.machine.summaries()]
+    committed = {group_id: offsets for shard in shards for group_id, offsets in shard.machine.offsets.copies()}
+    # The ends are read after the commits, or a lag could be negative.
+    valid = {group_id: _in_topics(offsets, image()) for group_id, offsets in committed.items()}
+    states = Counter(each.state for each in summaries)
+    members = {each.group_id: each.member_count for each in summaries}
+    members |= {group_id: 0 for group_id in committed if group_id not in members}
+    yield GROUPS.sample(len(members))
+    yield OFFSETS.sample(sum(map(len, committed.values())))
+    for state, metric in GROUPS_BY_STATE.items():
+        yield metric.sample(states[state])
+    for group_id, count in members.items():
+        yield MEMBERS.sample(count, group_id)
+    yield from _offsets(valid)
+    yield from _lags(valid, ends)
+    yield from _coordinator(groups)
+
+
+def _in_topics(offsets: Commits, image: MetadataImage) -> Commits:
+    """Return the commits for topics that exist."""
+    return {where: each for where, each in offsets.items() if _is_valid(where, each, image)}
+
+
+def _is_valid(where: TopicPartition, committed: Committed, image: MetadataImage) -> bool:
+    topic = image.topics.get(where.topic)
+    return topic is not None and committed.topic_id in {ZERO_UUID, topic.topic_id}
+
+
+def _offsets(committed: dict[str, Commits]) -> Iterator[Sample]:
+    sums: Counter[tuple[str, str]] = Counter()
+    for group_id, offsets in committed.items():
+        for where, each in offsets.items():
+            sums[group_id, where.topic] += each.offset
+            yield CURRENT_OFFSET.sample(each.offset, group_id, where.topic, str(where.partition))
+    for labels, total in sums.items():
+        yield CURRENT_OFFSET_SUM.sample(total, *labels)
+
+
+def _lags(committed: dict[str, Commits], ends: EndOffsets) -> Iterator[Sample]:
+    sums: Counter[tuple[str, str]] = Counter()
+    seconds: list[Sample] = []
+    for group_id, offsets in committed.items():
+        for where, each in offsets.items():
+            if (end := ends.end_of(where)) is None:
+                continue
+            labels = group_id, where.topic, str(where.partition)
+            lag = max(0, end - each.offset)
+            sums[group_id, where.topic] += lag
+            yield LAG.sample(lag, *labels)
+            if (age_s := ends.age_s(where, each.offset) if lag else 0.0) is not None:
+                seconds.append(LAG_SECONDS.sample(age_s, *labels))
+    for of_topic, total in sums.items():
+        yield LAG_SUM.sample(total, *of_topic)
+    yield from seconds
+
+
+def _coordinator(groups: GroupService) -> Iterator[Sample]:
+    counters = groups.runtime.counters
+    for field, metric in _COORDINATOR.items():
+        yield metric.sample(getattr(counters, field))
+    yield LOAD_SECONDS.sample(counters.load_ms / 1000)
+    yield QUEUE_BYTES.sample(counters.queue_bytes)

@@ -1,0 +1,121 @@
+"""Metrics of requests and connections, by API and by listener."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from barnabas.broker.pipeline.call import BROKERS
+from barnabas.broker.pipeline.chain import NO_RESPONSE, TIME_BOUNDS_S, RequestKind
+from barnabas.broker.pipeline.scheduler import RequestPipeline
+from barnabas.errors import ErrorCode
+from barnabas.metrics.metric import Observations, Sample, counter, gauge, histogram
+from barnabas.net.listener import Listener
+
+# The names of Strimzi's JMX exporter.
+REQUESTS = counter("kafka_network_requestmetrics_requests_total", "Requests.", "request", "version")
+ERRORS = counter(
+    "kafka_network_requestmetrics_errors_total",
+    "Responses by their error code. NONE: no error. NO_RESPONSE: the connection ended before.",
+    "request",
+    "error",
+)
+TIMES_MS = histogram(
+    "kafka_network_requestmetrics_totaltimems",
+    "Milliseconds from a request to its response, with all waits.",
+    tuple(bound * 1000 for bound in TIME_BOUNDS_S),
+    "request",
+)
+PURGATORY = gauge(
+    "kafka_server_delayedoperationpurgatory_purgatorysize",
+    "Requests that wait for records, replicas or groups.",
+    "delayedOperation",
+)
+CONNECTIONS = gauge("kafka_server_socket_server_metrics_connection_count", "Open connections.", "listener")
+ACCEPTED = counter(
+    "kafka_server_socket_server_metrics_connection_creation_total", "Connections that were accepted.", "listener"
+)
+FETCH_SESSIONS = gauge(
+    "kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions that are remembered."
+)
+
+REQUEST_BYTES = counter("barnabas_request_bytes_total", "Bytes of requests.", "request")
+CLIENT_REQUESTS = counter(
+    "barnabas_client_requests_total", "Requests by client id. (others): clients beyond the first 1000.", "client_id"
+)
+REFUSED = counter("barnabas_connections_refused_total", "Connections that exceeded a limit.", "listener")
+REQUEST_MEMORY = gauge("barnabas_request_memory_bytes", "Memory of requests under way.", "listener")
+WAITING_MEMORY = gauge("barnabas_waiting_request_memory_bytes", "Memory of requests that wait.", "listener")
+
+FETCH = "Fetch"
+
+
+def collect_requests(pipelines: Sequence[RequestPipeline]) -> Iterator[Sample]:
+    """Yield the metrics of requests. Any thread may call it."""
+    requests: Counter[tuple[str, int]] = Counter()
+    errors: Counter[tuple[str, str]] = Counter()
+    clients: Counter[str] = Counter()
+    times: dict[str, Observations] = {}
+    sizes: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
+    for pipeline in pipelines:
+        for kind, count in pipeline.counts.counts().items():
+            name = _name(pipeline, kind.api_key)
+            requests[name, kind.version] += count
+            errors[name, _error_name(kind)] += count
+            clients[kind.client_id or ""] += count
+        for key, api in pipeline.counts.apis().items():
+            name = _name(pipeline, key)
+            sizes[name] += api.request_bytes
+            times[name] = _sum(times.get(name), api.times())
+        for key, count in pipeline.counts.waiting.copy().items():
+            waiting[pipeline.served[key].api.name] += count
+    for (name, version), count in requests.items():
+        yield REQUESTS.sample(count, name, str(version))
+    for (name, error), count in errors.items():
+        yield ERRORS.sample(count, name, error)
+    for name, observations in times.items():
+        yield TIMES_MS.sample(Observations(observations.counts, observations.total * 1000), name)
+    for name, size in sizes.items():
+        yield REQUEST_BYTES.sample(size, name)
+    for name in {*waiting, FETCH, "Produce"}:
+        yield PURGATORY.sample(waiting[name], name)
+    for client_id, count in clients.items():
+        yield CLIENT_REQUESTS.sample(count, client_id)
+
+
+def collect_connections(listeners: Mapping[str, Listener]) -> Iterator[Sample]:
+    """Yield the metrics of connections. Any thread may call it.
+
+    :param listeners: by name.
+    """
+    for name, listener in listeners.items():
+        yield CONNECTIONS.sample(listener.connection_count, name)
+        yield ACCEPTED.sample(listener.accepted_count, name)
+        yield REFUSED.sample(listener.refused_count, name)
+        yield REQUEST_MEMORY.sample(listener.memory.used_bytes, name)
+        yield WAITING_MEMORY.sample(listener.waiting_memory.used_bytes, name)
+
+
+def _name(pipeline: RequestPipeline, key: int) -> str:
+    """Return the name of an API; fetches have one for each kind of reader, as in Kafka."""
+    name = pipeline.served[key].api.name
+    if name != FETCH:
+        return name
+    return "FetchFollower" if pipeline.listener == BROKERS else "FetchConsumer"
+
+
+def _error_name(kind: RequestKind) -> str:
+    if kind.error_code == NO_RESPONSE:
+        return "NO_RESPONSE"
+    try:
+        return ErrorCode(kind.error_code).name
+    except ValueError:
+        return str(kind.error_code)
+
+
+def _sum(one: Observations | None, other: Observations) -> Observations:
+    if one is None:
+        return other
+    counts = tuple(a + b for a, b in zip(one.counts, other.counts, strict=True))
+    return Observations(counts, one.total + other.total)

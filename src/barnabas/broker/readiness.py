@@ -1,0 +1,55 @@
+"""Whether a broker serves: what `/readyz` answers (`barnabas.net.status_server`).
+
+A broker is ready when it is registered, its logs and groups are loaded, and its replicas are in sync. A rolling restart
+waits for that before it stops the next broker. Partitions that lack another broker's replica do not count: one broker
+that is away for long must not make all others unready.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.broker.group_service import GroupService
+from barnabas.broker.membership import Membership
+from barnabas.broker.topics import Topics
+from barnabas.errors import ErrorCode
+
+STARTING = "the broker is starting"
+STOPPING = "the broker is stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Any thread may call `reasons_against`.
+
+    :param out_of_sync_max: the replicas of this broker that may be out of sync.
+    """
+
+    broker_id: int
+    membership: Membership
+    topics: Topics
+    groups: GroupService
+    out_of_sync_max: int
+
+    def reasons_against(self) -> list[str]:
+        """Return why the broker is not ready; nothing if it is."""
+        reasons = []
+        if not self.membership.is_member:
+            reasons.append("this broker is not registered in the metadata tree, and leads nothing")
+        if loading := self._loading_count():
+            reasons.append(f"{loading} partitions of groups are being loaded")
+        out_of_sync = self._out_of_sync_count()
+        if out_of_sync > self.out_of_sync_max:
+            reasons.append(f"{out_of_sync} replicas of this broker are out of sync, more than {self.out_of_sync_max}")
+        return reasons
+
+    def _loading_count(self) -> int:
+        shards = list(self.groups.runtime.shards)
+        return sum(shard.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for shard in shards)
+
+    def _out_of_sync_count(self) -> int:
+        return sum(
+            self.broker_id in info.replicas and self.broker_id not in info.state.isr
+            for topic in self.topics.image.topics.values()
+            for info in topic.partitions
+        )

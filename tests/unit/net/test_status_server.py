@@ -1,0 +1,216 @@
+"""The pages of metrics and health over HTTP: what they answer, and the bounds for whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPResponse
+
+import pytest
+
+from barnabas.clock import ManualClock
+from barnabas.errors import UnavailableError
+from barnabas.metrics.exposition import CONTENT_TYPE
+from barnabas.metrics.metric import gauge
+from barnabas.net import status_server
+from barnabas.net.status_server import (
+    CONNECTION_S_MAX,
+    CONNECTIONS_MAX,
+    HEAD_BYTES_MAX,
+    LoopProbe,
+    StatusPages,
+    StatusServer,
+    serving_status,
+)
+
+ANSWERED = gauge("barnabas_test_answers", "Answers.")
+TIMEOUT_S = 30.0
+
+
+@contextmanager
+def serving(clock: ManualClock | None = None, **pages: Callable[..., object]) -> Iterator[StatusServer]:
+    shown = StatusPages(**{"metrics": lambda: b"the metrics\n", **pages})  # type: ignore[arg-type]
+    server = StatusServer("0", shown, clock or ManualClock())
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def port_of(server: StatusServer) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+def ask(server: StatusServer, path: str, method: str = "GET") -> tuple[HTTPResponse, bytes]:
+    with closing(HTTPConnection("127.0.0.1", port_of(server), timeout=TIMEOUT_S)) as connection:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response, response.read()
+
+
+def connect(server: StatusServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port_of(server)), TIMEOUT_S)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    received = b""
+    while piece := connection.recv(65_536):
+        received += piece
+    return received
+
+
+def test_metrics_are_text_for_prometheus() -> None:
+    with serving() as server:
+        response, body = ask(server, "/metrics?any=thing")
+    assert (response.status, response.getheader("Content-Type"), body) == (200, CONTENT_TYPE, b"the metrics\n")
+
+
+def test_health_and_readiness_answer_ok_or_503_with_the_reasons() -> None:
+    state: dict[str, object] = {"alive": True, "reasons": []}
+    with serving(is_alive=lambda: state["alive"], not_ready=lambda: state["reasons"]) as server:
+        assert [(ask(server, path)[0].status) for path in ("/healthz", "/readyz")] == [200, 200]
+        state |= {"alive": False, "reasons": ["it is starting", "2 replicas are out of sync"]}
+        answers = {path: ask(server, path) for path in ("/healthz", "/readyz")}
+    assert {path: (response.status, body) for path, (response, body) in answers.items()} == {
+        "/healthz": (503, b"the event loop does not answer\n"),
+        "/readyz": (503, b"it is starting\n2 replicas are out of sync\n"),
+    }
+
+
+def test_head_gets_no_body() -> None:
+    with serving() as server:
+        response, body = ask(server, "/metrics", "HEAD")
+    assert (response.status, response.getheader("Content-Length"), body) == (200, "12", b"")
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/metricsx", "/..%2fmetrics", "*", "http://other/metrics"])
+def test_other_paths_do_not_exist(path: str) -> None:
+    with serving() as server:
+        assert ask(server, path)[0].status == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "BREW"])
+def test_other_methods_are_not_allowed(method: str) -> None:
+    with serving() as server:
+        response, _ = ask(server, "/metrics", method)
+    assert (response.status, response.getheader("Allow")) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\r\n\r\n",
+        b"\x00\xff\x00\xff\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /metrics HTTP/9.9\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\r\n",
+    ],
+)
+def test_what_is_no_request_ends_its_connection_alone(sent: bytes) -> None:
+    with serving() as server:
+        with connect(server) as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            assert b"200" not in read_all(connection).partition(b"\r\n")[0]
+        assert ask(server, "/healthz")[0].status == 200
+
+
+def test_the_head_of_a_request_is_bounded() -> None:
+    with serving() as server, connect(server) as connection:
+        connection.sendall(b"GET /" + b"x" * (2 * HEAD_BYTES_MAX))
+        assert b"there are /metrics" in read_all(connection)
+
+
+def test_connections_beyond_the_limit_are_closed_at_once() -> None:
+    with serving() as server:
+        held = [connect(server) for _ in range(CONNECTIONS_MAX)]
+        with connect(server) as one_more:
+            assert one_more.recv(1) == b""
+        for each in held:
+            each.close()
+
+
+def test_a_connection_that_is_over_its_time_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, begun, goes_on = ManualClock(), threading.Event(), threading.Event()
+    monkeypatch.setattr(status_server, "SWEEP_S", 0.01)
+
+    def metrics() -> bytes:
+        begun.set()
+        goes_on.wait(TIMEOUT_S)
+        return b"late"
+
+    with serving(clock, metrics=metrics) as server, connect(server) as slow:
+        slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert begun.wait(TIMEOUT_S)
+        clock.advance(CONNECTION_S_MAX)
+        assert slow.recv(1) == b""
+        goes_on.set()
+
+
+def test_a_client_that_does_not_send_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_server._Handler, "timeout", 0.05)
+    with serving() as server, connect(server) as slow:
+        slow.sendall(b"GET /metrics HTTP/1.0\r\nX-Slow: ")
+        assert slow.recv(1) == b""
+
+
+def test_a_reader_that_does_not_read_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_server._Handler, "timeout", 0.05)
+    ended = threading.Event()
+    monkeypatch.setattr(status_server._Handler, "log_error", lambda *_: ended.set())
+    with serving(metrics=lambda: bytes(32 * 1024 * 1024)) as server, connect(server) as slow:
+        slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert ended.wait(TIMEOUT_S)
+
+
+def test_an_error_of_the_metrics_is_logged_and_the_next_request_tries_again(caplog: pytest.LogCaptureFixture) -> None:
+    left: list[Exception] = [RuntimeError("odd")]
+
+    def metrics() -> bytes:
+        if left:
+            raise left.pop()
+        return b"fine\n"
+
+    with serving(metrics=metrics) as server:
+        assert ask(server, "/metrics")[0].status == 500
+        assert ask(server, "/metrics")[1] == b"fine\n"
+    assert "cannot answer a request for /metrics" in caplog.text
+
+
+def test_nothing_listens_after_the_end() -> None:
+    with serving() as server:
+        address = "127.0.0.1", port_of(server)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, TIMEOUT_S)
+
+
+def test_an_address_in_use_is_named() -> None:
+    with serving() as server:
+        second = serving_status(f"127.0.0.1:{port_of(server)}", lambda: [])
+        with pytest.raises(UnavailableError, match=r"cannot listen on .*; choose another with --http"):
+            second.__enter__()
+
+
+def test_samples_are_served_and_no_address_serves_nothing() -> None:
+    with serving_status(None, lambda: []) as server:
+        assert server is None
+    with serving_status("127.0.0.1:0", lambda: [ANSWERED.sample(42)]) as server:
+        assert server is not None
+        assert b"\nbarnabas_test_answers 42.0\n" in ask(server, "/metrics")[1]
+
+
+def test_a_loop_is_alive_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.new_event_loop()
+    runs = threading.Thread(target=loop.run_forever)
+    runs.start()
+    assert LoopProbe(loop).is_alive()
+    loop.call_soon_threadsafe(loop.stop)
+    runs.join()
+    monkeypatch.setattr(status_server, "LOOP_ANSWER_S_MAX", 0.01)
+    assert not LoopProbe(loop).is_alive()
+    loop.close()
+    assert not LoopProbe(loop).is_alive()

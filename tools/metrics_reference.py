@@ -1,0 +1,96 @@
+"""Writes docs/reference/metrics.md from the declarations of the metrics.
+
+`python tools/metrics_reference.py` writes it. Tests compare the page with the declarations and with a broker's metrics.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from barnabas.metrics.metric import Metric
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "metrics.md"
+
+BROKER_SECTIONS = {
+    "Topics, partitions and replicas": "barnabas.broker.metrics.partitions",
+    "Consumer groups": "barnabas.broker.metrics.groups",
+    "Requests and connections": "barnabas.broker.metrics.requests",
+    "Leadership, storage and the event loop": "barnabas.broker.metrics.internals",
+    "Clients that push their metrics": "barnabas.broker.client_telemetry",
+}
+"""The sections of a broker's metrics, and the modules that declare them."""
+
+OTHER_SECTIONS = {
+    "Mirrors": "barnabas.mirror.metrics",
+    "Loads": "barnabas.cli.load_rounds",
+    "Schema registries": "barnabas.registry.main",
+}
+
+PROCESS = {
+    "process_cpu_seconds_total": "CPU time of the process, in user and in system mode.",
+    "process_max_fds": "The most files that the process may have open.",
+    "process_open_fds": "Files that the process has open.",
+    "process_resident_memory_bytes": "Memory of the process that is in RAM.",
+    "process_start_time_seconds": "Start of the process, in seconds since 1970.",
+    "process_virtual_memory_bytes": "Address space of the process.",
+}
+"""The metrics that prometheus_client reads from the operating system, and what they mean."""
+
+HEAD = """\
+# Metrics
+
+`--http [HOST:]PORT` of `barnabas up`, `mirror`, `registry` and `load --every` serves these at `/metrics`, in the text
+format of Prometheus. [operations.md](../operations.md#metrics-and-health) describes the pages and their costs.
+`python tools/metrics_reference.py` writes this page from the declarations in the code.
+
+The names are those of kafka_exporter and of Strimzi's JMX exporter where these have the metric, so their dashboards
+show data. Others begin with `barnabas_`. A counter begins with zero at each start of the process. A histogram has the
+series `_bucket`, `_count` and `_sum`.
+
+A partition is reported by its leader, a group by its coordinator, and what concerns the cluster by the broker with the
+lowest id, which acts as controller. So a sum over all brokers counts nothing twice.
+
+Clients push metrics of their own (KIP-714). A broker shows them under the names that the clients give them: those of
+Kafka begin with `org_apache_kafka_`, all others with `client_`. They have the labels `client_id` and
+`client_instance_id`, and those of the client.
+"""
+
+
+def metrics_of(module: str) -> Iterator[Metric]:
+    """Yield the metrics that a module declares, in their order."""
+    for value in vars(importlib.import_module(module)).values():
+        if isinstance(value, Metric):
+            yield value
+        elif isinstance(value, dict):
+            yield from (each for each in value.values() if isinstance(each, Metric))
+
+
+def page() -> str:
+    """Return the page as it should be."""
+    sections = [HEAD]
+    for title, module in (BROKER_SECTIONS | OTHER_SECTIONS).items():
+        rows = [(each.name, each.kind.value, ", ".join(each.labels), each.help) for each in metrics_of(module)]
+        sections.append(_section(title, rows))
+    rows = [(name, "counter" if name.endswith("_total") else "gauge", "", meaning) for name, meaning in PROCESS.items()]
+    sections.append(_section("The process", rows))
+    return "\n".join(sections)
+
+
+def _section(title: str, rows: list[tuple[str, str, str, str]]) -> str:
+    lines = [f"## {title}", "", "| metric | type | labels | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{name}` | {kind} | {labels} | {meaning} |" for name, kind, labels, meaning in rows]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Write the page."""
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
