@@ -547,8 +547,8 @@ class Broker:
         )
 
     def _served_here(self) -> ServedApis:
-        """Return the APIs for clients, without those of telemetry where no metrics are wanted, or can be decoded."""
-        if self.telemetry.metrics and self._environment.decodes_otlp():
+        """Return the APIs for clients. Those of telemetry need a page, the extra, and wanted metrics."""
+        if self._with_status and self.telemetry.metrics and self._environment.decodes_otlp():
             return self._served
         return {key: each for key, each in self._served.items() if "telemetry" not in each.parts}
 

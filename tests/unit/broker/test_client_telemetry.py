@@ -385,15 +385,17 @@ def test_broker_answers_subscriptions_and_pushes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_installed", "metrics", "keys"), [(True, "*", {71, 72}), (False, "*", set()), (True, " ", set())]
+    ("is_installed", "metrics", "with_status", "keys"),
+    [(True, "*", True, {71, 72}), (False, "*", True, set()), (True, " ", True, set()), (True, "*", False, set())],
 )
-def test_apis_are_advertised_with_the_extra_and_wanted_metrics_only(
-    tmp_path: Path, is_installed: bool, metrics: str, keys: set[int]
+def test_apis_are_advertised_with_the_extra_a_page_and_wanted_metrics_only(
+    tmp_path: Path, is_installed: bool, metrics: str, with_status: bool, keys: set[int]
 ) -> None:
     async def scenario() -> None:
         config = BrokerConfig(port=0, data=str(tmp_path), telemetry_metrics=metrics)
         caller = Caller(tmp_path)
-        caller.broker = Broker(config, Environment(decodes_otlp=lambda: is_installed))
+        environment = Environment(decodes_otlp=lambda: is_installed)
+        caller.broker = Broker(config, environment, with_status=with_status)
         await caller.broker.start()
         try:
             answer = await caller.call(ApiVersionsRequest())

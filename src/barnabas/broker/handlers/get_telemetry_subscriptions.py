@@ -4,7 +4,8 @@ All clients are asked for the same metrics. A client that asks again before its 
 THROTTLING_QUOTA_EXCEEDED. Counters are wanted as deltas, as in Kafka: a client changes brokers, and the deltas that
 each of them has add up.
 
-The API is advertised where the extra `barnabas[otel]` is installed, and `telemetry.metrics` is not empty.
+The API is advertised where the broker serves `/metrics`, the extra `barnabas[otel]` is installed, and
+`telemetry.metrics` is not empty.
 """
 
 from __future__ import annotations

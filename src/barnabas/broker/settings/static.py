@@ -242,7 +242,7 @@ class BrokerConfig:
         "standard",
         "The metrics that clients are asked to push (KIP-714): prefixes of their names, with commas between them;"
         " standard: those that KIP-714 requires of each client; *: all. Empty: none. It needs the extra"
-        " barnabas[otel].",
+        " barnabas[otel] and --http.",
     )
     telemetry_interval_ms: int = setting(
         300_000, "How often a client pushes its metrics, from 100 to 3600000.", whole(100, 3_600_000)
