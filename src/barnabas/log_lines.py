@@ -3,6 +3,9 @@
 A line is about a partition if the `TopicPartition` is among the arguments of its message, as in
 `log.warning("%s: an append failed", partition)`, if it was logged with `extra=about(partition)`, or within
 `lines_about(partition)`. So nobody has to find it in the text.
+
+A line that an operator acts on has an event: `extra=event(LogEvent.LOG_OFFLINE)`. Its name stays the same over
+releases, so alerts go by the event, and not by the text.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Concatenate, Literal, ParamSpec, TypeVar, get_args
 
 from barnabas.model import TopicPartition
@@ -30,6 +34,76 @@ log = logging.getLogger(__name__)
 
 _PLAIN = "%(asctime)s %(levelname)s %(message)s"
 _subject: ContextVar[TopicPartition | None] = ContextVar("subject of log lines", default=None)
+
+
+class LogEvent(StrEnum):
+    """The events of lines that an operator acts on.
+
+    :ivar advice: what has happened, and what to do.
+    """
+
+    LOG_OFFLINE = "log.offline", "The disk failed under a log. Mend or replace the disk, then restart the broker."
+    LOG_UNUSABLE = "log.unusable", "A log cannot be loaded; its files stay as they are. The line says what to mend."
+    LOG_MISSING = (
+        "log.missing",
+        "Files of a log are gone. Put them back and restart, unless other replicas have all.",
+    )
+    RECORDS_LOST = (
+        "records.lost",
+        "A disk has lost records. Unless the log has other replicas, they are gone.",
+    )
+    RECORDS_IN_DOUBT = (
+        "records.in-doubt",
+        "The only in-sync replica may lack records. Put a newer copy of its disk in place, or accept the loss.",
+    )
+    FOLDER_OFFLINE = "folder.offline", "A data folder failed. Mend or replace the disk, then restart the broker."
+    FOLDER_LOST = "folder.lost", "A data folder is missing. Put it back and restart, or accept that it is lost."
+    FOLDER_COPIED = "folder.copied", "Two brokers use copies of one data folder. Stop one of them."
+    DISK_SHORT = "disk.short", "Room, open files or memory are short. Make room; the broker tries again by itself."
+    PARTITION_OFFLINE = "partition.offline", "No replica can lead a partition. Start the brokers that the line names."
+    UNCLEAN_ELECTION = (
+        "partition.unclean-election",
+        "A replica leads that may lack acknowledged records. Compare with the audit what is lost.",
+    )
+    REPLICA_NOT_FOLLOWING = "replica.not-following", "A follower cannot fetch or append. The line says why."
+    REMOVAL_REFUSED = "replica.removal-refused", "A replica was not deleted, since nobody moved it. Look at its folder."
+    ISR_NOT_WRITTEN = "isr.not-written", "In-sync replicas cannot be written. Look at ZooKeeper; it is tried again."
+    NOT_LEADING = "broker.not-leading", "The broker has lost its registration. Look at ZooKeeper and the network."
+    LOOP_STALLED = "broker.stalled", "All clients of the broker waited. Report it if it comes often."
+    UNEXPECTED_ERROR = "broker.unexpected-error", "A defect of this program. Report it with the traceback."
+    CONNECTION_REFUSED = "connection.refused", "Connections exceed a limit. Raise max.connections, or find the client."
+    FILES_SHORT = "files.short", "Too few files may be open. Raise the limit of the process (ulimit -n)."
+    TREE_OLDER = "tree.older", "The metadata tree is from a backup. Follow `The tree from a backup` in operations.md."
+    TREE_DAMAGED = "tree.damaged", "A node of the tree cannot be understood. Mend the node or delete it."
+    TREE_UNREACHABLE = "tree.unreachable", "The metadata tree does not answer. Look at ZooKeeper; it is tried again."
+    TOPIC_NOT_IN_TREE = "topic.not-in-tree", "A topic left the tree without being deleted. Its folders stay."
+    TOPIC_NOT_UNDONE = "topic.not-undone", "A topic has no logs, and cannot be deleted now. Delete it later."
+    COMPACTION_IMPOSSIBLE = (
+        "compaction.impossible",
+        "A log cannot be compacted. Change the named setting.",
+    )
+    COMPACTED_DAMAGED = (
+        "compaction.damaged",
+        "A compacted segment is damaged; the old ones stay. Check the disk.",
+    )
+    GROUPS_UNREADABLE = "groups.unreadable", "A part of __consumer_offsets is damaged; groups lack what is behind it."
+
+    advice: str
+
+    def __new__(cls, name: str, advice: str) -> LogEvent:
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.advice = advice
+        return member
+
+
+def event(what: LogEvent, subject: TopicPartition | str | None = None) -> dict[str, str | int]:
+    """Return the fields, for `extra`, of a line with an event, which may be about a partition or a topic.
+
+    >>> event(LogEvent.LOG_OFFLINE, "clicks")
+    {'event': 'log.offline', 'topic': 'clicks'}
+    """
+    return {"event": what.value, **({} if subject is None else about(subject))}
 
 
 def about(what: TopicPartition | str) -> dict[str, str | int]:
@@ -84,8 +158,9 @@ class PlainLines(Lines):
 
 
 class JsonLines(Lines):
-    """One JSON object a line: `timestamp` (ISO 8601, UTC), `level`, `logger`, `message`; `broker`; `topic` and
-    `partition` where the line is about one, and `exception` with the whole traceback where there is one.
+    """One JSON object a line: `timestamp` (ISO 8601, UTC), `level`, `logger`, `message`; `broker`; `event` where an
+    operator acts on the line; `topic` and `partition` where the line is about one, and `exception` with the whole
+    traceback where there is one.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -98,12 +173,21 @@ class JsonLines(Lines):
         broker = getattr(record, "broker", self.broker)
         if broker is not None:
             line["broker"] = broker
+        if (what := _event_of(record)) is not None:
+            line["event"] = what
         line.update(_subject_of(record))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         import json  # noqa: PLC0415  plain lines do without
 
         return json.dumps(line)
+
+
+def _event_of(record: logging.LogRecord) -> str | None:
+    """Return the event of a line. An error with a traceback is an unexpected one, unless the line says otherwise."""
+    said: str | None = getattr(record, "event", None)
+    is_unexpected = said is None and record.exc_info and record.levelno >= logging.ERROR
+    return LogEvent.UNEXPECTED_ERROR.value if is_unexpected else said
 
 
 def _subject_of(record: logging.LogRecord) -> Mapping[str, object]:

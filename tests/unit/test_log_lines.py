@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from barnabas.log_lines import JsonLines, Lines, PlainLines, about, lines_about, lines_about_partition
+from barnabas.log_lines import (
+    JsonLines,
+    Lines,
+    LogEvent,
+    PlainLines,
+    about,
+    event,
+    lines_about,
+    lines_about_partition,
+)
 from barnabas.model import TopicPartition
 
 CLICKS = TopicPartition("clicks", 3)
@@ -113,3 +122,19 @@ def test_exception_is_one_field(as_json: Log) -> None:
 def test_line_for_people_stays_one_line(plain: Log) -> None:
     plain.logger.warning("group %s", "a\nERROR b\r")
     assert plain.only_line().endswith("WARNING group a\\nERROR b\\r")
+
+
+def test_event_is_a_field_of_its_own_and_its_line_is_about_a_partition(as_json: Log, plain: Log) -> None:
+    as_json.logger.error("the disk failed", extra=event(LogEvent.LOG_OFFLINE, CLICKS))
+    found = as_json.only_object()
+    assert (found["event"], found["topic"], found["partition"]) == ("log.offline", "clicks", 3)
+    assert plain.only_line().endswith("ERROR the disk failed")
+
+
+def test_errors_with_a_traceback_are_unexpected_unless_they_say_otherwise(as_json: Log) -> None:
+    error = ValueError("odd")
+    as_json.logger.error("failed", exc_info=error)
+    as_json.logger.critical("failed", exc_info=error, extra=event(LogEvent.LOG_OFFLINE))
+    as_json.logger.warning("failed", exc_info=error)
+    found = [json.loads(line).get("event") for line in as_json.written.getvalue().splitlines()]
+    assert found == ["broker.unexpected-error", "log.offline", None]

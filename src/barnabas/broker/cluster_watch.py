@@ -22,6 +22,7 @@ from barnabas.coordination.metadata_store import MetadataStore, NodeError, NoNod
 from barnabas.coordination.topic_metadata_store import TopicInfo
 from barnabas.coordination.values import LiveBroker
 from barnabas.errors import BarnabasError
+from barnabas.log_lines import LogEvent, event
 
 AGAIN_S = 0.5
 """The pause after which the tree is read again, when it could not be read."""
@@ -123,7 +124,8 @@ class ClusterWatch:
     def _try_again(self, error: Exception) -> None:
         """Read everything again: the update may have been applied in part, and a partial read would miss the rest."""
         if str(error) != self._told:
-            log.warning("the cluster's state cannot be read; tried again: %s", error)
+            extra = event(LogEvent.TREE_UNREACHABLE)
+            log.warning("the cluster's state cannot be read; tried again: %s", error, extra=extra)
             self._told = str(error)
         self._seen = None
         self._note_due(paths.BROKER_IDS)

@@ -23,6 +23,7 @@ from barnabas.clock import Clock
 from barnabas.coordination.change_notifications import StateChange
 from barnabas.coordination.values import PartitionState
 from barnabas.errors import BarnabasError
+from barnabas.log_lines import LogEvent, event
 from barnabas.replication.in_sync import NO_BROKER_EPOCH
 
 AGAIN_S = 0.5
@@ -76,7 +77,8 @@ class IsrUpdates:
                 await self.update(list(wanted))
             except BarnabasError as error:
                 self.failure_count += 1
-                log.warning("in-sync replicas cannot be written; tried again: %s", error)
+                extra = event(LogEvent.ISR_NOT_WRITTEN)
+                log.warning("in-sync replicas cannot be written; tried again: %s", error, extra=extra)
                 await asyncio.sleep(AGAIN_S)
                 self._wanted |= wanted
                 self._is_due.set()

@@ -18,7 +18,7 @@ from barnabas.broker.metadata_image import next_state
 from barnabas.coordination.change_notifications import StateChange
 from barnabas.coordination.topic_metadata_store import PartitionInfo
 from barnabas.coordination.values import PartitionState
-from barnabas.log_lines import about
+from barnabas.log_lines import LogEvent, event
 from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 from barnabas.replication.leader_election import Candidacy, candidacy, waited_for, why_offline
 from barnabas.replication.unclean_recovery import (
@@ -140,8 +140,8 @@ class LeaderElection:
                 change = self._take(where, info, found, losses)
             if change is not None:
                 changes.append(change)
-        _tell(logging.ERROR, offline)
-        _tell(logging.WARNING, losses)
+        _tell(logging.ERROR, LogEvent.PARTITION_OFFLINE, offline)
+        _tell(logging.WARNING, LogEvent.UNCLEAN_ELECTION, losses)
         return changes
 
     def withdraw(
@@ -175,7 +175,7 @@ class LeaderElection:
                     kind = "gone" if is_gone(where) else "old" if is_old else "only member"
                 alone.setdefault(kind, []).append(where)
         for kind, them in alone.items():
-            log.log(*_ALONE[kind], named(them))
+            log.log(*_ALONE[kind], named(them), extra=event(LogEvent.RECORDS_IN_DOUBT))
         return changes
 
     def _withdrawn(self, info: PartitionInfo, is_gone: bool, is_old: bool) -> PartitionState | None:
@@ -201,7 +201,7 @@ class LeaderElection:
                 changes.append(next_state(where, self._metadata.image.topics[where.topic], state))
         if changes:
             told = "the tree is older than the logs here; all replicas have to tell what they have: %s"
-            extra = about(changes[0].where) if len(changes) == 1 else None
+            extra = event(LogEvent.TREE_OLDER, changes[0].where if len(changes) == 1 else None)
             log.error(told, named([each.where for each in changes]), extra=extra)
         return changes
 
@@ -254,7 +254,7 @@ class LeaderElection:
             state, why = recovered, "somebody wrote a state without replicas; all replicas report the records they have"
         if not why:
             return None
-        log.error("%s: %s", where, why)
+        log.error("%s: %s", where, why, extra=event(LogEvent.TREE_DAMAGED))
         self.forget([where])
         return next_state(where, self._metadata.image.topics[where.topic], state)
 
@@ -324,11 +324,11 @@ class LeaderElection:
         return is_offline and not is_told
 
 
-def _tell(level: int, lines: Mapping[TopicPartition, str]) -> None:
+def _tell(level: int, what: LogEvent, lines: Mapping[TopicPartition, str]) -> None:
     """One line, however many there are: at the start of a cluster all wait for the broker that stopped last."""
     if not lines:
         return
     first = [f"{where}: {why}" for where, why in islice(lines.items(), _NAMED_MAX)]
     more = len(lines) - len(first)
-    extra = about(next(iter(lines))) if len(lines) == 1 else None
+    extra = event(what, next(iter(lines)) if len(lines) == 1 else None)
     log.log(level, "%s%s", "; ".join(first), f"; and {more} partitions more" if more else "", extra=extra)

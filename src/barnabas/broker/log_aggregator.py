@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from barnabas.log_lines import LogEvent, event
 from barnabas.model import TopicPartition
 
 _NAMED_MAX = 3
@@ -40,24 +41,26 @@ class LogAggregator:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._told: dict[tuple[int, str], list[_Told]] = {}
+        self._told: dict[tuple[int, str, LogEvent | None], list[_Told]] = {}
 
-    def note(self, level: int, what: str, whom: TopicPartition, alone: str = "") -> None:
+    def note(self, level: int, what: str, whom: TopicPartition, alone: str = "", event: LogEvent | None = None) -> None:
         """Note a text of a partition.
 
         :param level: of the log.
         :param what: the text; partitions with the same text share a line.
         :param alone: the text of this partition alone, behind its name.
+        :param event: of the line.
         """
         if not self._told:
             asyncio.get_running_loop().call_soon(self._write)
-        self._told.setdefault((level, what), []).append(_Told(whom, alone))
+        self._told.setdefault((level, what, event), []).append(_Told(whom, alone))
 
     def _write(self) -> None:
         told, self._told = self._told, {}
-        for (level, what), whom in told.items():
+        for (level, what, of), whom in told.items():
+            extra = None if of is None else event(of)
             if len(whom) == 1:
                 # The partition is an argument as it is, so that the line is known to be about it.
-                self._log.log(level, "%s: %s%s", what, *whom[0])
+                self._log.log(level, "%s: %s%s", what, *whom[0], extra=extra)
             else:
-                self._log.log(level, "%s: %s", what, named(whom))
+                self._log.log(level, "%s: %s", what, named(whom), extra=extra)

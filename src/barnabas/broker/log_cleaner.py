@@ -26,6 +26,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import TopicConfig
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, StorageError
+from barnabas.log_lines import LogEvent, event
 from barnabas.model import TopicPartition
 from barnabas.storage.cleaner.job import (
     CleanedGroup,
@@ -370,7 +371,8 @@ class LogCleaner:
         failures = before.failures + 1 if before and before.partition is partition else 1
         if isinstance(error, UncleanableError):
             until_s = math.inf
-            log.error("%s cannot be compacted, and is left as it is until its settings change: %s", where, error)
+            message = "%s cannot be compacted, and is left as it is until its settings change: %s"
+            log.error(message, where, error, extra=event(LogEvent.COMPACTION_IMPOSSIBLE))
         else:
             wait_s = min(self._backoff_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX), RETRY_S_MAX)
             until_s = now_s + wait_s

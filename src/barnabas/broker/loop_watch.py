@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from barnabas.log_lines import LogEvent, event
 from barnabas.metrics.metric import Histogram
 
 STALL_S = 0.05
@@ -178,7 +179,7 @@ class LoopWatch:
     def _tell(self, late_s: float, seen: str | None) -> None:
         stall = self._record.note(self._now_s(), late_s, seen)
         if stall:
-            log.warning("%s", stall)
+            log.warning("%s", stall, extra=event(LogEvent.LOOP_STALLED))
 
     def _expect_look(self) -> None:
         self._due_s = self._now_s() + self.look_s

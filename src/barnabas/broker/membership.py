@@ -26,6 +26,7 @@ from barnabas.coordination.metadata_store import NodeExistsError
 from barnabas.coordination.renewable_metadata_store import RenewableMetadataStore
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import BarnabasError, UnavailableError
+from barnabas.log_lines import LogEvent, event
 
 ASKED_TIMES = 6
 """The pings in one session timeout."""
@@ -178,7 +179,7 @@ class Membership:
 
     def _fence(self, replicas: ReplicaManager, why: str) -> list[LeaderReplica]:
         """Fence all partitions that this broker leads; return them."""
-        log.warning("this broker leads nothing for now: %s", why)
+        log.warning("this broker leads nothing for now: %s", why, extra=event(LogEvent.NOT_LEADING))
         led = [partition for partition in replicas.leaders() if partition.is_led]
         for partition in led:
             partition.fence()
@@ -192,7 +193,8 @@ class Membership:
                 await self.register()
             except BarnabasError as error:
                 if str(error) != told:
-                    log.warning("there is no session with the tree; tried again: %s", error)
+                    extra = event(LogEvent.TREE_UNREACHABLE)
+                    log.warning("there is no session with the tree; tried again: %s", error, extra=extra)
                     told = str(error)
                 await asyncio.sleep(AGAIN_S)
             else:

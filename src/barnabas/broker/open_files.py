@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 
 from barnabas.errors import ApiError, ErrorCode
+from barnabas.log_lines import LogEvent, event
 
 OTHER_FILES = 64
 """Kept for the tree, the listener, the event loop, and files that are open for a moment only."""
@@ -81,4 +82,5 @@ class OpenFiles:
             logging.WARNING if is_short else logging.INFO,
             "%d files may be open (ulimit -n): %d partitions of at most %d, and up to %d connections (of %d wanted)",
             self._files_max, there, self.logs_max, connections, self._connections_max,
+            extra=event(LogEvent.FILES_SHORT) if is_short else None,
         )  # fmt: skip

@@ -28,6 +28,7 @@ from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.log_aggregator import LogAggregator
 from barnabas.broker.throttles import NO_FOLLOWER_THROTTLE, FollowerThrottle
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.log_lines import LogEvent, event
 from barnabas.net.client_connection import ClientConnection, RequestBackoff
 from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
 from barnabas.replication.fetch_state import CUTS_FREE, FetchState, Followed, Limits
@@ -471,9 +472,12 @@ class ReplicaFetcher:
             return
         self._troubles[follower] = message
         if isinstance(error, BarnabasError | OSError):
-            self._log_lines.note(logging.ERROR, f"not followed for now ({message})", follower.topic_partition)
+            what, where = f"not followed for now ({message})", follower.topic_partition
+            self._log_lines.note(logging.ERROR, what, where, event=LogEvent.REPLICA_NOT_FOLLOWING)
         else:
-            log.error("%s does not follow for now: %s", follower.topic_partition, message, exc_info=error)
+            extra = event(LogEvent.REPLICA_NOT_FOLLOWING)
+            where = follower.topic_partition
+            log.error("%s does not follow for now: %s", where, message, exc_info=error, extra=extra)
 
 
 async def _result_of(waiting: asyncio.Future[None]) -> None:

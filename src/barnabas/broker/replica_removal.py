@@ -19,6 +19,7 @@ from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.coordination.reassignments import Removal
 from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.errors import BarnabasError
+from barnabas.log_lines import LogEvent, event
 from barnabas.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,8 @@ class ReplicaRemoval:
                 continue
             topic = by_id.get(topic_id)
             if topic is not None and where.partition >= len(topic.partitions):
-                log.error("a note says to delete %s, which the tree does not have; nothing is deleted", where)
+                message = "a note says to delete %s, which the tree does not have; nothing is deleted"
+                log.error(message, where, extra=event(LogEvent.REMOVAL_REFUSED))
                 continue
             info = None if topic is None else topic.partitions[where.partition]
             is_held = info is not None and self._broker_id in info.replicas
@@ -78,7 +80,7 @@ class ReplicaRemoval:
         told = (
             "the tree is older than the log here: epoch %d, not %d; %s was to be deleted, and its folder stays as it is"
         )
-        log.error(told, info.state.leader_epoch, known, where)
+        log.error(told, info.state.leader_epoch, known, where, extra=event(LogEvent.TREE_OLDER))
         return True
 
     async def carry_out(self, where: TopicPartition, topic_id: bytes, work: DiskWork) -> None:
@@ -121,7 +123,8 @@ class ReplicaRemoval:
     async def _is_deleted(self, where: TopicPartition, topic_id: bytes, work: DiskWork) -> bool:
         arguments = self._tree, topic_id, where.partition, self._broker_id
         if not await self._in_metadata_thread(reassignments.is_removal_noted, *arguments):
-            log.error("%s is held by other brokers, and nobody moved it there; its folder stays as it is", where)
+            message = "%s is held by other brokers, and nobody moved it there; its folder stays as it is"
+            log.error(message, where, extra=event(LogEvent.REMOVAL_REFUSED))
             return False
         if refused := await work.for_all(self._replica_logs.delete, [where]):
             log.warning("%s; the next start tries again", refused)

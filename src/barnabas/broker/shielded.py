@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from barnabas.errors import BarnabasError
+from barnabas.log_lines import LogEvent, event
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,4 +38,5 @@ def shielded(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corouti
 def _read_outcome(changing: asyncio.Task[Any]) -> None:
     """Log an unexpected error of a change without a caller. asyncio would also log the expected ones."""
     if not changing.cancelled() and (error := changing.exception()) and not isinstance(error, BarnabasError):
-        log.error("a change failed after its client had disconnected", exc_info=error)
+        extra = event(LogEvent.UNEXPECTED_ERROR)
+        log.error("a change failed after its client had disconnected", exc_info=error, extra=extra)

@@ -32,7 +32,7 @@ from barnabas.coordination.reassignments import End
 from barnabas.coordination.topic_metadata_store import TopicInfo
 from barnabas.coordination.values import ReplicaSet, TopicAssignment
 from barnabas.errors import ApiError, BarnabasError, CoordinationError, ErrorCode
-from barnabas.log_lines import about
+from barnabas.log_lines import LogEvent, about, event
 from barnabas.model import TopicPartition
 from barnabas.replication.assignment import assign_added, assign_replicas, check_assignment
 from barnabas.replication.reassignment import cancelled, check_target, reassigned
@@ -245,7 +245,7 @@ class TopicAdmin:
                     await self._undo_creation(info)
                 except CoordinationError as error:
                     message = "cannot delete topic %s, which has no logs: %s; delete the topic later"
-                    log.error(message, name, error, extra=about(name))  # noqa: TRY400 - the words say all
+                    log.error(message, name, error, extra=event(LogEvent.TOPIC_NOT_UNDONE, name))  # noqa: TRY400
                 raise
             log.info("created topic %s with %d partitions", name, partition_count, extra=about(name))
             self._events.publish(LeadershipChanged())

@@ -51,7 +51,7 @@ from barnabas.coordination.metadata_store import MetadataStore, NodeError
 from barnabas.coordination.topic_metadata_store import PartitionInfo, TopicInfo
 from barnabas.coordination.values import NO_LEADER
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, StorageError
-from barnabas.log_lines import about
+from barnabas.log_lines import LogEvent, about, event
 from barnabas.model import TopicPartition
 from barnabas.storage.data_folders import AnyLogs
 
@@ -204,7 +204,7 @@ class Topics:
         self._logged_damage = {name: str(reason) for name, reason in self._damaged.items()}
         for name, reason in self._damaged.items():
             message = "topic %s is not served: %s; its folders stay as they are; mend it and start again"
-            log.error(message, name, reason, extra=about(name))
+            log.error(message, name, reason, extra=event(LogEvent.TREE_DAMAGED, name))
         self._unread.update(self._damaged)
         own = [each.topic_partition for each in self.replicas.all()]
         self._note_incomplete(self.replicas.all())
@@ -234,6 +234,7 @@ class Topics:
                         list(info.replicas),
                         info.state.leader_epoch,
                         self.replica_logs.known_epoch(where),
+                        extra=event(LogEvent.TREE_OLDER),
                     )
 
     def _begin_incarnation(self, update: MetadataUpdate) -> None:
@@ -365,7 +366,8 @@ class Topics:
         if understood is None:
             if name in self._damaged:
                 if self._logged_damage.get(name) != str(self._damaged[name]):
-                    log.error("topic %s stays as it was: %s", name, self._damaged[name], extra=about(name))
+                    extra = event(LogEvent.TREE_DAMAGED, name)
+                    log.error("topic %s stays as it was: %s", name, self._damaged[name], extra=extra)
                 self._logged_damage[name] = str(self._damaged[name])
             elif known is not None:
                 await self._drop(known)
@@ -670,7 +672,7 @@ class Topics:
             return
         if self.replicas.of_topic(topic.name):
             message = "topic %s has left the tree, and nobody deleted it; its folders stay as they are"
-            log.error(message, topic.name, extra=about(topic.name))
+            log.error(message, topic.name, extra=event(LogEvent.TOPIC_NOT_IN_TREE, topic.name))
         else:  # its creator may have had no room for its logs
             log.info("topic %s has left the tree; this broker had nothing of it", topic.name, extra=about(topic.name))
         for replica in self._let_go(topic):

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from barnabas.coordination import paths
 from barnabas.coordination.fields import DamagedNodeError
 from barnabas.coordination.metadata_store import MetadataStore, NodeError
+from barnabas.log_lines import LogEvent, event
 
 NAMED_MAX = 10
 """The nodes named by the lines of one report."""
@@ -33,9 +34,12 @@ def report_damaged(tree: MetadataStore, errors: Iterable[NodeError], consequence
     while len(known) > REMEMBERED_MAX:
         del known[next(iter(known))]
     for each in new[:NAMED_MAX]:
-        log.warning("%s %s: %s: %s", consequence, each.path, each.reason, each.detail or "mend or delete the node")
+        detail = each.detail or "mend or delete the node"
+        extra = event(LogEvent.TREE_DAMAGED)
+        log.warning("%s %s: %s: %s", consequence, each.path, each.reason, detail, extra=extra)
     if len(new) > NAMED_MAX:
-        log.warning("%s %d more nodes for similar reasons", consequence, len(new) - NAMED_MAX)
+        extra = event(LogEvent.TREE_DAMAGED)
+        log.warning("%s %d more nodes for similar reasons", consequence, len(new) - NAMED_MAX, extra=extra)
 
 
 def usable_names(tree: MetadataStore, folder: str, parts: Iterable[str]) -> list[str]:

@@ -11,6 +11,7 @@ import socket
 from collections import Counter
 from functools import partial
 
+from barnabas.log_lines import LogEvent, event
 from barnabas.net.server_connection import (
     Endpoints,
     HandlerFactory,
@@ -163,7 +164,8 @@ class Listener:
             return
         except OSError as error:
             # Most likely there are no file descriptors left: the next call would fail too.
-            log.warning("cannot accept connections for %g s: %s", ACCEPT_PAUSE_S, error)
+            extra = event(LogEvent.CONNECTION_REFUSED)
+            log.warning("cannot accept connections for %g s: %s", ACCEPT_PAUSE_S, error, extra=extra)
             self.loop.remove_reader(self._sock.fileno())
             self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
             return
@@ -176,7 +178,8 @@ class Listener:
         refusal = self._count.admit(endpoints.host)
         if refusal:
             self.refused_count += 1
-            log.warning("refusing the connection from %s: %s", endpoints.address, refusal)
+            extra = event(LogEvent.CONNECTION_REFUSED)
+            log.warning("refusing the connection from %s: %s", endpoints.address, refusal, extra=extra)
             return False
         self.accepted_count += 1
         self._connections.add(ServerConnection(self, open_stream, endpoints))

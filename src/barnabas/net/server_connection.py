@@ -28,6 +28,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from barnabas.addresses import host_port
 from barnabas.errors import BarnabasError
+from barnabas.log_lines import LogEvent, event
 from barnabas.net.stream import RECEIVE_BYTES, FrameReader, OpenStream
 from barnabas.protocol.codec import Chunk
 
@@ -699,7 +700,8 @@ class ServerConnection:
         if isinstance(error, BarnabasError):
             log.warning("closing the connection from %s: %s", self.endpoints.address, error)
         else:
-            log.error("a request from %s failed", self.endpoints.address, exc_info=error)
+            extra = event(LogEvent.UNEXPECTED_ERROR)
+            log.error("a request from %s failed", self.endpoints.address, exc_info=error, extra=extra)
         self._drop_frames()
         if self._stream.is_open:
             self._stream.close(error)

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from barnabas.errors import BarnabasError, DataFolderError, StorageError
+from barnabas.log_lines import LogEvent, event
 from barnabas.model import LifeMark, TopicPartition
 from barnabas.storage.file_names import partition_of
 from barnabas.storage.filesystem import FileSystem, is_shortage, remove_if_there, write_fully
@@ -196,7 +197,8 @@ class DataFolders:
             cause = error.__cause__
             if not self.has_several or not isinstance(cause, OSError) or is_shortage(cause):
                 raise
-            logger.critical("%s; the folder is offline, with all logs in it", error)
+            extra = event(LogEvent.FOLDER_OFFLINE)
+            logger.critical("%s; the folder is offline, with all logs in it", error, extra=extra)
             self._failures[path] = str(error)
             if (manager := self._managers.pop(path, None)) is not None:
                 manager.abandon()
@@ -237,7 +239,8 @@ class DataFolders:
         lost = sorted(known - ids)
         self._lost_ids = set(lost)
         if lost and not self._failures:
-            logger.error("data folders of this broker, with the ids %s, are not given; what was in them is lost", lost)
+            message = "data folders of this broker, with the ids %s, are not given; what was in them is lost"
+            logger.error(message, lost, extra=event(LogEvent.FOLDER_LOST))
         self.lost_memory = any(manager.lost_memory for manager in managers)
         is_old = not lost and any(manager.is_old for manager in managers)
         for manager in managers:
@@ -329,7 +332,7 @@ class DataFolders:
                 logger.error(
                     "another broker uses a copy of log directory %s, or somebody has changed its life counter in the"
                     " metadata tree; the next start here takes this directory for an older copy",
-                    manager.data_dir,
+                    manager.data_dir, extra=event(LogEvent.FOLDER_COPIED),
                 )  # fmt: skip
 
     # --- the folders ---
@@ -401,7 +404,8 @@ class DataFolders:
                 return
             reason = f"the data folder {manager.data_dir} failed: {cause}"
             manager.fail(reason)
-            logger.critical("%s; it is offline, with its %d logs", reason, manager.count())
+            extra = event(LogEvent.FOLDER_OFFLINE)
+            logger.critical("%s; it is offline, with its %d logs", reason, manager.count(), extra=extra)
             if not self._healthy():
                 self._on_all_failed(reason)
 
@@ -541,7 +545,8 @@ class DataFolders:
             return None
         if self._failures:
             reason = f"it may be in the data folder with the id {old.target_id}, which is offline"
-            logger.error("%s: %s; what is in %s may be older, and is not used", partition, reason, old.manager.data_dir)
+            message = "%s: %s; what is in %s may be older, and is not used"
+            logger.error(message, partition, reason, old.manager.data_dir, extra=event(LogEvent.FOLDER_LOST))
             return self._put_elsewhere(partition, reason)
         old.use(partition, config)
         return None
@@ -566,7 +571,8 @@ class DataFolders:
         names = " and ".join(str(each.data_dir / str(partition)) for each in managers)
         if len(own) != 1:
             reason = f"it is there more than once: {names}; move all but one away, and start again"
-            logger.error("%s: %s; the partition is offline, and nothing is changed", partition, reason)
+            message = "%s: %s; the partition is offline, and nothing is changed"
+            logger.error(message, partition, reason, extra=event(LogEvent.LOG_UNUSABLE))
             self._put_elsewhere(partition, reason)
             return
         others = ", ".join(str(each.data_dir) for each in managers if each is not own[0])
@@ -738,7 +744,7 @@ class SupersededLog(NamedTuple):
         """
         logger.error(
             "%s: it was moved to the data folder with the id %s, which is lost; what %s has is used, perhaps older",
-            partition, self.target_id, self.manager.data_dir,
+            partition, self.target_id, self.manager.data_dir, extra=event(LogEvent.FOLDER_LOST),
         )  # fmt: skip
         self.manager.load_one(partition, config)
         if (log := self.manager.get(partition)) is not None and log.lost_from is None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Protocol
 
 from barnabas.errors import BarnabasError, ClosedError, StorageError
-from barnabas.log_lines import about
+from barnabas.log_lines import LogEvent, about, event
 from barnabas.metrics.metric import Histogram, Observations
 from barnabas.model import TopicPartition
 
@@ -417,14 +417,14 @@ class LogHealth:
         if not self._is_short:
             self._is_short = True
             message = "%s: %s failed: %s; the next request tries again"
-            logger.error(message, self._folder, action, error, extra=about(self._partition))
+            logger.error(message, self._folder, action, error, extra=event(LogEvent.DISK_SHORT, self._partition))
         return StorageError(f"{self._partition}: {action} failed: {error}; try again later")
 
     def go_offline(self, action: str, error: BaseException) -> StorageError:
         """Take the log offline, because the content of its files is unknown; return the error to raise."""
         self._offline = f"{action} failed: {error}"
         unforeseen = not isinstance(error, OSError)
-        message, extra = "%s: %s; the log is offline", about(self._partition)
+        message, extra = "%s: %s; the log is offline", event(LogEvent.LOG_OFFLINE, self._partition)
         logger.critical(message, self._folder, self._offline, exc_info=unforeseen, extra=extra)
         return StorageError(f"the log {self._partition} is offline: {self._offline}")
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from barnabas.errors import StorageError
+from barnabas.log_lines import LogEvent, event
 from barnabas.model import LifeMark
 from barnabas.storage.checkpoints import decode_life, encode_life
 from barnabas.storage.file_names import LIFE_COUNTER
@@ -85,6 +86,7 @@ class LifeCounter:
                 " here do not truncate their logs silently, and partitions without a live leader wait for all their"
                 " replicas. After a restore of the tree run `barnabas cluster restored` before brokers start",
                 self._path.parent, "none" if known is None else known_life, self._confirmed,
+                extra=event(LogEvent.TREE_OLDER),
             )  # fmt: skip
         self._highest = max(self._highest, known_life)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from barnabas.clock import Clock
 from barnabas.errors import DataFolderError
-from barnabas.log_lines import lines_about_partition
+from barnabas.log_lines import LogEvent, event, lines_about_partition
 from barnabas.model import TopicPartition
 from barnabas.storage.checkpoints import OffsetCheckpoints, StoredOffsets
 from barnabas.storage.filesystem import FileSystem, is_shortage
@@ -131,7 +131,8 @@ class LogLoader:
         """
         folder = self._data_dir / str(partition)
         if not is_logged:
-            logger.error("%s: %s; the partition is offline, and nothing in the folder is changed", folder, reason)
+            message = "%s: %s; the partition is offline, and nothing in the folder is changed"
+            logger.error(message, folder, reason, extra=event(LogEvent.LOG_UNUSABLE, partition))
         stored = self._checkpoints.of(partition)
         first_dirty = self._checkpoints.first_dirty_offset(partition)
         return Log.offline(folder, partition, self._config, self._clock, self._filesystem, stored, reason, first_dirty)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, DataFolderError, StorageError
-from barnabas.log_lines import lines_about_partition
+from barnabas.log_lines import LogEvent, event, lines_about_partition
 from barnabas.model import LifeMark, TopicPartition
 from barnabas.storage.checkpoints import (
     OffsetCheckpoints,
@@ -357,7 +357,8 @@ class LogManager:
                 self.gone.add(partition)
         try:
             if log is None and any(self._checkpoints.of(partition)):
-                logger.error("%s is missing; what was in it is lost, unless you put it back and start again", folder)
+                message = "%s is missing; what was in it is lost, unless you put it back and start again"
+                logger.error(message, folder, extra=event(LogEvent.LOG_MISSING, partition))
             self._folders.make(partition, topic_id)
             log = log or self._loader.open(partition, config, self._checkpoints.of(partition))
         except (OSError, StorageError) as error:

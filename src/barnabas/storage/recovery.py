@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from barnabas.clock import Clock
 from barnabas.errors import CorruptBatchError
+from barnabas.log_lines import LogEvent, event
 from barnabas.records.scan import ANY_GAPS, RELATIVE_OFFSET_MAX, SegmentScan
 from barnabas.storage.checkpoints import EpochStart, StoredOffsets, decode_leader_epochs
 from barnabas.storage.cleaner.swap import finish_swaps
@@ -158,7 +159,7 @@ def _begin(filesystem: FileSystem, folder: Path, config: LogConfig, offset: int)
         logger.error(
             "%s: there are no segments; the log begins with offset %d, which it had reached. If the files can be had"
             " back, stop the broker, put them there, and remove the empty %s",
-            folder, offset, offset_name(offset, LOG_SUFFIX),
+            folder, offset, offset_name(offset, LOG_SUFFIX), extra=event(LogEvent.LOG_MISSING),
         )  # fmt: skip
     active = ActiveSegment.create(filesystem, folder, offset, config.index_interval_bytes)
     return LoadedLog(
@@ -190,7 +191,7 @@ def _load_from(
         # damaged. Trusting it would remove all records.
         logger.error(
             "%s: said to begin with offset %d, but it ends with %d; what is there is kept",
-            folder, start, loaded.active.next_offset,
+            folder, start, loaded.active.next_offset, extra=event(LogEvent.RECORDS_LOST),
         )  # fmt: skip
         loaded = _load_segments(filesystem, folder, config, bases, trust_below, gaps)
         loaded.lost_from = loaded.active.next_offset
@@ -214,10 +215,11 @@ def _check_end(loaded: LoadedLog, folder: Path, stored: StoredOffsets, config: L
     logger.error(
         "%s: the log ends with offset %d; the checkpoints say %d (durable) and %d (readable): records are lost,"
         " unless a checkpoint is damaged",
-        folder, end, stored.recovery_point, stored.high_watermark,
+        folder, end, stored.recovery_point, stored.high_watermark, extra=event(LogEvent.RECORDS_LOST),
     )  # fmt: skip
     if end < stored.reached_by_two:
-        logger.error("%s: the log goes on with offset %d, so that none is used twice", folder, stored.reached_by_two)
+        message = "%s: the log goes on with offset %d, so that none is used twice"
+        logger.error(message, folder, stored.reached_by_two, extra=event(LogEvent.RECORDS_LOST))
         loaded.lost_from = end
         _go_on_at(loaded, stored.reached_by_two, config.index_interval_bytes)
         loaded.damage = loaded.damage or "records are lost at its end"
@@ -254,9 +256,8 @@ def _load_segments(
     ]
     for segment in sealed:
         if not segment.size and not config.is_compacted:
-            logger.error(
-                "%s is empty; if it was not compacted, the records that it held cannot be read", segment.paths.log
-            )
+            message = "%s is empty; if it was not compacted, the records that it held cannot be read"
+            logger.error(message, segment.paths.log, extra=event(LogEvent.RECORDS_LOST))
     active, damage = _check_segments(
         filesystem, folder, config, bases[first_checked:], sealed, recovery_point, epoch_check, gaps
     )

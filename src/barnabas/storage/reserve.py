@@ -10,6 +10,7 @@ import logging
 from pathlib import Path
 
 from barnabas.errors import StorageError
+from barnabas.log_lines import LogEvent, event
 from barnabas.storage.file_names import RESERVE
 from barnabas.storage.filesystem import FileSystem
 
@@ -48,7 +49,8 @@ class Reserve:
             files = self._filesystem
             if files.free_bytes(self._path.parent) < RESERVE_BYTES // 2 and files.exists(self._path):
                 files.unlink(self._path)
-                logger.warning("%s is given up, since the disk is full; make room", self._path)
+                extra = event(LogEvent.DISK_SHORT)
+                logger.warning("%s is given up, since the disk is full; make room", self._path, extra=extra)
         except OSError as error:
             logger.warning("%s: cannot be given up: %s", self._path, error)
 

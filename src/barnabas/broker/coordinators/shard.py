@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from barnabas.broker.coordinators.appends import ShardLog, coordinator_error
 from barnabas.broker.pipeline.call import is_pause_due
 from barnabas.errors import ApiError, BarnabasError, CorruptBatchError, ErrorCode, MalformedMessageError, StorageError
+from barnabas.log_lines import LogEvent, event
 from barnabas.records import check_batch, decompress, iter_headers
 from barnabas.records.codec import decode_records
 from barnabas.records.header import BATCH_HEADER_SIZE, BatchHeader
@@ -118,7 +119,8 @@ async def replay_log(
         next_offset = await scheduler.finish(replay.replay(batches))
         if next_offset <= offset:
             where, reason = replica.topic_partition, replay.first_damage
-            log.error("%s: cannot read offset %d: %s; loading ends before it", where, offset, reason)
+            message = "%s: cannot read offset %d: %s; loading ends before it"
+            log.error(message, where, offset, reason, extra=event(LogEvent.GROUPS_UNREADABLE))
             return
         offset = next_offset
     if replay.damaged:

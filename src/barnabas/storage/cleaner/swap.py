@@ -16,6 +16,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from barnabas.log_lines import LogEvent, event
 from barnabas.records.scan import ANY_GAPS, SegmentScan
 from barnabas.storage.damaged_files import rename_damaged
 from barnabas.storage.file_names import (
@@ -121,7 +122,8 @@ def _finish_swap(filesystem: FileSystem, folder: Path, base_offset: int) -> None
     end_offset, damage = _end_of(filesystem, path, base_offset)
     if damage is not None and base_offset in bases:
         # It was fsynced, so the disk has lost it since; the old segments are still there.
-        logger.error("%s, made by log compaction, is damaged, and left out: %s", path, damage)
+        message = "%s, made by log compaction, is damaged, and left out: %s"
+        logger.error(message, path, damage, extra=event(LogEvent.COMPACTED_DAMAGED))
         for suffix in _BATCHES_LAST:
             swap = folder / (offset_name(base_offset, suffix) + SWAP_SUFFIX)
             if swap.name in filesystem.list_folder(folder):
