@@ -123,7 +123,7 @@ def test_wall_clock_jumps_both_ways_and_monotonic_time_goes_on(faults: Faults) -
 def test_command_passes_on_its_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given = Environment()
     seen: list[object] = []
-    monkeypatch.setattr("barnabas.broker.main.run", lambda _config, environment: seen.append(environment))
+    monkeypatch.setattr("barnabas.broker.main.run", lambda _config, environment, *_: seen.append(environment))
     assert run(["up", "--data", str(tmp_path)], given) == 0
     assert run(["up", "--data", str(tmp_path)]) == 0
     assert seen == [given, None]

@@ -45,8 +45,8 @@ def give_all_members_the_same(patch: pytest.MonkeyPatch) -> None:
 
     def assignment_of(self: ClassicGroup, member: object) -> SyncResult:
         del member
-        first = next(iter(self.roster))
-        return SyncResult(ErrorCode.NONE, self.roster.protocol_type, self.protocol_name, first.assignment)
+        first = next(iter(self.members))
+        return SyncResult(ErrorCode.NONE, self.members.protocol_type, self.protocol_name, first.assignment)
 
     patch.setattr(ClassicGroup, "_assignment_of", assignment_of)
 
