@@ -2,7 +2,7 @@
 
 Each function goes along one file and yields what it finds, damage among it. Files of a log that is being written may
 be read: the end is looked for again before a batch that is not whole yet is called damaged. Formats:
-`barnabas.records.header`, `barnabas.storage.segment_index` and `time_index`.
+`barnabas.records.header`, `barnabas.storage.segment_index`.
 """
 
 from __future__ import annotations

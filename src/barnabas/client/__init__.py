@@ -1,4 +1,4 @@
-"""The clients: state machines without I/O, and thin shells that run them on an event loop.
+"""The clients: state machines without I/O, and drivers that run them on an event loop.
 
 `barnabas/__init__.pyi` lists the public names.
 """

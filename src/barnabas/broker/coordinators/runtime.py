@@ -9,7 +9,7 @@ The runtime
   where an append failed (`appends.py`). It loads a partition again if the machine cannot apply a record of it;
 - wakes machines at their deadlines with one timer for all shards. A tick does a bounded amount of work. While it is in
   doubt whether this broker leads, nothing expires, because members may talk to another coordinator;
-- counts (`counters.py`).
+- counts (`CoordinatorCounters`).
 
 The state machine decides everything else (`barnabas.state_machine`). Its owner calls the events of `shard.machine`, and
 has their effects performed by `shard.perform`.

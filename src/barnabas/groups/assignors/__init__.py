@@ -1,6 +1,6 @@
-"""How a leader shares out partitions: pure functions of who wants which topics, who has what, and what there is.
+"""How a leader shares out partitions: pure functions of subscriptions, owned partitions and topics.
 
-`in_order` forgets who had what, `sticky` does not; `registry` has all of them by name.
+`range_round_robin` ignores the partitions that members own, `sticky` keeps them. `assignor` lists all by name.
 """
 
 from barnabas.groups.assignors.assignor import ASSIGNORS, Assignor
