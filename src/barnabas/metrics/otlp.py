@@ -58,7 +58,6 @@ class Point(NamedTuple):
 
 
 @functools.cache
-@functools.cache
 def is_installed() -> bool:
     """Return whether the package opentelemetry-proto is installed. It is not imported."""
     try:
