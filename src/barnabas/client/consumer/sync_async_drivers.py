@@ -398,14 +398,16 @@ class Background:
         """End all tasks and connections; after the deadline without waiting for brokers or ZooKeeper."""
         self._is_closed = True
         self._waker.listen(None)
-        await self._interceptors.close(self._left_s(deadline_s))
-        tasks = [*self._tasks, *self._running.values()]
-        for task in tasks:
-            task.cancel()
-        if self._next_look is not None:
-            self._next_look.cancel()
-        self._fetches.close()
-        self._cluster.close()
+        try:
+            await self._interceptors.close(self._left_s(deadline_s))
+        finally:
+            tasks = [*self._tasks, *self._running.values()]
+            for task in tasks:
+                task.cancel()
+            if self._next_look is not None:
+                self._next_look.cancel()
+            self._fetches.close()
+            self._cluster.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._session is not None:
             with suppress(TimeoutError):

@@ -280,8 +280,10 @@ class ProducerEngine:
             TimedOutError(f"the producer was closed before the record was acknowledged{self.last_error_suffix()}")
         )
         # Where the producer could not deliver records, interceptors most likely cannot send either.
-        await self._interceptors.close(INTERCEPTORS_CUT_OFF_S if is_cut_off else None)
-        self._cluster.close()
-        for task in self._tasks:
-            task.cancel()
+        try:
+            await self._interceptors.close(INTERCEPTORS_CUT_OFF_S if is_cut_off else None)
+        finally:
+            self._cluster.close()
+            for task in self._tasks:
+                task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
