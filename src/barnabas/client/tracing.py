@@ -127,13 +127,15 @@ class ProducerTracing(ProducerInterceptor):
                 if len(self._open) >= OPEN_SPANS_MAX:
                     self._open.pop(next(iter(self._open))).end()
                 self._open[added] = span
-        kept = tuple(header for header in record.headers if header[0] not in carrier)
+        # Without an SDK the span is invalid, and the application's own headers stay.
+        replaced = _propagated_names() if span.get_span_context().is_valid else carrier
+        kept = tuple(header for header in record.headers if header[0].lower() not in replaced)
         return record._replace(headers=(*kept, *added))
 
     def on_delivery(self, record: Record, error: BarnabasError | None) -> None:
         """End the span of a record, with its place or its error."""
-        names = propagate.get_global_textmap().fields
-        carried = tuple((name, value) for name, value in record.headers or () if name in names)
+        names = _propagated_names()
+        carried = tuple((name, value) for name, value in record.headers or () if name.lower() in names)
         with self._lock:
             span = self._open.pop(carried, None)
         if span is None:
@@ -203,6 +205,10 @@ def process_span(record: Record, tracer_provider: TracerProvider | None = None) 
         links=links_to(iter([headers])),
     ) as span:
         yield span
+
+
+def _propagated_names() -> set[str]:
+    return {name.lower() for name in propagate.get_global_textmap().fields}
 
 
 def _add_content(attributes: Attributes, key: object, value: object) -> None:

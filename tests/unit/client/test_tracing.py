@@ -201,3 +201,12 @@ def test_exception_makes_a_failed_process_span_and_goes_on(spans: Spans) -> None
         _ = 1 / 0
     [span] = spans.ended()
     assert span.status.status_code is StatusCode.ERROR
+
+
+@pytest.mark.parametrize("name", ["tracestate", "baggage", "TraceParent"])
+def test_forwarded_record_keeps_no_old_context_and_its_span_ends(spans: Spans, name: str) -> None:
+    own = ProducerTracing(spans.provider)
+    given = own.on_send(ProducerRecord("clicks", b"v", headers=((name, b"old=1"), ("host", b"web-7"))))
+    assert [each for each, _ in given.headers] == ["host", "traceparent"]
+    own.on_delivery(record(given.headers), None)
+    assert len(spans.ended()) == 1
