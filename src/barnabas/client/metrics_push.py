@@ -36,6 +36,12 @@ ASKED_AGAIN_S = 300.0
 TERMINATING_S_MAX = 1.0
 """The time limit of the last push, at the end of a client."""
 
+PUSH_INTERVAL_S_MIN = 0.1
+"""A client pushes no more often than this. Kafka's brokers accept the same minimum."""
+
+PUSH_INTERVAL_S_DEFAULT = 300.0
+"""The interval where a broker names none above 0: Kafka's default."""
+
 JITTER = 0.5, 1.5
 """The first push comes between these parts of an interval: clients that start together push apart from each other."""
 
@@ -126,7 +132,7 @@ class MetricsPush:
                 self._subscription = response
                 if response.requested_metrics:
                     return True
-                await asyncio.sleep(response.push_interval_ms / 1000)
+                await asyncio.sleep(_interval_s(response.push_interval_ms))
             elif code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
                 await asyncio.sleep(ASKED_AGAIN_S)
             else:
@@ -137,7 +143,7 @@ class MetricsPush:
         """Push at each interval, until a broker does not know the subscription; return whether pushes go on."""
         subscription = self._subscription
         assert subscription is not None
-        interval_s = subscription.push_interval_ms / 1000
+        interval_s = _interval_s(subscription.push_interval_ms)
         shortest, longest = JITTER
         await asyncio.sleep(interval_s * (shortest + (longest - shortest) * self._chance()))
         while True:
@@ -217,6 +223,10 @@ class ConsumerMetricsPush(ConsumerInterceptor):
         await self._push.close(timeout_s)
 
 
+def _interval_s(push_interval_ms: int) -> float:
+    return max(PUSH_INTERVAL_S_MIN, push_interval_ms / 1000) if push_interval_ms > 0 else PUSH_INTERVAL_S_DEFAULT
+
+
 def _is_wanted(name: str, requested: Sequence[str]) -> bool:
     return (len(requested) == 1 and requested[0] in ALL_METRICS) or any(map(name.startswith, requested))
 
@@ -239,7 +249,8 @@ async def _in_thread(function: Callable[[], object]) -> None:
     done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def run() -> None:
-        done.set_running_or_notify_cancel()
+        if not done.set_running_or_notify_cancel():
+            return
         try:
             function()
         except Exception as error:  # noqa: BLE001 - it is raised where it is awaited

@@ -386,3 +386,19 @@ def test_interceptors_begin_and_end_the_pushes(cluster: FakeCluster, interceptor
         assert [each.terminating for each in cluster.pushes] == [True]
 
     run(scenario())
+
+
+@pytest.mark.parametrize(("push_interval_ms", "interval_s"), [(0, 300.0), (-1, 300.0), (1, 0.1), (60_000, 60.0)])
+def test_interval_has_a_default_and_a_lower_bound(
+    cluster: FakeCluster, push_interval_ms: int, interval_s: float
+) -> None:
+    cluster.subscription = {"push_interval_ms": push_interval_ms}
+    client = Client(cluster)
+
+    async def scenario() -> None:
+        client.connect()
+        await asyncio.sleep(FIRST_ASKED_S + 2.5 * interval_s)
+        assert len(cluster.pushes) == 2
+        await client.push.close(0.0)
+
+    run(scenario())
