@@ -75,9 +75,18 @@ _NAMES_IN = {
 _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names}
 
 
+def _names() -> list[str]:
+    """Return the public names, without those of an extra that is missing: `import *` would fail."""
+    has_tracing = importlib.import_module("importlib.util").find_spec("opentelemetry") is not None
+    return [
+        *(name for name in _MODULE_OF if has_tracing or _MODULE_OF[name] != "barnabas.client.tracing"),
+        "__version__",
+    ]
+
+
 def __getattr__(name: str) -> object:
     if name == "__all__":
-        return [*_MODULE_OF, "__version__"]
+        return _names()
     if name not in _MODULE_OF:
         errors = importlib.import_module("barnabas.errors")
         if name in errors.RENAMED:
@@ -90,4 +99,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_MODULE_OF, "__version__"])
+    return sorted(_names())

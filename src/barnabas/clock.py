@@ -171,8 +171,12 @@ class GuardedClock:
             return None if now_s < self._held_until_s else round(wall_s * 1000)
 
     def stored_ms(self) -> int:
-        # `expiry_ms` compares the clocks, and takes several times as long.
-        return self.time_ms() if self.since_boot() >= self._held_until_s else NO_TIMESTAMP
+        wall_s, boot_s = self.time_s(), self.since_boot()
+        if abs(wall_s - boot_s - self._course_s) > JUMP_S_MAX:
+            # Perhaps a jump, or the thread stood still between the two readings: `expiry_ms` finds out.
+            wall_ms = self.expiry_ms()
+            return NO_TIMESTAMP if wall_ms is None else wall_ms
+        return int(wall_s * 1000) if boot_s >= self._held_until_s else NO_TIMESTAMP
 
     def compare_with_last_life(self, last_ms: int) -> None:
         """Doubt the wall clock of a start that does not follow closely upon the program's last sign of life.

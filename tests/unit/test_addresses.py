@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.addresses import bare_host, host_port, host_ports, split_host_port
+from barnabas.addresses import bare_host, host_port, host_ports, split_host_port, split_listener
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.cli.cluster_file import ClusterFile
 from barnabas.client.config import parse_addresses
@@ -69,6 +69,7 @@ def test_a_registry_takes_hosts_with_and_without_brackets():
 def test_a_listener_for_the_tree_has_brackets_around_ipv6():
     for address in ("[::1]:2181", ":2181", "2181"):
         BrokerConfig(zookeeper_listener=address)
+    assert split_listener(":2181") == ("127.0.0.1", 2181)
     with pytest.raises(ConfigurationError, match=r"zookeeper.listener '\[::1\]' is not \[HOST:\]PORT"):
         BrokerConfig(zookeeper_listener="[::1]")
 

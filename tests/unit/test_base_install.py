@@ -72,6 +72,14 @@ def test_public_name_works_or_names_its_extra(outcomes: list[dict[str, Any]]) ->
     assert not [each for each in names if each["error"] not in (None, "MissingExtraError")]
 
 
+def test_import_of_all_names_works_without_extras() -> None:
+    program = "from tests.programs.base_install import hide_extras; hide_extras(); from barnabas import *; Producer"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=Path(PYPROJECT).parent
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_extras_bring_the_packages_for_which_they_are_named() -> None:
     declared = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
     brought_along = {"py4j": "pyspark", "sqlalchemy": "pyiceberg"}

@@ -128,3 +128,5 @@ def test_stored_time_is_unknown_while_the_wall_clock_is_in_doubt() -> None:
     assert clock.stored_ms() == NO_TIMESTAMP
     wall.advance(HOLD_S)
     assert clock.stored_ms() == wall.time_ms()
+    wall.jump(-86_400)
+    assert clock.stored_ms() == NO_TIMESTAMP, "nobody asked for the expiry time since the jump"

@@ -1,7 +1,7 @@
 """The record codec in use: the compiled one where it was built, else its twin in Python, with the same results.
 
 `CODEC` says which ("compiled" or "pure"). The environment variable BARNABAS_CODEC asks for one of the two; that is for
-tests and for comparisons. The scan over batch headers and log compaction are load_implementation in the same way.
+tests and for comparisons. The scan over batch headers and log compaction are chosen in the same way.
 """
 
 from __future__ import annotations

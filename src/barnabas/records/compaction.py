@@ -1,5 +1,5 @@
-"""What log compaction does for each record, load_implementation as the record codec is: compiled where it was built,
-else its twin in Python. `COMPACTION` says which ("compiled" or "pure").
+"""What log compaction does for each record: compiled where it was built, else its twin in Python, as the record codec.
+`COMPACTION` says which ("compiled" or "pure").
 
 A cleaner gives the dirty part of a log to an `OffsetMap`, then all of it up to there to `filter_batches`, and writes
 what that returns. No file is opened here, and nothing is decided about segments.

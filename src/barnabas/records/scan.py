@@ -1,5 +1,5 @@
-"""The scan over batch headers in use, load_implementation as the record codec is: compiled where it was built, else its
-twin in Python. `SCAN` says which ("compiled" or "pure").
+"""The scan over batch headers in use: compiled where it was built, else its twin in Python, as the record codec.
+`SCAN` says which ("compiled" or "pure").
 
 Recovery, searches by time and rebuilt indexes scan the headers of many batches. The caller of a scan reads the bytes;
 this module opens no file.

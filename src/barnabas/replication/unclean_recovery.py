@@ -43,7 +43,7 @@ def withdraw(
     before, finds another version (KIP-903).
 
     The only member does not stay with an older copy of its disk either: replicas that left the ISR after that copy was
-    made have more. Then all replicas report_log_end, as after `doubt`.
+    made have more. Then all replicas report their log ends, as after `doubt`.
 
     :param is_gone: its log of the partition is gone, and may be put back.
     :param in_old_copy_of: the partition's replicas, where the broker's log is in an older copy of its log directory.

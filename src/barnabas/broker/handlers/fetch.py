@@ -467,7 +467,7 @@ class _Read:
         self.size = 0
         self._brought: list[tuple[Log, int]] = []
         """The logs that have records for the response, and their bytes."""
-        self.awaited: list[tuple[PartitionData, Coroutine[Any, Any, ReadResult]]] = []
+        self.awaited: list[tuple[Log, PartitionData, Coroutine[Any, Any, ReadResult]]] = []
         """Reads of remote segments, and the data that each completes."""
         self.partitions: list[Replica] = []
         self._high_watermarks: list[int] = []
@@ -557,7 +557,7 @@ class _Read:
                     self._bytes_left -= size
                     self._brought.append((partition.storage.log, size))
             else:
-                self.awaited.append((data, result))
+                self.awaited.append((partition.storage.log, data, result))
                 self._must_answer = True
                 self._bytes_left -= limit
         return data
@@ -573,18 +573,19 @@ class _Read:
 
     async def finish_remote(self) -> None:
         """Wait for the reads of remote segments. A read that fails is the error of its partition alone."""
-        results = await asyncio.gather(*(reading for _, reading in self.awaited), return_exceptions=True)
-        for (data, _), result in zip(self.awaited, results, strict=True):
+        results = await asyncio.gather(*(reading for _, _, reading in self.awaited), return_exceptions=True)
+        for (log, data, _), result in zip(self.awaited, results, strict=True):
             if isinstance(result, BarnabasError):
                 data.error_code, data.high_watermark = error_code(result), NO_OFFSET
             elif isinstance(result, BaseException):
                 raise result
             else:
                 self._add(data, result)
+                self._brought.append((log, len(result.batches)))
 
     def leave_remote(self) -> None:
         """Answer without what is in remote segments: the reader asks for it again."""
-        for _, reading in self.awaited:
+        for _, _, reading in self.awaited:
             reading.close()
 
     def _is_elsewhere(self, replica: Replica, offset: int, data: PartitionData) -> bool:

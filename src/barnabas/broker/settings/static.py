@@ -223,11 +223,11 @@ class BrokerConfig:
         "The memory for large requests under way, over all connections. What waiting requests keep, and what the"
         " members of groups hand in, is at most a quarter of it each; one group holds at most a quarter of that.",
     )
-    max_connections: int = setting(10_000, "The most connections that may be open.", small(1), is_dynamic=True)
+    max_connections: int = setting(10_000, "The most connections that may be open.", small(), is_dynamic=True)
     max_connections_per_ip: int = setting(
         10_000,
         "The most connections that may be open from one address.",
-        small(1),
+        small(),
         is_dynamic=True,
     )
     connections_max_idle_ms: int = setting(600_000, "A connection that is silent for so long is closed.")
