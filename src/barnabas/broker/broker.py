@@ -66,7 +66,6 @@ from barnabas.coordination.life_counters import read_life_counters
 from barnabas.coordination.renewable_metadata_store import RenewableMetadataStore
 from barnabas.coordination.values import BrokerRegistration
 from barnabas.errors import BarnabasError, DataFolderError, UnavailableError, reason_of
-from barnabas.metrics import otlp
 from barnabas.metrics.metric import Sample
 from barnabas.net.listener import Listener
 from barnabas.net.server_connection import Limits
@@ -146,6 +145,7 @@ class Broker:
         self._tasks: list[asyncio.Task[None]] = []
         self._inter_broker_port = 0
         self._is_started = False
+        self._takes_telemetry = False
         self._is_leaving = False
         self._is_stopping = False
         self._cleaner: LogCleaner | None = None
@@ -183,6 +183,7 @@ class Broker:
         self._begin_replication()
         await self._make_coordinators()
         await self._begin_background()
+        await self._load_telemetry()
         self._serve_clients()
         self._serve_brokers()
         self._serve_zookeeper_clients()
@@ -529,26 +530,33 @@ class Broker:
         )
 
     def _new_telemetry(self) -> ClientTelemetry:
-        config, environment = self.config, self._environment
-
-        def prepare() -> None:
-            # The import takes some 60 ms, for which the first push of a client must not stop the loop.
-            thread = environment.new_threads(1, "barnabas-otlp")
-            thread.submit(otlp.load)
-            thread.shutdown(wait=False)
-
+        config = self.config
         return ClientTelemetry(
             metrics=requested_metrics(config.telemetry_metrics),
             interval_ms=config.telemetry_interval_ms,
             bytes_max=config.telemetry_max_bytes,
             clock=self.clock,
-            new_id=environment.random_source.new_id,
-            prepare=prepare,
+            new_id=self._environment.random_source.new_id,
         )
 
+    async def _load_telemetry(self) -> None:
+        """Prepare the APIs of telemetry, which need a page, the extra, and wanted metrics."""
+        environment = self._environment
+        if not (self._with_status and self.telemetry.metrics and environment.decodes_otlp()):
+            return
+        # The import takes some 60 ms, for which no push of a client must stop the loop.
+        thread = environment.new_threads(1, "barnabas-otlp")
+        try:
+            await asyncio.get_running_loop().run_in_executor(thread, environment.load_otlp)
+            self._takes_telemetry = True
+        except Exception as error:  # noqa: BLE001 - any failure of a foreign package
+            log.warning("cannot import OpenTelemetry's messages (%s); clients cannot push metrics", error)
+        finally:
+            thread.shutdown(wait=False)
+
     def _served_here(self) -> ServedApis:
-        """Return the APIs for clients. Those of telemetry need a page, the extra, and wanted metrics."""
-        if self._with_status and self.telemetry.metrics and self._environment.decodes_otlp():
+        """Return the APIs for clients."""
+        if self._takes_telemetry:
             return self._served
         return {key: each for key, each in self._served.items() if "telemetry" not in each.parts}
 

@@ -1,7 +1,8 @@
 """The metrics that clients push to this broker (KIP-714), and what each of them is asked to push.
 
 A client gets an instance id and a subscription id, and pushes at an interval that the broker sets. The broker keeps
-the last value of each gauge and the sum of each counter until the client is silent for three intervals.
+the last value of each gauge and the sum of each counter until the client is silent for three intervals, or for a minute
+after its terminating push.
 
 Clients choose names, labels and values freely, so all of it is bounded. The names cannot be those of the broker's own
 metrics: they begin with `org_apache_kafka_` or `client_`.
@@ -9,6 +10,7 @@ metrics: they begin with `org_apache_kafka_` or `client_`.
 
 from __future__ import annotations
 
+import enum
 import math
 import re
 import uuid
@@ -26,18 +28,23 @@ from barnabas.metrics.otlp import Attributes, MetricsReader, Point
 from barnabas.records.compression import Compression, DecompressedTooLargeError, decompress
 
 INSTANCES_MAX = 16_384
-"""Client instances that are remembered, as in Kafka; the one that was silent longest goes first."""
+"""Client instances that the broker remembers, as in Kafka. `_Rank` orders the forgetting beyond it."""
 SERIES_MAX = 10_000
 """Series of all clients together."""
 SERIES_PER_INSTANCE_MAX = 1_000
+SERIES_BYTES_MAX = 8 * 1024 * 1024
+"""Names and labels of all series, each with the labels of its client, in UTF-8. They bound the page for Prometheus."""
+SERIES_BYTES_PER_INSTANCE_MAX = 256 * 1024
 LABELS_MAX = 8
 """Labels of a metric besides the client's."""
 NAME_CHARACTERS_MAX = 200
 LABEL_CHARACTERS_MAX = 64
-VALUE_CHARACTERS_MAX = 255
+VALUE_BYTES_MAX = 255
 
 SILENCE_S_MIN = 60.0
 SILENT_INTERVALS = 3
+TERMINATED_S = 60.0
+"""The life of an instance after its terminating push: long enough for the next scrape."""
 
 COMPRESSIONS = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
 """What a push may be compressed with besides not at all, the preferred one first."""
@@ -111,6 +118,14 @@ Series = tuple[str, Attributes]
 """The name of a metric and its labels, as Prometheus takes them."""
 
 
+class _Rank(enum.Enum):
+    """The order in which the broker forgets instances when it has too many; within a rank, the oldest first."""
+
+    TERMINATED = enum.auto()
+    WITHOUT_SERIES = enum.auto()
+    WITH_SERIES = enum.auto()
+
+
 @dataclass(slots=True)
 class _Instance:
     """One client, from its first request to its silence."""
@@ -123,6 +138,8 @@ class _Instance:
     is_terminated: bool = False
     last_error: ErrorCode = ErrorCode.NONE
     series: dict[Series, float] = field(default_factory=dict)
+    series_bytes: int = 0
+    rank: _Rank = _Rank.WITHOUT_SERIES
 
 
 @dataclass(slots=True)
@@ -140,7 +157,6 @@ class ClientTelemetry:
     :param metrics: prefixes of the names of metrics that clients are asked for; `*`: all.
     :param interval_ms: between two pushes of a client.
     :param bytes_max: of a push, compressed and decompressed.
-    :param prepare: called with the first client, a while before its first push.
     """
 
     def __init__(
@@ -151,19 +167,19 @@ class ClientTelemetry:
         bytes_max: int,
         clock: Clock,
         new_id: Callable[[], uuid.UUID],
-        prepare: Callable[[], object] = lambda: None,
     ) -> None:
         self.metrics = tuple(metrics)
         self.interval_ms = interval_ms
         self.bytes_max = bytes_max
         self._clock = clock
         self._new_id = new_id
-        self._prepare: Callable[[], object] | None = prepare
         self._checksum = zlib.crc32(f"{self.metrics}{interval_ms}".encode())
         self._silence_s = max(SILENCE_S_MIN, SILENT_INTERVALS * interval_ms / 1000)
-        self._instances: OrderedDict[bytes, _Instance] = OrderedDict()
-        """In the order of their last requests."""
+        self._instances: dict[bytes, _Instance] = {}
+        self._ranks: dict[_Rank, OrderedDict[bytes, None]] = {rank: OrderedDict() for rank in _Rank}
+        """The ids of each rank, in the order of their expiry."""
         self._series_count = 0
+        self._series_bytes = 0
         self._counts = _Counts()
 
     # --- requests ---------------------------------------------------------------------------------------
@@ -173,9 +189,6 @@ class ClientTelemetry:
 
         :param client_instance_id: zeros where the client has none yet.
         """
-        if self._prepare is not None:
-            prepare, self._prepare = self._prepare, None
-            prepare()
         if not any(client_instance_id):
             client_instance_id = self._new_instance_id()
         instance = self._instance(client_instance_id, client_id)
@@ -203,6 +216,7 @@ class ClientTelemetry:
             return ErrorCode.INVALID_REQUEST
         instance = self._instance(client_instance_id, client_id)
         error = self._check(instance, subscription_id, compression_type, len(metrics), is_terminating=is_terminating)
+        was_terminated = instance.is_terminated
         instance.is_terminated |= is_terminating
         if error is ErrorCode.NONE and metrics:
             points = yield from self._decode(Compression(compression_type), metrics)
@@ -211,6 +225,8 @@ class ClientTelemetry:
             else:
                 yield from self._keep_all(client_instance_id, instance, points)
         instance.last_error = error
+        if not was_terminated and self._instances.get(client_instance_id) is instance:
+            self._place(client_instance_id, instance)
         return error
 
     def _check(
@@ -274,12 +290,23 @@ class ClientTelemetry:
         is_wrong = adds_up and not (math.isfinite(point.value) and (point.value >= 0 or not point.is_counter))
         series = name, _labels(point.attributes)
         before = instance.series.get(series)
-        is_full = len(instance.series) >= SERIES_PER_INSTANCE_MAX or self._series_count >= SERIES_MAX
-        if is_wrong or (before is None and is_full):
+        size = _size(instance.client_id, *series) if before is None else 0
+        if is_wrong or (before is None and self._is_full(instance, size)):
             self._counts.dropped += 1
             return
         instance.series[series] = point.value + (before or 0.0) if point.is_delta else point.value
+        instance.series_bytes += size
+        self._series_bytes += size
         self._series_count += before is None
+
+    def _is_full(self, instance: _Instance, size: int) -> bool:
+        """Return whether one more series, of this size, exceeds a limit."""
+        return (
+            len(instance.series) >= SERIES_PER_INSTANCE_MAX
+            or instance.series_bytes + size > SERIES_BYTES_PER_INSTANCE_MAX
+            or self._series_count >= SERIES_MAX
+            or self._series_bytes + size > SERIES_BYTES_MAX
+        )
 
     # --- instances --------------------------------------------------------------------------------------
 
@@ -290,23 +317,37 @@ class ClientTelemetry:
 
     def _instance(self, client_instance_id: bytes, client_id: str | None) -> _Instance:
         """Return a client instance, a new one for an id that is not known: another broker may have given it."""
-        now_s = self._clock.monotonic()
-        while self._instances and next(iter(self._instances.values())).expires_at_s <= now_s:
-            self._forget_first()
+        self._forget_expired()
         instance = self._instances.get(client_instance_id)
         if instance is None:
             if len(self._instances) >= INSTANCES_MAX:
-                self._forget_first()
+                self._forget(next(next(iter(ids)) for ids in self._ranks.values() if ids))
             subscription_id = self._checksum ^ zlib.crc32(client_instance_id)
             instance = _Instance(_shortened(client_id or ""), subscription_id - (subscription_id >> 31 << 32))
             self._instances[client_instance_id] = instance
-        instance.expires_at_s = now_s + self._silence_s
-        self._instances.move_to_end(client_instance_id)
+        if not instance.is_terminated:
+            self._place(client_instance_id, instance)
         return instance
 
-    def _forget_first(self) -> None:
-        _, instance = self._instances.popitem(last=False)
+    def _place(self, client_instance_id: bytes, instance: _Instance) -> None:
+        """Make an instance the youngest of its rank."""
+        self._ranks[instance.rank].pop(client_instance_id, None)
+        instance.rank = _rank(instance)
+        self._ranks[instance.rank][client_instance_id] = None
+        lifetime_s = TERMINATED_S if instance.is_terminated else self._silence_s
+        instance.expires_at_s = self._clock.monotonic() + lifetime_s
+
+    def _forget_expired(self) -> None:
+        now_s = self._clock.monotonic()
+        for ids in self._ranks.values():
+            while ids and self._instances[first := next(iter(ids))].expires_at_s <= now_s:
+                self._forget(first)
+
+    def _forget(self, client_instance_id: bytes) -> None:
+        instance = self._instances.pop(client_instance_id)
+        del self._ranks[instance.rank][client_instance_id]
         self._series_count -= len(instance.series)
+        self._series_bytes -= instance.series_bytes
         instance.series = {}
 
     # --- what Prometheus reads --------------------------------------------------------------------------
@@ -362,7 +403,23 @@ def _labels(attributes: Attributes) -> Attributes:
 
 
 def _shortened(text: str) -> str:
-    return text[:VALUE_CHARACTERS_MAX]
+    encoded = text[:VALUE_BYTES_MAX].encode(errors="replace")
+    return encoded[:VALUE_BYTES_MAX].decode(errors="ignore")
+
+
+_INSTANCE_ID_BYTES = 36
+
+
+def _size(client_id: str, name: str, labels: Attributes) -> int:
+    """Return the bytes of a series on the page, besides its value and the characters between names."""
+    texts = (client_id, name, *(text for label in labels for text in label))
+    return _INSTANCE_ID_BYTES + sum(len(text.encode()) for text in texts)
+
+
+def _rank(instance: _Instance) -> _Rank:
+    if instance.is_terminated:
+        return _Rank.TERMINATED
+    return _Rank.WITH_SERIES if instance.series else _Rank.WITHOUT_SERIES
 
 
 def _samples(name: str, found: Iterable[tuple[str, str, Attributes, float]]) -> Iterator[Sample]:

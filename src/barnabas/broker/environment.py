@@ -50,7 +50,8 @@ class Environment:
     :param boot_id: names the present boot of the machine.
     :param process_id: identifies the process in the lock of the data folder.
     :param watches_loop: whether a thread measures how long the event loop stands still.
-    :param decodes_otlp: returns whether metrics of clients can be decoded.
+    :param decodes_otlp: returns whether the package that decodes metrics of clients is installed.
+    :param load_otlp: imports that package, on a thread.
     """
 
     clock: Clock = SYSTEM_CLOCK
@@ -66,3 +67,4 @@ class Environment:
     process_id: Callable[[], int] = os.getpid
     watches_loop: bool = True
     decodes_otlp: Callable[[], bool] = otlp.is_installed
+    load_otlp: Callable[[], None] = otlp.load

@@ -1,7 +1,7 @@
 """Metrics in OpenTelemetry's protobuf format (OTLP): the `MetricsData` that clients push (KIP-714).
 
-The package opentelemetry-proto has the messages; the extra `barnabas[otel]` brings it. It is imported with the first
-message, since that takes some 60 ms.
+The package opentelemetry-proto has the messages; the extra `barnabas[otel]` brings it. Its import takes some 60 ms, so
+a broker calls `load` at its start, and a client imports it with its first message.
 
 The broker reads bytes of any client. protobuf parses a message in one call, and takes 100 ms for 1 MiB of empty
 messages. So `MetricsReader` walks the outer messages itself, and lets protobuf parse one metric at a time.

@@ -256,6 +256,59 @@ def test_series_are_limited_for_each_client_and_for_all(telemetry: Telemetry, mo
     assert telemetry.count("dropped_total") == 3
 
 
+@pytest.mark.parametrize("limit", ["SERIES_BYTES_PER_INSTANCE_MAX", "SERIES_BYTES_MAX"])
+def test_bytes_of_series_are_limited_and_free_again_with_their_client(
+    telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(client_telemetry, limit, 1_000)
+    points = [gauge_point("client.depth", 1.0, queue=f"{number}{'q' * 200}") for number in range(9)]
+    for name in ("a", "b"):
+        telemetry.pushed(telemetry.subscribed(name), encoded(*points), client_id=name)
+        kept = [sample.labels for sample in telemetry.collect() if sample.metric.labels]
+        assert [client_id for client_id, *_ in kept] == [name] * 3
+        telemetry.clock.advance(3 * INTERVAL_S)
+    assert telemetry.count("dropped_total") == 12
+
+
+def test_labels_are_shortened_by_their_bytes(telemetry: Telemetry) -> None:
+    client_id = "é" * 200
+    client = telemetry.subscribed(client_id)
+    telemetry.pushed(
+        client, encoded(gauge_point(LATENCY, 1.0, queue="a" + "\N{GRINNING FACE}" * 100)), client_id=client_id
+    )
+    [labels] = [sample.labels for sample in telemetry.collect() if sample.metric.labels]
+    assert (labels[0], labels[2]) == ("é" * 127, "a" + "\N{GRINNING FACE}" * 63)
+
+
+def test_terminated_client_is_forgotten_after_a_minute(telemetry: Telemetry) -> None:
+    client = telemetry.subscribed()
+    telemetry.pushed(client, encoded(delta(CREATIONS, 1)), is_terminating=True)
+    telemetry.clock.advance(59.0)
+    assert telemetry.pushed(client) is ErrorCode.INVALID_REQUEST
+    assert telemetry.values() != {}
+    telemetry.clock.advance(1.0)
+    assert telemetry.values() == {}
+    telemetry.subscribed("other")
+    assert telemetry.count("instance_count") == 1
+
+
+def test_terminated_clients_are_forgotten_first_then_those_without_series(
+    telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_telemetry, "INSTANCES_MAX", 3)
+    for name in ("old", "ended"):
+        content = encoded(delta(CREATIONS, 1))
+        telemetry.pushed(telemetry.subscribed(name), content, client_id=name, is_terminating=name == "ended")
+    silent = telemetry.subscribed("silent")
+    telemetry.subscribed("x")
+    assert {client_id for _, client_id in telemetry.values()} == {"old"}
+    assert telemetry.subscribe(silent.client_instance_id, "silent").error is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    for _ in range(10):
+        telemetry.subscribed("x")
+    assert {client_id for _, client_id in telemetry.values()} == {"old"}
+    assert telemetry.subscribe(silent.client_instance_id, "silent").error is ErrorCode.NONE
+
+
 def test_client_that_is_forgotten_while_it_pushes_leaves_nothing(
     telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,7 +384,7 @@ def test_hostile_names_and_labels_give_an_exposition_that_prometheus_reads(telem
         series = [tuple(sorted(labels.items())) for labels, _ in samples]
         assert len(series) == len(set(series))
         assert all(len(labels) <= client_telemetry.LABELS_MAX + 2 for labels, _ in samples)
-        assert all(len(value) <= 255 for labels, _ in samples for value in labels.values())
+        assert all(len(value.encode()) <= 255 for labels, _ in samples for value in labels.values())
 
 
 @pytest.mark.parametrize("name", ["org.apache.kafka.x.total", "org.apache.kafka.x"])
@@ -404,6 +457,28 @@ def test_apis_are_advertised_with_the_extra_a_page_and_wanted_metrics_only(
             await caller.broker.stop()
 
     asyncio.run(scenario())
+
+
+def test_broker_imports_the_decoder_at_its_start_and_serves_without_these_apis_if_that_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise TypeError("Descriptors cannot be created directly.")
+
+    async def scenario() -> None:
+        caller = Caller(tmp_path)
+        config = BrokerConfig(port=0, data=str(tmp_path))
+        caller.broker = Broker(config, Environment(load_otlp=fail), with_status=True)
+        await caller.broker.start()
+        try:
+            answer = await caller.call(ApiVersionsRequest())
+            assert not {each.api_key for each in answer.api_keys} & {71, 72}
+        finally:
+            await caller.broker.stop()
+
+    asyncio.run(scenario())
+    [line] = [each.getMessage() for each in caplog.records if "OpenTelemetry" in each.getMessage()]
+    assert "Descriptors cannot be created directly." in line
 
 
 def test_standard_metrics_are_those_that_our_clients_have() -> None:
