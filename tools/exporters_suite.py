@@ -29,8 +29,8 @@ from published_tests import CACHE_FOLDER
 import barnabas
 
 GROUP = "readers"
+PARTITIONS = {"clicks": 6, "single": 4}
 RECORDS = 300
-READ = 100
 Series = dict[tuple[str, ...], float]
 """Values by the name of a metric and its labels, as `name=value`, sorted."""
 
@@ -169,20 +169,24 @@ def compare_burrow(port: int, known: Series) -> None:
 def prepare(system: System) -> None:
     """Make topics, records and a group with lag; leave all at rest."""
     with barnabas.Admin(system.bootstrap) as admin:
-        admin.create_topic("clicks", 6)
-        admin.create_topic("single", 4, replication_factor=1)
-    with barnabas.Producer(system.bootstrap) as producer:
-        for number in range(RECORDS):
-            producer.send(("clicks", "single")[number % 2], b"%d" % number, partition=number // 2 % 4)
-        for partition in (4, 5):
-            producer.send("clicks", b"x", partition=partition)
+        admin.create_topic("clicks", PARTITIONS["clicks"])
+        admin.create_topic("single", PARTITIONS["single"], replication_factor=1)
+    _produce(system)
     with barnabas.Consumer(system.bootstrap, group=GROUP, auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["clicks", "single"])
         read: set[tuple[str, int]] = set()
-        while len(read) < 10:
-            for record in consumer.poll(max_records=READ):
-                read.add((record.topic, record.partition))
+        while len(read) < sum(PARTITIONS.values()):
+            read.update((record.topic, record.partition) for record in consumer.poll())
         consumer.commit()
+    _produce(system)
+
+
+def _produce(system: System) -> None:
+    """Append to each partition."""
+    with barnabas.Producer(system.bootstrap) as producer:
+        for topic, count in PARTITIONS.items():
+            for number in range(RECORDS):
+                producer.send(topic, b"%d" % number, partition=number % count)
 
 
 def burrow_config(system: System, port: int) -> str:
@@ -242,7 +246,9 @@ def main() -> int:
 
 
 def _has_lag(known: Series) -> bool:
-    return any(key[0] == "kafka_consumergroup_lag" and value > 0 for key, value in known.items())
+    """Whether the brokers know the lag of the group in all partitions."""
+    lags = [value for key, value in known.items() if key[0] == "kafka_consumergroup_lag"]
+    return len(lags) == sum(PARTITIONS.values()) and min(lags) > 0
 
 
 if __name__ == "__main__":
