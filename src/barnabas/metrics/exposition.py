@@ -28,12 +28,8 @@ REST_S = 0.0005
 """Threads share one interpreter lock. While the rendering thread rests, the event loop has the lock to itself."""
 
 
-def exposition(samples: Iterable[Sample], rest: Callable[[], object] = lambda: None) -> bytes:
+def exposition(samples: Iterable[Sample]) -> bytes:
     """Return samples in Prometheus' text format, grouped by metric, in UTF-8.
-
-    All samples are read before the first is rendered.
-
-    :param rest: called after each `LINES_PER_REST` samples that were read, and lines that were rendered.
 
     >>> from barnabas.metrics.metric import gauge
     >>> lag = gauge("barnabas_mirror_lag", "Source offsets that are not mirrored yet.", "topic")
@@ -42,7 +38,20 @@ def exposition(samples: Iterable[Sample], rest: Callable[[], object] = lambda: N
     # TYPE barnabas_mirror_lag gauge
     barnabas_mirror_lag{topic="clicks"} 5.0
     """
-    return generate_latest(_Collected(samples, rest))
+    return b"".join(pieces_of(samples))
+
+
+def pieces_of(samples: Iterable[Sample], rest: Callable[[], object] = lambda: None) -> Iterator[bytes]:
+    """Yield the text of `exposition` in pieces, one for each metric.
+
+    All samples are read before the first piece. To join all lines of a large broker, or to free all samples, would keep
+    the interpreter lock for milliseconds.
+
+    :param rest: called after each `LINES_PER_REST` samples that were read, and lines that were rendered.
+    """
+    read = _read(samples, rest)
+    for metric in [*read]:
+        yield generate_latest(_OneMetric(metric, read.pop(metric), rest))
 
 
 class Snapshots:
@@ -58,46 +67,53 @@ class Snapshots:
         self._process = ProcessCollector(registry=None)
         """What the operating system knows of this process, under the names that all clients of Prometheus use."""
         self._rendering = threading.Lock()
-        self._text = b""
+        self._pieces: tuple[bytes, ...] = ()
         self._taken_s = float("-inf")
 
-    def text(self) -> bytes:
-        """Return the text of a snapshot that was taken `SNAPSHOT_AGE_S_MAX` before this call, or later."""
+    def pieces(self) -> tuple[bytes, ...]:
+        """Return the text of a snapshot that was taken `SNAPSHOT_AGE_S_MAX` before this call, or later, in pieces."""
         asked_s = self._clock.monotonic()
         with self._rendering:
             if self._taken_s < asked_s - SNAPSHOT_AGE_S_MAX:
                 taken_s = self._clock.monotonic()
-                own = exposition(self._collect(), lambda: self._sleep(REST_S))
-                self._text = own + generate_latest(self._process)
+                own = pieces_of(self._collect(), lambda: self._sleep(REST_S))
+                self._pieces = (*own, generate_latest(self._process))
                 self._taken_s = taken_s
-            return self._text
+            return self._pieces
 
 
-class _Collected(Collector):
-    def __init__(self, samples: Iterable[Sample], rest: Callable[[], object]) -> None:
+def _read(samples: Iterable[Sample], rest: Callable[[], object]) -> dict[Metric, list[Sample]]:
+    """Return samples by their metric."""
+    read: dict[Metric, list[Sample]] = {}
+    last: Metric | None = None
+    of_metric: list[Sample] = []
+    for number, sample in enumerate(samples, start=1):
+        if sample.metric is not last:
+            last = sample.metric
+            of_metric = read.setdefault(last, [])
+        of_metric.append(sample)
+        if not number % LINES_PER_REST:
+            rest()
+    return read
+
+
+class _OneMetric(Collector):
+    def __init__(self, metric: Metric, samples: Iterable[Sample], rest: Callable[[], object]) -> None:
+        self._metric = metric
         self._samples = samples
         self._rest = rest
 
     def collect(self) -> Iterator[Family]:
-        read: dict[Metric, list[Sample]] = {}
-        last: Metric | None = None
-        rows: list[Sample] = []
-        for number, sample in enumerate(self._samples, start=1):
-            if sample.metric is not last:
-                last = sample.metric
-                rows = read.setdefault(last, [])
-            rows.append(sample)
-            if not number % LINES_PER_REST:
-                self._rest()
-        for metric, samples in read.items():
-            name = metric.name.removesuffix(COUNTER_SUFFIX) if metric.kind is Kind.COUNTER else metric.name
-            family = Family(name, metric.help, metric.kind)
-            # A list of all lines would take much more memory than the samples.
-            family.samples = cast("Any", self._lines(metric, samples))
-            yield family
+        metric = self._metric
+        name = metric.name.removesuffix(COUNTER_SUFFIX) if metric.kind is Kind.COUNTER else metric.name
+        family = Family(name, metric.help, metric.kind)
+        # A list of all lines would take much more memory than the samples.
+        family.samples = cast("Any", self._lines())
+        yield family
 
-    def _lines(self, metric: Metric, samples: Iterable[Sample]) -> Iterator[Line]:
-        for number, (_, value, label_values) in enumerate(samples, start=1):
+    def _lines(self) -> Iterator[Line]:
+        metric = self._metric
+        for number, (_, value, label_values) in enumerate(self._samples, start=1):
             labels = dict(zip(metric.labels, label_values, strict=True))
             if isinstance(value, Observations):
                 yield from _lines_of_histogram(metric, labels, value)

@@ -61,12 +61,12 @@ log = logging.getLogger(__name__)
 class StatusPages:
     """What the pages show. Any thread may call these functions, several at a time.
 
-    :param metrics: returns the text of all metrics.
+    :param metrics: returns the text of all metrics, in pieces.
     :param is_alive: returns whether the process works.
     :param not_ready: returns the reasons for which the process does not serve now.
     """
 
-    metrics: Callable[[], bytes]
+    metrics: Callable[[], Sequence[bytes]]
     is_alive: Callable[[], bool] = lambda: True
     not_ready: Callable[[], Sequence[str]] = list
 
@@ -87,7 +87,7 @@ def serving_status(
         yield None
         return
     snapshots = Snapshots(collect, SYSTEM_CLOCK, SYSTEM_CLOCK.sleep)
-    server = StatusServer(address, StatusPages(snapshots.text, is_alive, not_ready), SYSTEM_CLOCK)
+    server = StatusServer(address, StatusPages(snapshots.pieces, is_alive, not_ready), SYSTEM_CLOCK)
     try:
         server.start()
     except OSError as error:
@@ -252,19 +252,24 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _answer(
-        self, status: HTTPStatus, content: bytes | str, content_type: str = PLAIN_TEXT, allow: str | None = None
+        self,
+        status: HTTPStatus,
+        content: Sequence[bytes] | str,
+        content_type: str = PLAIN_TEXT,
+        allow: str | None = None,
     ) -> None:
-        body = content if isinstance(content, bytes) else f"{content}\n".encode()
+        pieces = [f"{content}\n".encode()] if isinstance(content, str) else content
         self.send_response(status)
         self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(sum(map(len, pieces))))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         if allow is not None:
             self.send_header("Allow", allow)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            for piece in pieces:
+                self.wfile.write(piece)
 
     def version_string(self) -> str:
         return "barnabas"

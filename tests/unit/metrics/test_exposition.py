@@ -44,11 +44,11 @@ def test_a_snapshot_serves_all_who_ask_within_a_second() -> None:
         yield SIZE.sample(len(taken), "clicks")
 
     snapshots = Snapshots(collect, clock, lambda _s: None)
-    first = snapshots.text()
+    first = snapshots.pieces()
     clock.advance(SNAPSHOT_AGE_S_MAX)
-    assert snapshots.text() is first
+    assert snapshots.pieces() is first
     clock.advance(0.01)
-    assert b'barnabas_test_size{topic="clicks"} 2.0\n' in snapshots.text()
+    assert b'barnabas_test_size{topic="clicks"} 2.0\n' in b"".join(snapshots.pieces())
     assert taken == [0.0, SNAPSHOT_AGE_S_MAX + 0.01]
 
 
@@ -63,7 +63,7 @@ def test_a_snapshot_that_failed_is_taken_again() -> None:
     snapshots = Snapshots(collect, ManualClock(), lambda _s: None)
     for _ in range(2):
         try:
-            text = snapshots.text()
+            text = b"".join(snapshots.pieces())
         except RuntimeError:
             text = b""
     assert b"barnabas_test_size" in text
@@ -72,5 +72,5 @@ def test_a_snapshot_that_failed_is_taken_again() -> None:
 def test_the_thread_rests_after_each_piece_of_reading_and_of_rendering() -> None:
     clock, rests = ManualClock(), list[float]()
     snapshots = Snapshots(lambda: (SIZE.sample(n, str(n)) for n in range(10 * LINES_PER_REST)), clock, rests.append)
-    snapshots.text()
+    snapshots.pieces()
     assert rests == [REST_S] * 20

@@ -32,7 +32,7 @@ TIMEOUT_S = 30.0
 
 @contextmanager
 def serving(clock: ManualClock | None = None, **pages: Callable[..., object]) -> Iterator[StatusServer]:
-    shown = StatusPages(**{"metrics": lambda: b"the metrics\n", **pages})  # type: ignore[arg-type]
+    shown = StatusPages(**{"metrics": lambda: [b"the ", b"metrics\n"], **pages})  # type: ignore[arg-type]
     server = StatusServer("0", shown, clock or ManualClock())
     server.start()
     try:
@@ -138,10 +138,10 @@ def test_a_connection_that_is_over_its_time_is_ended(monkeypatch: pytest.MonkeyP
     clock, begun, goes_on = ManualClock(), threading.Event(), threading.Event()
     monkeypatch.setattr(status_server, "SWEEP_S", 0.01)
 
-    def metrics() -> bytes:
+    def metrics() -> list[bytes]:
         begun.set()
         goes_on.wait(TIMEOUT_S)
-        return b"late"
+        return [b"late"]
 
     with serving(clock, metrics=metrics) as server, connect(server) as slow:
         slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
@@ -162,7 +162,7 @@ def test_a_reader_that_does_not_read_is_ended(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(status_server._Handler, "timeout", 0.05)
     ended = threading.Event()
     monkeypatch.setattr(status_server._Handler, "log_error", lambda *_: ended.set())
-    with serving(metrics=lambda: bytes(32 * 1024 * 1024)) as server, connect(server) as slow:
+    with serving(metrics=lambda: [bytes(32 * 1024 * 1024)]) as server, connect(server) as slow:
         slow.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         assert ended.wait(TIMEOUT_S)
 
@@ -170,10 +170,10 @@ def test_a_reader_that_does_not_read_is_ended(monkeypatch: pytest.MonkeyPatch) -
 def test_an_error_of_the_metrics_is_logged_and_the_next_request_tries_again(caplog: pytest.LogCaptureFixture) -> None:
     left: list[Exception] = [RuntimeError("odd")]
 
-    def metrics() -> bytes:
+    def metrics() -> list[bytes]:
         if left:
             raise left.pop()
-        return b"fine\n"
+        return [b"fine\n"]
 
     with serving(metrics=metrics) as server:
         assert ask(server, "/metrics")[0].status == 500

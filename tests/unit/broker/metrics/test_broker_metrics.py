@@ -160,8 +160,8 @@ def test_a_broker_has_the_metrics_of_the_reference_page_and_no_others(tmp_path: 
         await commit(caller, 0)
         await fetch(caller)
         await caller.broker._metrics.ends.look()
-        text = await asyncio.to_thread(Snapshots(caller.broker.collect, ManualClock(), lambda _s: None).text)
-        served = re.findall(r"^# TYPE (\S+) (\S+)$", text.decode(), re.MULTILINE)
+        pieces = await asyncio.to_thread(Snapshots(caller.broker.collect, ManualClock(), lambda _s: None).pieces)
+        served = re.findall(r"^# TYPE (\S+) (\S+)$", b"".join(pieces).decode(), re.MULTILINE)
         listed = re.findall(r"^\| `(\S+)` \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
         assert [name for name, count in Counter(served).items() if count > 1] == []
         assert set(served) == {each for each in listed if not each[0].startswith(OF_OTHER_PROCESSES)}
@@ -203,17 +203,17 @@ def test_snapshots_leave_no_memory_behind(tmp_path: Path) -> None:
         def bytes_after(count: int) -> int:
             for _ in range(count):
                 clock.advance(2 * SNAPSHOT_AGE_S_MAX)
-                snapshots.text()
+                snapshots.pieces()
             gc.collect()
             return tracemalloc.get_traced_memory()[0]
 
         caller.append(b"x")
-        snapshots.text()
+        snapshots.pieces()
         tracemalloc.start()
         try:
             few, many = bytes_after(10), bytes_after(40)
         finally:
             tracemalloc.stop()
-        assert many - few < len(snapshots.text())
+        assert many - few < sum(map(len, snapshots.pieces()))
 
     run_with_broker(tmp_path, scenario)
