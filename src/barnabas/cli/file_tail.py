@@ -91,6 +91,11 @@ class TailedFile:
         """The bytes of the file."""
         return self._content
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether no byte was read, not even of an unfinished line."""
+        return not self._read_to
+
     def read(self) -> Piece | None:
         """Return the lines that are there, about READ_BYTES of them at a time; None when there are none now.
 
@@ -279,6 +284,12 @@ class FollowedPath:
     # --- reading ------------------------------------------------------------------------------------------
 
     def _read(self, file: TailedFile) -> Iterator[Piece]:
+        if file is self._current and file.is_unread and file.content.bytes_from(0):
+            # No byte shows a rotation by `copytruncate` of a file that was empty at the last look.
+            followers = self._unseen()
+            self._retired += followers
+            for follower in followers:
+                yield from self._read(follower)
         while True:
             try:
                 piece = file.read()
