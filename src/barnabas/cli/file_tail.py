@@ -226,6 +226,7 @@ class FollowedPath:
         self._scanned: list[tuple[Path, int, int, int, int]] | None = None
         self._present: set[Identity] = set()
         self._is_waiting = False
+        self._last_write: tuple[Identity, int] | None = None
         self.problem_count = 0
         """How often a file was reported that could not be read to its end."""
         self.lost_marks: list[FileMark] = []
@@ -284,7 +285,7 @@ class FollowedPath:
     # --- reading ------------------------------------------------------------------------------------------
 
     def _read(self, file: TailedFile) -> Iterator[Piece]:
-        if file is self._current and file.is_unread and file.content.bytes_from(0):
+        if file is self._current and file.is_unread and self._has_been_written(file):
             # No byte shows a rotation by `copytruncate` of a file that was empty at the last look.
             followers = self._unseen()
             self._retired += followers
@@ -304,6 +305,11 @@ class FollowedPath:
             self._stuck.discard(file)
             copies = self.take_copies()
             yield replace(piece, copies=tuple(copies)) if copies else piece
+
+    def _has_been_written(self, file: TailedFile) -> bool:
+        """Return whether a file was written to, or truncated, since the last call."""
+        last, self._last_write = self._last_write, (file.content.identity, file.modified_at_ns())
+        return self._last_write != last
 
     def _report_damage(self, file: TailedFile, error: UnreadableFileError) -> None:
         if file not in self._stuck:
