@@ -68,6 +68,8 @@ class MetricsPush:
         self._context: ClientContext | None = None
         self._connected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._pushing: asyncio.Task[ErrorCode] | None = None
+        """The last push; perhaps its response has not come yet."""
         self._client_instance_id = _NO_ID
         self._subscription: GetTelemetrySubscriptionsResponse | None = None
         self._began_ns = 0
@@ -87,13 +89,15 @@ class MetricsPush:
             return
         self._task.cancel()
         await asyncio.wait({self._task})
-        subscription = self._subscription
-        if subscription is None or not subscription.requested_metrics:
+        if self._subscription is None:
             return
         limit_s = TERMINATING_S_MAX if timeout_s is None else min(timeout_s, TERMINATING_S_MAX)
         try:
             async with asyncio.timeout(limit_s):
-                await self._push(self._context, subscription, is_terminating=True)
+                if self._pushing is not None:
+                    with suppress(BarnabasError):
+                        await self._pushing  # without its outcome, the last push would count its growth again
+                await self._push(self._context, self._subscription, is_terminating=True)
         except (BarnabasError, TimeoutError) as error:
             log.debug("the last push of metrics failed: %s", error)
 
@@ -101,7 +105,6 @@ class MetricsPush:
         try:
             await self._connected.wait()
             await asyncio.sleep(self._first_asked_s)
-            await _in_thread(otlp.load)
             while await self._ask(context) and await self._push_until_unknown(context):
                 pass
         except Exception as error:  # noqa: BLE001 - nothing of this may reach the application
@@ -129,8 +132,10 @@ class MetricsPush:
             if code is ErrorCode.NONE:
                 if any(response.client_instance_id):
                     self._client_instance_id = response.client_instance_id
-                self._subscription = response
+                self._subscription = None
                 if response.requested_metrics:
+                    await _in_thread(otlp.load)
+                    self._subscription = response
                     return True
                 await asyncio.sleep(_interval_s(response.push_interval_ms))
             elif code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
@@ -148,7 +153,8 @@ class MetricsPush:
         await asyncio.sleep(interval_s * (shortest + (longest - shortest) * self._chance()))
         while True:
             try:
-                code = await self._push(context, subscription, is_terminating=False)
+                self._pushing = asyncio.create_task(self._push(context, subscription, is_terminating=False))
+                code = await asyncio.shield(self._pushing)
             except BarnabasError as error:
                 log.debug("a push of metrics failed: %s; the next one has its counts too", error)
                 code = ErrorCode.NONE

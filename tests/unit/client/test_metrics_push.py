@@ -54,12 +54,14 @@ class FakeCluster:
         self.push_codes: list[ErrorCode] = []
         self.failure: Exception | None = None
         self.never_answers = False
+        self.answer_s = 0.0
 
     def open_channels(self) -> Iterator[FakeChannel]:
         return iter(self.channels)
 
     async def ask(self, _channel: FakeChannel, request: object) -> object:
         self.asked.append((asyncio.get_running_loop().time(), request))
+        await asyncio.sleep(self.answer_s)
         if self.never_answers:
             await asyncio.Event().wait()
         if self.failure is not None:
@@ -317,6 +319,42 @@ def test_failed_push_is_tried_at_the_next_interval(cluster: FakeCluster) -> None
         cluster.failure = None
         await asyncio.sleep(INTERVAL_S)
         assert len(cluster.pushes) == 3
+        await client.push.close(None)
+
+    run(scenario())
+
+
+def test_last_push_counts_nothing_that_a_push_before_it_has_counted(cluster: FakeCluster) -> None:
+    async def scenario() -> None:
+        client = Client(cluster)
+        client.connect()
+        await asyncio.sleep(FIRST_ASKED_S + 0.5 * INTERVAL_S)
+        cluster.answer_s = 0.5
+        await asyncio.sleep(0.5 * INTERVAL_S + 0.1)  # the push has come, and its answer has not
+        await client.push.close(None)
+        assert [(each.terminating, pushed(each)[CREATIONS].value) for each in cluster.pushes] == [
+            (False, 2.0),
+            (True, 0.0),
+        ]
+
+    run(scenario())
+
+
+def test_decoder_is_loaded_only_where_a_broker_asks_for_metrics(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[bool] = []
+    monkeypatch.setattr("barnabas.metrics.otlp.load", lambda: loads.append(True))
+    cluster.subscription = {"requested_metrics": []}
+
+    async def scenario() -> None:
+        client = Client(cluster)
+        client.connect()
+        await asyncio.sleep(1.5 * INTERVAL_S)
+        assert loads == []
+        cluster.subscription = {}
+        await asyncio.sleep(INTERVAL_S)
+        assert loads == [True]
         await client.push.close(None)
 
     run(scenario())

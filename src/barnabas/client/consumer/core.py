@@ -622,9 +622,12 @@ class ConsumerCore:
                     return True
                 with self._guard.lock:
                     state.raise_pending_error()
-                if state.now_s() >= deadline_s:
+                began_s = state.now_s()
+                if began_s >= deadline_s:
                     return False
                 yield state.wait(deadline_s, wake_count)
+                with self._guard.lock:
+                    state.metrics.idle_s.add(state.now_s() - began_s)
         finally:
             with self._guard.lock:
                 state.waiting -= 1

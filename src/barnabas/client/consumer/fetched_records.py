@@ -41,7 +41,7 @@ class ConsumerMetrics:
     :ivar fetch_latency_ms: by the id of the broker.
     :ivar commit_ms: the time of commits.
     :ivar rebalance_ms: the time of joins, until the member has its assignment.
-    :ivar idle_s: the time for which calls of the application waited.
+    :ivar idle_s: the time for which polls waited for records.
     """
 
     def __init__(self, clock: Clock) -> None:

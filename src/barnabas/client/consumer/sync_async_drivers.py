@@ -167,9 +167,7 @@ class BlockingDriver:
             while True:
                 step = next(steps)
                 if isinstance(step, Wait):
-                    began_s = self._state.now_s()
                     self._guard.wait_for_wake(step)
-                    self._state.metrics.idle_s.add(self._state.now_s() - began_s)
                 else:
                     self._call_listener(step)
         except StopIteration as end:
@@ -268,10 +266,8 @@ class AsyncDriver:
             while True:
                 step = next(steps)
                 if isinstance(step, Wait):
-                    began_s = self._state.now_s()
                     await self.guard.wait_for_wake(step)
                     self._turn_s = self._state.now_s()
-                    self._state.metrics.idle_s.add(self._turn_s - began_s)
                 else:
                     await self._call_listener(step)
         except StopIteration as end:
@@ -401,13 +397,16 @@ class Background:
         try:
             await self._interceptors.close(self._left_s(deadline_s))
         finally:
-            tasks = [*self._tasks, *self._running.values()]
-            for task in tasks:
-                task.cancel()
-            if self._next_look is not None:
-                self._next_look.cancel()
-            self._fetches.close()
-            self._cluster.close()
+            await self._end(deadline_s)
+
+    async def _end(self, deadline_s: float) -> None:
+        tasks = [*self._tasks, *self._running.values()]
+        for task in tasks:
+            task.cancel()
+        if self._next_look is not None:
+            self._next_look.cancel()
+        self._fetches.close()
+        self._cluster.close()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._session is not None:
             with suppress(TimeoutError):

@@ -286,4 +286,4 @@ class ProducerEngine:
             self._cluster.close()
             for task in self._tasks:
                 task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -49,6 +49,18 @@ def test_poll_returns_nothing_at_its_deadline():
     assert scene.settle(poll).result == []
 
 
+def test_time_for_which_polls_wait_counts_as_idle_and_that_of_other_calls_does_not():
+    scene = assigned_scene(default_api_timeout_ms=5_000)
+    position = scene.call(scene.core.position((TOPIC, 0), None))
+    scene.clock.advance(5)
+    assert isinstance(scene.settle(position).error, TimedOutError)
+    assert scene.core.state.metrics.idle_s.total == 0
+    poll = scene.poll(timeout_s=2)
+    scene.clock.advance(2)
+    assert scene.settle(poll).result == []
+    assert scene.core.state.metrics.idle_s.total == 2
+
+
 def test_poll_says_that_no_broker_can_be_reached_when_patience_ends_and_not_when_its_own_time_does():
     scene = assigned_scene(default_api_timeout_ms=5_000)
     poll = scene.poll(timeout_s=12)

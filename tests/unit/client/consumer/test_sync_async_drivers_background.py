@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from barnabas.client.backoff import Backoff
 from barnabas.client.cluster import ClusterView, PartitionView, TopicView
 from barnabas.client.config import ConsumerConfig
-from barnabas.client.consumer.call_steps import Leave
+from barnabas.client.consumer.call_steps import Leave, Query
 from barnabas.client.consumer.fetcher import ERRORS_MAX
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.sync_async_drivers import Background, LoopGuard
@@ -571,3 +572,24 @@ def test_a_committed_offset_that_was_looked_up_too_late_counts_no_more():
     assert (partition.position, partition.committed) == (50, 60)
     state.set_positions({partition: partition.version}, {partition: 100}, committed=True)
     assert (partition.position, partition.committed) == (100, 100)
+
+
+def test_cancelled_close_ends_all_that_runs():
+    async def main():
+        cluster = RefusingCluster(ErrorCode.CORRUPT_MESSAGE)
+        engine = Engine(cluster)
+        engine.kick()
+        never = asyncio.Event()
+        engine.background._interceptors = SimpleNamespace(close=lambda _timeout_s: never.wait())
+        waiting = Query(lambda _cluster: never.wait())
+        engine.state.add_task(waiting)
+        engine.kick()
+        closing = asyncio.create_task(engine.close())
+        await yield_to_loop()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert waiting.done
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
