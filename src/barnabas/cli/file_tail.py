@@ -390,7 +390,10 @@ class FollowedPath:
         return None
 
     def _is_known_file(self, content: Content) -> bool:
-        return any(each.identity == content.identity and self._fits(_is_copy, each, content) for each in self._known)
+        # A file with more bytes than its mark may be a copy with the inode of a deleted file.
+        return any(
+            each.identity == content.identity and self._fits(FileMark.is_end_of, each, content) for each in self._known
+        )
 
     def _unseen(self) -> list[TailedFile]:
         """Return the files that were made and rotated away since the last look, the oldest first."""
@@ -424,12 +427,13 @@ class FollowedPath:
         """Return a file that has got lines after it was read to its end, opened behind the lines read."""
         if any(file.content.identity == content.identity for file in self._open_files()):
             return None
-        for mark in self._known:
-            was_read = mark.line_count >= 0 and mark.identity == content.identity
-            if was_read and self._fits(_has_more, mark, content):
-                self._known.remove(mark)
-                return TailedFile(path, content, mark)
-        return None
+        read = [mark for mark in self._known if mark.line_count >= 0 and self._fits(_is_same_file, mark, content)]
+        # The other marks are of deleted files that had the inode, and whose compressed copies may still be there.
+        mark = max(read, key=lambda each: each.position, default=None)
+        if mark is None or not self._fits(_has_more, mark, content):
+            return None
+        self._known.remove(mark)
+        return self._behind_deleted(path, content, mark)
 
     def _is_new(self, path: Path, content: Content) -> bool:
         """Return whether a file beside the path is to be read whole; report it where that is not certain."""
@@ -563,10 +567,16 @@ class FollowedPath:
         self._is_waiting = False
         return self._behind_deleted(self.path, content)
 
-    def _behind_deleted(self, path: Path, content: Content) -> TailedFile:
-        """Open a file behind the lines that it shares with a deleted one, as editors and `rsync` write files."""
+    def _behind_deleted(self, path: Path, content: Content, known: FileMark | None = None) -> TailedFile:
+        """Open a file behind the lines that it shares with a deleted one, as editors and `rsync` write files.
+
+        :param known: a mark of the file. A copy may have the inode of a file that was read to its end and deleted, and
+            more lines than that file.
+        """
         deleted = [file.mark for file in self._retired if file.mark.position and not file.content.is_linked()]
         common = [mark for mark in deleted if self._fits(_is_copy, mark, content)]
+        if known is not None:
+            common.append(known)
         return TailedFile(path, content, max(common, key=lambda mark: mark.position, default=None))
 
     def _report_refused(self, error: UnreadableFileError) -> None:
