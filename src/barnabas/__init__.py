@@ -77,11 +77,10 @@ _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in na
 
 def _names() -> list[str]:
     """Return the public names, without those of an extra that is missing: `import *` would fail."""
-    has_tracing = importlib.import_module("importlib.util").find_spec("opentelemetry") is not None
-    return [
-        *(name for name in _MODULE_OF if has_tracing or _MODULE_OF[name] != "barnabas.client.tracing"),
-        "__version__",
-    ]
+    from importlib.util import find_spec  # noqa: PLC0415 - `import barnabas` does without it
+
+    hidden = () if find_spec("opentelemetry") else _NAMES_IN["barnabas.client.tracing"]
+    return [*(name for name in _MODULE_OF if name not in hidden), "__version__"]
 
 
 def __getattr__(name: str) -> object:

@@ -17,7 +17,7 @@ RANGES_MAX = 1_000_000
 """The cache holds at most this many, which take 32 MB."""
 
 RECORDS_MAX = 65_536
-"""Of one range: a comparison may need memory for each of its records."""
+"""The most records of one range: a comparison may need memory for each of them."""
 
 OnRange = Callable[[Producer, int, RecordRange], None]
 """A function of a producer, the offset of its first record, and the number and window of the records."""
@@ -61,7 +61,7 @@ class ScannedRanges:
     def __init__(self, listener: OnRange | None = None) -> None:
         self.listener = listener
         self.is_whole = True
-        """Whether the cache holds all ranges of the scan."""
+        """True if the cache holds all ranges of the scan."""
         self._kept: dict[int, _Kept] = {}
         self._names: dict[Producer, Producer] = {}
         """One object for each producer, as many ranges share it."""

@@ -127,7 +127,7 @@ class WindowCounter(Generic[T]):
 
     @property
     def has_changes(self) -> bool:
-        """Whether anything was counted since `take_changes`."""
+        """Return whether anything was counted since `take_changes`."""
         return bool(self._changed or self._runs)
 
     def count(

@@ -47,7 +47,7 @@ TERMINATED_S = 60.0
 """The life of an instance after its terminating push: long enough for the next scrape."""
 
 COMPRESSIONS = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
-"""What a push may be compressed with besides not at all, the preferred one first."""
+"""The compressions that a push may have, the preferred one first. A push may also be uncompressed."""
 
 RESOURCE_ATTRIBUTES = ("client_rack", "group_id", "group_instance_id", "transactional_id")
 """The labels that KIP-714 has clients put on their resource; the member id is left out, since it changes often."""
@@ -96,7 +96,7 @@ DROPPED = counter(
 
 
 class Subscription(NamedTuple):
-    """What a client is asked to push; the ids are zero where there is an error."""
+    """The answer to a client that asks for its subscription; the ids are zero where there is an error."""
 
     error: ErrorCode
     client_instance_id: bytes = bytes(16)

@@ -38,9 +38,9 @@ class MetadataUpdate:
 
     brokers: Mapping[int, LiveBroker] | None = None
     is_everything: bool = False
-    """Whether topics that are not named here are gone."""
+    """True if topics that are not named here are gone."""
     is_new_session: bool = False
-    """Whether this broker has a new registration: leaderships of it in the tree are of an earlier one."""
+    """True if this broker has a new registration: leaderships of it in the tree are of an earlier one."""
     topics: dict[str, TopicInfo | NodeError | None] = field(default_factory=dict)
     """None: the topic is gone. An error: its nodes are damaged."""
     changes: list[ChangeNotification] = field(default_factory=list)

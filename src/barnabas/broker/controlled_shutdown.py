@@ -133,7 +133,7 @@ class ControlledShutdown:
             await asyncio.sleep(LOOK_S)
 
     def _is_counted_on(self) -> bool:
-        """Whether this broker is in the ISR of a live leader."""
+        """Return whether this broker is in the ISR of a live leader."""
         image = self._topics.image
         for replica in self._topics.replicas.all():
             info = image.partition(replica.topic_partition)

@@ -78,7 +78,7 @@ class Membership:
 
     @property
     def is_member(self) -> bool:
-        """Whether this broker is registered, and the metadata store has answered lately."""
+        """Return whether this broker is registered, and the metadata store has answered lately."""
         return self._is_registered and self._in_doubt is None and not self._is_lost.is_set()
 
     async def register(self) -> None:

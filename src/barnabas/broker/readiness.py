@@ -1,4 +1,4 @@
-"""Whether a broker serves: what `/readyz` answers (`barnabas.net.status_server`).
+"""The readiness of a broker, which `/readyz` shows (`barnabas.net.status_server`).
 
 A broker is ready when it is registered, its logs and groups are loaded, and its replicas are in sync. A rolling restart
 waits for that before it stops the next broker. Partitions that lack another broker's replica do not count: one broker

@@ -141,9 +141,10 @@ class ReplicaFetcher:
         self._pause_s = limits.pause_s_max
         self._state: FetchState[FollowerReplica] = FetchState(limits)
         self._pacing = RequestBackoff(self._pause_s)
-        self._has_news = self._has_trouble = False
-        """Whether the present response brought records or moved a log start offset or high watermark, and whether a
-        partition paused because of it."""
+        self._has_news = False
+        """True if the present response brought records, or moved a log start offset or a high watermark."""
+        self._has_trouble = False
+        """True if a partition paused because of the present response."""
         self._log_starts = LogStarts(store_log_starts, self._start_stored, self._pause_s)
         self._followed: dict[FollowerReplica, Followed[FollowerReplica]] = {}
         self._throttle = throttle

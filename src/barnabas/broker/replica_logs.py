@@ -137,11 +137,11 @@ class ReplicaLogs:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
     def is_there(self, where: TopicPartition) -> bool:
-        """Whether there is a log of this name."""
+        """Return whether there is a log of this name."""
         return self._logs.get(where) is not None
 
     def belongs_to(self, where: TopicPartition, topic_id: bytes) -> bool:
-        """Whether there is a log of this name, and it is of the topic with this id."""
+        """Return whether there is a log of this name, and it is of the topic with this id."""
         identity = self._logs.topic_ids.get(where)
         return self.is_there(where) and identity is not None and identity.bytes == topic_id
 
@@ -151,19 +151,19 @@ class ReplicaLogs:
         return NO_LEADER_EPOCH if opened is None else opened.leader_epochs.latest
 
     def may_have_more(self, topic: str) -> bool:
-        """Whether a later start may find more folders of a topic: a note of a deletion stays until then."""
+        """Return whether a later start may find more folders of a topic: a note of a deletion stays until then."""
         return self._logs.may_have_more(topic)
 
     def was_missing(self, where: TopicPartition) -> bool:
-        """Whether `restore` found no log of a replica, and created an empty one."""
+        """Return whether `restore` found no log of a replica, and created an empty one."""
         return where in self._logs.missing
 
     def is_gone(self, where: TopicPartition) -> bool:
-        """Whether the log was missing, and may have had records that an operator can put back."""
+        """Return whether the log was missing, and may have had records that an operator can put back."""
         return where in self._logs.gone
 
     def is_in_old_copy(self, where: TopicPartition) -> bool:
-        """Whether the log of a replica is in an older copy of its log directory, and may lack records."""
+        """Return whether the log of a replica is in an older copy of its log directory, and may lack records."""
         return self._logs.is_in_old_copy(where)
 
     def is_in_newer_folder(self, where: TopicPartition) -> bool:

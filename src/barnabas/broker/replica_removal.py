@@ -70,7 +70,7 @@ class ReplicaRemoval:
                 await self._end(where, topic_id)
 
     def _is_older(self, info: PartitionInfo, where: TopicPartition) -> bool:
-        """Whether the tree is older than the log here (see `barnabas.replication.unclean_recovery.doubt`).
+        """Return whether the tree is older than the log here (see `barnabas.replication.unclean_recovery.doubt`).
 
         A replica that such a tree names for deletion may be the only one now.
         """

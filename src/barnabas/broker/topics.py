@@ -122,7 +122,7 @@ class Topics:
         """The topics that this broker has not been able to read since it registered."""
         self._lost_memory = False
         self._may_have_missed = False
-        """Whether topics may have been created and deleted without a note to this broker."""
+        """True if topics may have been created and deleted without a note to this broker."""
         self._incomplete: set[TopicPartition] = set()
         """The replicas that may lack acknowledged records, until they have left the in-sync replicas."""
 
@@ -165,7 +165,7 @@ class Topics:
         return set(self._by_name)
 
     def has_partition(self, where: TopicPartition) -> bool:
-        """Whether there is such a partition."""
+        """Return whether there is such a partition."""
         topic = self._by_name.get(where.topic)
         return topic is not None and 0 <= where.partition < len(topic.partitions)
 
@@ -258,8 +258,8 @@ class Topics:
 
     @property
     def has_unread(self) -> bool:
-        """Whether an ISR may name this broker wrongly: this broker has not read some topics, or has not left some
-        ISRs."""
+        """Return whether an ISR may name this broker wrongly: this broker has not read some topics, or has not left
+        some ISRs."""
         return bool(self._unread or self._incomplete)
 
     async def _withdraw(self) -> None:
@@ -592,7 +592,7 @@ class Topics:
         return info is not None and not {*change.state.isr, change.state.leader} <= {*info.state.isr, NO_LEADER}
 
     def _names_other_brokers(self, change: StateChange) -> bool:
-        """Whether the known state names brokers that hold no replica by the image."""
+        """Return whether the known state names brokers that hold no replica by the image."""
         info = self.image.partition(change.where)
         return info is not None and not {*info.state.isr, info.state.leader} <= {*info.replicas, NO_LEADER}
 

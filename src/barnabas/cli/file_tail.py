@@ -93,7 +93,7 @@ class TailedFile:
 
     @property
     def is_unread(self) -> bool:
-        """Whether no byte was read, not even of an unfinished line."""
+        """Return whether no byte was read, not even of an unfinished line."""
         return not self._read_to
 
     def read(self) -> Piece | None:

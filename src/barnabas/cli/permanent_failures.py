@@ -35,7 +35,7 @@ class PermanentFailures:
         self._has_succeeded |= not failures
 
     def is_permanent(self, error: Exception) -> bool:
-        """Whether the error of a whole round is permanent."""
+        """Return whether the error of a whole round is permanent."""
         return self._is_permanent(error, bool(self._loaded))
 
     def first_permanent(self, result: LoadResult, failures: Mapping[str, Exception]) -> Exception | None:
@@ -49,7 +49,7 @@ class PermanentFailures:
         return None
 
     def _is_permanent(self, error: Exception, has_loaded: bool) -> bool:
-        """Whether an error is permanent.
+        """Return whether an error is permanent.
 
         :param has_loaded: whether an earlier round loaded records with the same settings.
         """

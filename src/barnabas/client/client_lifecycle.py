@@ -86,7 +86,7 @@ class ClientLifecycle(ABC):
 
     @property
     def is_forked_copy(self) -> bool:
-        """Whether this is the copy of a forked child."""
+        """Return whether this is the copy of a forked child."""
         return self._pid != os.getpid()
 
     def check_process(self) -> None:
@@ -326,7 +326,7 @@ class LoopThread(ClientLifecycle):
 
     @property
     def inside(self) -> bool:
-        """Whether the caller runs on this thread, where a wait for it would never end."""
+        """Return whether the caller runs on this thread, where a wait for it would never end."""
         return threading.current_thread() is self._thread
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:

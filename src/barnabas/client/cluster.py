@@ -318,7 +318,7 @@ OTHER_BROKER_S = 1.0
 ones may have newer metadata soon, and the other broker may be gone."""
 
 UNKNOWN_TOPIC_PATIENCE_S = 2.0
-"""How long a broker may not know a topic that was just created, where the client creates none."""
+"""The time for which a broker may not know a topic that was just created, where the client creates none."""
 
 STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
@@ -392,7 +392,7 @@ class Cluster:
         self._refresh_requested = asyncio.Event()
         self._is_kept_fresh = False
         self._is_refreshing = False
-        """Whether a request of `refresh_forever` is under way."""
+        """True if a request of `refresh_forever` is under way."""
         self._closed = False
         self.unreachable: tuple[float, BarnabasError] | None = None
         """The time (monotonic seconds) since which no broker is reachable, and the reason."""
@@ -616,7 +616,7 @@ class Cluster:
 
     @property
     def will_refresh(self) -> bool:
-        """Whether a refresh is under way or about to begin."""
+        """Return whether a refresh is under way or about to begin."""
         return self._is_refreshing or self._refresh_requested.is_set()
 
     async def refresh_forever(self) -> None:

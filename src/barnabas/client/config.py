@@ -342,7 +342,7 @@ class ProducerConfig(ClientConfig):
                 f"enable_idempotence needs acks='all', not acks={self.acks}; leave one of the two out"
             )
         if self.audit and not self.enable_idempotence:
-            raise ConfigurationError("audit needs enable_idempotence: its sequence numbers tell records apart")
+            raise ConfigurationError("audit needs enable_idempotence, because sequence numbers identify records")
         if self.enable_idempotence and self.max_in_flight_requests_per_connection > 5:
             raise ConfigurationError(
                 "enable_idempotence allows at most 5 requests in flight, because brokers remember 5 batches; "

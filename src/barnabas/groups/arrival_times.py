@@ -1,4 +1,4 @@
-"""When the records of a partition arrived, as far as a bounded number of looks at its end offset shows. Pure."""
+"""The arrival times of a partition's records, known from a bounded number of looks at its end offset. Pure."""
 
 from __future__ import annotations
 

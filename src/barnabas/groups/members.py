@@ -105,7 +105,7 @@ class Member:
 
     @property
     def shows_life(self) -> bool:
-        """Whether the member need not send heartbeats, because it waits for this coordinator."""
+        """Return whether the member need not send heartbeats, because it waits for this coordinator."""
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
@@ -248,7 +248,7 @@ class GroupMembers:
         return ErrorCode.NONE if member_id in self._members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, names: Collection[str]) -> bool:
-        """Whether a member with these protocols can join: one of them must be supported by all others."""
+        """Return whether a member with these protocols can join: one of them must be supported by all others."""
         if not self._members:
             return bool(protocol_type) and bool(names)
         size = len(self._members)

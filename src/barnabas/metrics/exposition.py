@@ -65,7 +65,7 @@ class Snapshots:
         self._clock = clock
         self._sleep = sleep
         self._process = ProcessCollector(registry=None)
-        """What the operating system knows of this process, under the names that all clients of Prometheus use."""
+        """Metrics of the operating system for this process, under the names that all clients of Prometheus use."""
         self._rendering = threading.Lock()
         self._pieces: tuple[bytes, ...] = ()
         self._taken_s = float("-inf")

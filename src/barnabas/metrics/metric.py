@@ -73,7 +73,7 @@ class Sample(NamedTuple):
 
 
 class Observations(NamedTuple):
-    """What a histogram has counted until now.
+    """The counts of a histogram until now.
 
     :param counts: by bucket; one more than the histogram has bounds.
     :param total: the sum of all observations.

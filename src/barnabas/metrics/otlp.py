@@ -173,7 +173,7 @@ class MetricsReader:
 
 
 _DELTA = 1
-"""Of the enumeration AggregationTemporality."""
+"""A value of the enumeration AggregationTemporality."""
 
 
 def _read_varint(data: memoryview, position: int) -> tuple[int, int]:

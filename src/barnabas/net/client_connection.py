@@ -119,7 +119,7 @@ class RequestBackoff:
 
     @property
     def is_slow(self) -> bool:
-        """Whether requests wait for a pause."""
+        """Return whether requests wait for a pause."""
         return self._futile > FREE_FUTILE
 
     def note_progress(self) -> None:
@@ -315,7 +315,7 @@ class ClientConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can still be sent."""
+        """Return whether requests can still be sent."""
         return self._stream.is_open
 
     @property

@@ -97,7 +97,7 @@ class RequestMemory:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a request waits in line."""
+        """Return whether a request waits in line."""
         return bool(self._large or self._others)
 
     def change(self, difference: int) -> None:
@@ -226,7 +226,7 @@ class FrameReply(NamedTuple):
     later: Awaitable[Answer] | None = None
     """The rest of the answer, if the request has to wait."""
     ends_with_client: bool = False
-    """Whether only this client can use the rest, so that the wait ends when the client disconnects."""
+    """True if only this client can use the rest, so that the wait ends when the client disconnects."""
 
 
 class Endpoints(NamedTuple):
@@ -275,7 +275,7 @@ class ConnectionContext(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the connection has ended."""
+        """Return whether the connection has ended."""
         ...
 
     def release_frame(self, size: int) -> bool:
@@ -309,7 +309,7 @@ class Unread(NamedTuple):
     """The responses that a client has not read; the connection with the greatest value is closed first."""
 
     is_stuck: bool
-    """Whether the client has read nothing since the last look."""
+    """True if the client has read nothing since the last look."""
     unread_bytes: int
 
 
@@ -322,7 +322,7 @@ class Acceptor(Protocol):
     memory: RequestMemory
     waiting_memory: WaitingMemory
     is_finishing: bool
-    """Whether no further request begins."""
+    """True if no further request begins."""
 
     def forget(self, connection: ServerConnection) -> None:
         """Called when the connection has ended and its requests are completed."""
@@ -436,8 +436,8 @@ class ServerConnection:
         return Unread(is_stuck=before >= UNREAD_BYTES and self._unread >= before, unread_bytes=self._unread)
 
     def _is_in_the_way(self, now_s: float) -> bool:
-        """Whether whole requests have waited for `STALLED_S` behind a long poll, or behind responses that the client
-        does not read."""
+        """Return whether whole requests have waited for `STALLED_S` behind a long poll, or behind responses that the
+        client does not read."""
         waits_for_client = (self._is_waiting and self._ends_with_client) or (
             not self._answering and self._stream.unsent_bytes > UNSENT_BYTES_MAX
         )
@@ -524,7 +524,7 @@ class ServerConnection:
             self._stream.pause_reading()
 
     def _has_memory(self, held: int) -> bool:
-        """Whether there is memory for the request that is arriving; if not, the connection now waits in line for
+        """Return whether there is memory for the request that is arriving; if not, the connection now waits in line for
         it."""
         if self._reserved or held <= SMALL_BYTES >= self._reader.announced_bytes:
             return True
@@ -657,7 +657,7 @@ class ServerConnection:
             self._listener.forget(self)
 
     def _is_at_rest(self) -> bool:
-        """Whether all that has come was carried out and answered, and the next bytes can come: nearly always."""
+        """Return whether all that has come was carried out and answered, and the next bytes can come: nearly always."""
         stream = self._stream
         if self._frames or self._answering or self._held_bytes or self._reader.partial:
             return False

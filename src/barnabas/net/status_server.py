@@ -37,7 +37,7 @@ CONNECTIONS_MAX = 32
 """A connection beyond these is closed at once."""
 
 HEAD_BYTES_MAX = 16 * 1024
-"""What follows these bytes of a request is not read."""
+"""The server reads no more bytes of a request than these."""
 
 SILENT_S_MAX = 5.0
 """A read that brings nothing for so long ends its connection. So does an answer that was not read within this time."""
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StatusPages:
-    """What the pages show. Any thread may call these functions, several at a time.
+    """The content of the pages. Any thread may call these functions, several at a time.
 
     :param metrics: returns the text of all metrics, in pieces.
     :param is_alive: returns whether the process works.
@@ -106,7 +106,7 @@ class LoopProbe:
         self._loop = loop
 
     def is_alive(self) -> bool:
-        """Whether the loop answers within `LOOP_ANSWER_S_MAX`."""
+        """Return whether the loop answers within `LOOP_ANSWER_S_MAX`."""
         answered = threading.Event()
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(answered.set)
@@ -167,7 +167,7 @@ class _Server(ThreadingHTTPServer):
         self.pages = pages
         self._clock = clock
         self._due: dict[socket.socket, float] = {}
-        """When the time of each open connection is over."""
+        """The monotonic time by which each open connection ends."""
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:

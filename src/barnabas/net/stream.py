@@ -97,7 +97,7 @@ class FrameReader:
 
     @property
     def partial(self) -> bool:
-        """Whether a frame has begun and not ended."""
+        """Return whether a frame has begun and not ended."""
         return self._size >= 0 or bool(self._frame)
 
     @property
@@ -353,7 +353,7 @@ class Stream:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the stream receives bytes."""
+        """Return whether the stream receives bytes."""
         return self._reading
 
     def pause_reading(self) -> None:

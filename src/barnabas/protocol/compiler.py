@@ -163,7 +163,7 @@ def encoder_in_slices(cls: type, version: int, flexible: bool) -> Callable[..., 
 
 @functools.cache
 def _has_arrays(cls: type, version: int) -> bool:
-    """Whether this class has arrays, so that its values may be long."""
+    """Return whether this class has arrays, so that its values may be long."""
     kinds = [spec.kind for spec in fields_of(cls) if spec.present(version)]
     inner = [kind.inner if isinstance(kind, Nullable) else kind for kind in kinds]
     assert not any(isinstance(kind, Nested) and _has_arrays(kind.struct, version) for kind in inner), (
@@ -257,7 +257,7 @@ class _Source:
         return isinstance(kind, Nullable) and self.version >= kind.since
 
     def pauses_in(self, element: WireType | type) -> bool:
-        """Whether the values of an array's element are moved in slices themselves."""
+        """Return whether the values of an array's element are moved in slices themselves."""
         return self.in_slices and not isinstance(element, WireType) and _has_arrays(element, self.version)
 
     def compile_as(self, name: str, head: str) -> Any:

@@ -241,7 +241,7 @@ def _decompress_gzip(data: Data, max_bytes: int) -> bytes:
 
 
 def _is_gzip_over(view: memoryview, position: int) -> bool:
-    """Whether no member begins here: bytes behind the first member are padding then."""
+    """Return whether no member begins here: bytes behind the first member are padding then."""
     begins = view[position : position + len(_GZIP_MAGIC)] == _GZIP_MAGIC
     return position > 0 and not (begins and len(view) - position >= _GZIP_HEADER_SIZE)
 

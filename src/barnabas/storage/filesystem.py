@@ -64,8 +64,8 @@ SHORTAGES = OPEN_FILES | {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether there was too little of something: open files, memory, room on the disk. It passes, and what is on the
-    disk is as sound as before."""
+    """Return whether there was too little of something: open files, memory, room on the disk. It passes, and what is on
+    the disk is as sound as before."""
     return error.errno in SHORTAGES
 
 
@@ -136,7 +136,7 @@ class FileSystem(Protocol):
         ...
 
     def exists(self, path: Path) -> bool:
-        """Whether there is a file or folder of this name; False also where that cannot be found out."""
+        """Return whether there is a file or folder of this name; False also where that cannot be found out."""
         ...
 
     def size(self, path: FilePath) -> int: ...
@@ -393,7 +393,7 @@ class LogHealth:
 
     @property
     def is_offline(self) -> bool:
-        """Whether the disk failed; the log must be opened again, which recovers it."""
+        """Return whether the disk failed; the log must be opened again, which recovers it."""
         return self._offline is not None
 
     def check(self) -> None:

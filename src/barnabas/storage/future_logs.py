@@ -145,7 +145,7 @@ class LogMove:
 
     @property
     def is_truncated(self) -> bool:
-        """Whether the log was truncated since `prepare`: the copy may have removed records."""
+        """Return whether the log was truncated since `prepare`: the copy may have removed records."""
         return self.current.truncation_count != self._truncations
 
     def prepare(self) -> None:
@@ -299,7 +299,7 @@ class FutureLogs:
             raise StorageError(f"{partition}: {error}") from error
 
     def has_folder(self, partition: TopicPartition) -> bool:
-        """Whether a folder has the name of a partition."""
+        """Return whether a folder has the name of a partition."""
         return self._folders.exists(partition)
 
     # --- logs that leave ---
@@ -313,7 +313,7 @@ class FutureLogs:
         return dict(self._leaving)
 
     def is_leaving(self, partition: TopicPartition) -> bool:
-        """Whether the note has a log that has left, or is about to."""
+        """Return whether the note has a log that has left, or is about to."""
         return partition in self._leaving
 
     def note_leaving(self, partition: TopicPartition, target_id: str) -> None:

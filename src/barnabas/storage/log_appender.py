@@ -416,7 +416,7 @@ class AppendGroup:
         self.producers = PendingProducers(log.producers)
         self.outcomes: list[Outcome] = []
         self.needs_roll = False
-        """Whether a request was left out that needs another segment."""
+        """True if a request was left out that needs another segment."""
         self.epochs: list[EpochStart] = []
         """The leader epochs that begin with `batches`."""
         self.failure: BarnabasError | None = None
@@ -803,7 +803,7 @@ class LogAppender:
 
     @property
     def is_roll_due(self) -> bool:
-        """Whether the active segment has been written to for as long as the settings allow."""
+        """Return whether the active segment has been written to for as long as the settings allow."""
         since_ms = self._clock.time_ms() - self.active_since_ms
         return self._segments.active.size > 0 and since_ms > self._config.roll_ms
 

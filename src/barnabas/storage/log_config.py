@@ -67,11 +67,11 @@ class LogConfig:
 
     # Follow from the settings above. They are attributes, since each append reads them.
     is_compacted: bool = field(init=False, repr=False, compare=False)
-    """Whether records may be missing between others: compaction keeps the last record of each key."""
+    """True if records may be missing between others: compaction keeps the last record of each key."""
     roll_ms: int = field(init=False, repr=False, compare=False)
     """A segment whose records span more time than this is closed: a record cannot be compacted before."""
     has_timestamp_bounds: bool = field(init=False, repr=False, compare=False)
-    """Whether batches may be refused for their timestamps."""
+    """True if batches may be refused for their timestamps."""
 
     def __post_init__(self) -> None:
         _check_range("segment.bytes", self.segment_bytes, 14, _INT_MAX)
@@ -99,12 +99,12 @@ class LogConfig:
 
     @property
     def has_flush_policy(self) -> bool:
-        """Whether messages are exposed only after they were flushed (paper, 3.1)."""
+        """Return whether messages are exposed only after they were flushed (paper, 3.1)."""
         return self.flush_messages != NEVER or self.flush_ms != NEVER
 
     @property
     def deletes_old(self) -> bool:
-        """Whether `retention_ms` and `retention_bytes` hold."""
+        """Return whether `retention_ms` and `retention_bytes` hold."""
         return CleanupPolicy.DELETE in self.cleanup_policy
 
     def override(self, settings: Mapping[str, str | None]) -> LogConfig:

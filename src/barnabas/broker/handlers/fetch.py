@@ -198,7 +198,7 @@ class FetchSession:
                 followed.wanted = wanted
 
     def mixes_kinds(self, request: FetchRequest) -> bool:
-        """Whether a request names topics by id in a session that names them by name, or the other way round."""
+        """Return whether a request names topics by id in a session that names them by name, or the other way round."""
         known = next(iter(self.partitions), None)
         by_id = None if known is None else known.is_by_id
         return any((topic.topic_id != ZERO_UUID) is not by_id for topic in request.topics if topic.partitions)
@@ -225,7 +225,7 @@ class FetchPlan:
     wanted: list[tuple[FetchKey, FetchPartition]]
     session: FetchSession | None = None
     is_full: bool = True
-    """Whether the answer has all partitions, or only those with news."""
+    """True if the answer has all partitions, or only those with news."""
     caught_up: CaughtUp = field(default_factory=CaughtUp)
 
     def respond(self, read: list[tuple[FetchKey, PartitionData]]) -> Steps[FetchResponse]:
@@ -338,7 +338,7 @@ def wanted_partitions(request: FetchRequest) -> Iterable[tuple[FetchKey, FetchPa
 
 
 def _names_no_topics(request: FetchRequest) -> bool:
-    """Whether a name is too long for a topic: a session would keep it for minutes."""
+    """Return whether a name is too long for a topic: a session would keep it for minutes."""
     return any(len(topic.topic) > TOPIC_NAME_CHARACTERS_MAX for topic in request.topics)
 
 
@@ -501,12 +501,12 @@ class _Read:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the response is due: enough bytes, an error, or no partition to wait for."""
+        """Return whether the response is due: enough bytes, an error, or no partition to wait for."""
         return self.size >= self._request.min_bytes or self._must_answer or not self.partitions
 
     @property
     def is_outdated(self) -> bool:
-        """Whether another pass could have other results."""
+        """Return whether another pass could have other results."""
         seen = zip(self.partitions, self._high_watermarks, strict=True)
         return any(
             replica.storage.has_ended or replica.storage.log.high_watermark != offset for replica, offset in seen
@@ -589,7 +589,7 @@ class _Read:
             reading.close()
 
     def _is_elsewhere(self, replica: Replica, offset: int, data: PartitionData) -> bool:
-        """Whether the reader has to fetch from a replica in its rack; `data` then names that replica (KIP-392).
+        """Return whether the reader has to fetch from a replica in its rack; `data` then names that replica (KIP-392).
 
         :raises ApiError: OFFSET_NOT_AVAILABLE: this follower has not fetched the offset yet.
         """

@@ -157,11 +157,11 @@ class ProduceRuns:
         return ACKNOWLEDGED_MAX if first.acks != Acks.NONE else REQUESTS_MAX
 
     def go_together(self, first: ProduceRequest, other: ProduceRequest) -> bool:
-        """Whether two requests want the same acknowledgement."""
+        """Return whether two requests want the same acknowledgement."""
         return first.acks == other.acks
 
     def wants_answer(self, request: ProduceRequest) -> bool:
-        """Whether a request wants an acknowledgement."""
+        """Return whether a request wants an acknowledgement."""
         return request.acks != Acks.NONE
 
 
@@ -404,12 +404,12 @@ class _Append:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the append has not ended."""
+        """Return whether the append has not ended."""
         return self._waiting is not None
 
     @property
     def can_be_packed(self) -> bool:
-        """Whether all batches were appended, and the template can acknowledge them."""
+        """Return whether all batches were appended, and the template can acknowledge them."""
         return self.pack is not None and all(isinstance(outcome, AppendInfo) for outcome in self.outcomes)
 
     def when_all_acknowledged(self) -> Waiter | None:
@@ -536,7 +536,7 @@ def _last_offset(info: AppendInfo) -> int:
 
 
 def _is_packed(partition: LeaderReplica, acks: int) -> bool:
-    """Whether a template makes the answers: none has to wait, or all wait for the high watermark."""
+    """Return whether a template makes the answers: none has to wait, or all wait for the high watermark."""
     return acks == Acks.ALL or partition.acknowledges_at_once(acks)
 
 

@@ -99,7 +99,7 @@ class EndOffsets:
         self._elsewhere = known
 
     async def _ask(self, leader: int, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the log end offsets that a leader tells; none if it cannot be asked.
+        """Return the log end offsets that a leader returns; none if it does not answer.
 
         :param epochs: the leader epoch of each partition.
         """

@@ -63,7 +63,7 @@ LAST_OF_STEP = ENTRIES_PER_STEP - 1
 
 
 def is_pause_due(number: int) -> bool:
-    """Whether a generator that has done so many entries is to yield; not before the first."""
+    """Return whether a generator that has done so many entries is to yield; not before the first."""
     return number % ENTRIES_PER_STEP == LAST_OF_STEP
 
 
@@ -148,11 +148,11 @@ class RunRules(Protocol):
         ...
 
     def go_together(self, first: Any, other: Any) -> bool:
-        """Whether a request may be in the run that begins with another one."""
+        """Return whether a request may be in the run that begins with another one."""
         ...
 
     def wants_answer(self, request: Any) -> bool:
-        """Whether a request is answered."""
+        """Return whether a request is answered."""
         ...
 
     def entry_count(self, request: Any) -> int:
@@ -164,7 +164,7 @@ class RunRules(Protocol):
         ...
 
     def must_be_in_pieces(self, request: Any, size: int) -> bool:
-        """Whether a request of this size has to run in pieces."""
+        """Return whether a request of this size has to run in pieces."""
         ...
 
     def pieces(self, request: Any) -> Iterator[tuple[Any, bool]]:
@@ -190,12 +190,12 @@ class ServedApi:
     runs: RunRules | None = None
     """If not None, `handle` takes a run."""
     ends_with_client: bool = False
-    """Whether the request ends when its client is gone. All other requests run to their end."""
+    """True if the request ends when its client is gone. All other requests run to their end."""
     burst_prone: bool = False
-    """Whether many clients are likely to send it at the same moment. Such requests take turns, so that other requests
+    """True if many clients are likely to send it at the same moment. Such requests take turns, so that other requests
     do not wait for all of them."""
     answers_any_version: bool = False
-    """Whether a version that is not served is answered too, in version 0, with None as the request."""
+    """True if a version that is not served is answered too, in version 0, with None as the request."""
     entries_max: int = ENTRIES_MAX
     bytes_max: int = BYTES_MAX
 
@@ -379,7 +379,7 @@ class ConnectionState:
         self.refused_batches: RefusedBatches | None = None
         """The batches that were refused for now. Written by the handler of Produce."""
         self.has_refused_follower = False
-        """Whether a refusal of a follower was logged. Written by the handler of the followers' Fetch."""
+        """True if a refusal of a follower was logged. Written by the handler of the followers' Fetch."""
         self.delayed_fetch: WaitingRequest | None = None
         """The follower's fetch that waits; the next request completes it. Written by the handler of the followers'
         Fetch."""
@@ -391,7 +391,7 @@ class ConnectionState:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the connection has ended."""
+        """Return whether the connection has ended."""
         return self.link.is_gone
 
 

@@ -99,7 +99,7 @@ class Chain:
             leave(call, responses)
 
     def fail(self, call: Call, error: BaseException) -> None:
-        """Tell the stages about a call that ended without a response."""
+        """Pass the error of a call without a response through the stages."""
         for fail in self._failing:
             fail(call, error)
 
@@ -125,7 +125,7 @@ class RequestKind(NamedTuple):
 
 
 class ApiCounts:
-    """What the requests to one API have in common. Any thread may read it.
+    """Bytes and times of the requests to one API. Any thread may read them.
 
     :ivar request_bytes: of the frames.
     """
@@ -154,7 +154,7 @@ class ApiCounts:
 
 
 class _Count:
-    """How many requests of a kind there were."""
+    """The number of requests of a kind."""
 
     __slots__ = ("api", "requests")
 
@@ -189,7 +189,7 @@ class RequestCounts(Stage):
 
     def leave(self, call: Call, response: Any) -> None:
         if response is None or type(response) is bytes:
-            error_code = NO_ERROR  # a frame that was made from a template tells of no error
+            error_code = NO_ERROR  # a template makes frames without an error only
         else:
             try:
                 error_code = self._readers[type(response), call.version](response)

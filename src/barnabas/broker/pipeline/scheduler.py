@@ -92,7 +92,7 @@ class CooperativeScheduler:
         return len(self._line)
 
     def is_over(self) -> bool:
-        """Whether the time of this round is used up."""
+        """Return whether the time of this round is used up."""
         if self._is_open:
             return self._now_s() >= self._ends_at_s
         self._open()
@@ -248,7 +248,7 @@ class ConnectionRequests:
             self.state.delayed_fetch.complete()
 
     def note_gone(self) -> None:
-        """Do nothing: the state of the connection tells whether it has ended."""
+        """Do nothing: the state of the connection has its end."""
 
     def carry_out(self, frames: Sequence[Frame]) -> FrameReply:
         """Run the first request, and perhaps some of the requests behind it.

@@ -48,11 +48,11 @@ class BrokerSetting:
     """The documentation."""
     rule: Rule
     is_dynamic: bool = False
-    """Whether it can be changed while the broker runs."""
+    """True if it can be changed while the broker runs."""
     kafka_names: tuple[str, ...] = ()
     """Names that Kafka has, or had, for the same setting."""
     is_host: bool = False
-    """Whether the value is a host; an IPv6 address may be in brackets."""
+    """True if the value is a host; an IPv6 address may be in brackets."""
 
 
 _RULES: dict[type, Rule] = {bool: FLAG, int: whole(), float: number(), str: text()}

@@ -103,7 +103,7 @@ class ConfigSetting:
 
     @property
     def is_default(self) -> bool:
-        """Whether the value is the default, set neither for the topic nor for its broker."""
+        """Return whether the value is the default, set neither for the topic nor for its broker."""
         return self.source is ConfigSource.DEFAULT
 
     @property

@@ -85,7 +85,7 @@ class GroupDescription:
 
     @property
     def exists(self) -> bool:
-        """Whether the group exists: it has members or committed offsets."""
+        """Return whether the group exists: it has members or committed offsets."""
         return self.state != DEAD
 
 

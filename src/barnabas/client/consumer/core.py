@@ -187,7 +187,7 @@ class Rebalancing:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next poll has to begin or continue a procedure."""
+        """Return whether the next poll has to begin or continue a procedure."""
         if not self._state.subscription.by_topics:
             return False
         if self._awaited is not None:
@@ -442,7 +442,7 @@ class ConsumerCore:
         self.config = config
         self.state = ConsumerState(config, guard, clock, interceptors)
         self.closed = False
-        """Whether the application has closed the consumer."""
+        """True if the application has closed the consumer."""
         self._guard = guard
         self._subscription = self.state.subscription
         self._rebalancing = Rebalancing(self.state)

@@ -48,7 +48,7 @@ class FetchSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the broker remembers the partitions, and so decides on their order, too."""
+        """Return whether the broker remembers the partitions, and so decides on their order, too."""
         return self._epoch != INITIAL_SESSION_EPOCH
 
     def incremental_request(self, request: FetchRequest) -> FetchRequest:
@@ -342,7 +342,7 @@ class FetchConnections:
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether a connection pauses after an error."""
+        """Return whether a connection pauses after an error."""
         return any(each.pauses for connections in self._connections.values() for each in connections)
 
     def close(self) -> None:
@@ -358,7 +358,7 @@ class _FetchConnection:
 
     def __init__(self, all_fetches: FetchConnections, node_id: int, name: str) -> None:
         self.busy = False
-        """Whether a fetch, or a pause after an error, is under way."""
+        """True if a fetch, or a pause after an error, is under way."""
         self._all = all_fetches
         self._node_id = node_id
         self._name = name
@@ -386,7 +386,7 @@ class _FetchConnection:
 
     @property
     def pauses(self) -> bool:
-        """Whether the connection pauses before the next fetch."""
+        """Return whether the connection pauses before the next fetch."""
         return self._pause is not None
 
     def close(self) -> None:

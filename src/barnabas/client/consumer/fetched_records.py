@@ -262,12 +262,12 @@ class Cursor:
 
     @property
     def has_records(self) -> bool:
-        """Whether there are decoded records to return."""
+        """Return whether there are decoded records to return."""
         return self._records is not None and self._index < len(self._records) and self._current() is not None
 
     @property
     def has_rest(self) -> bool:
-        """Whether a part of the current chunk is left to return, decoded or not."""
+        """Return whether a part of the current chunk is left to return, decoded or not."""
         return self._is_left() and self._current() is not None
 
     def is_reading(self, state: AssignedPartition) -> bool:

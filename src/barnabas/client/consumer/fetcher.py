@@ -49,7 +49,7 @@ RESET_TIMESTAMPS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 
 
 class AssignedPartition:
-    """How far one assigned partition has been read."""
+    """The position of the consumer in one assigned partition."""
 
     __slots__ = (
         "buffered_bytes",
@@ -126,7 +126,8 @@ class Subscription:
 
     @property
     def by_topics(self) -> bool:
-        """Whether the application has subscribed to topics, so that a group assigns partitions, or all are assigned."""
+        """Return whether the application has subscribed to topics, so that a group assigns partitions, or all are
+        assigned."""
         return bool(self.topics) or self.pattern is not None
 
     def subscribe(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None) -> None:
@@ -204,7 +205,7 @@ class Subscription:
 
     @property
     def wants_positions(self) -> bool:
-        """Whether a position must be looked up, or validated by a leader."""
+        """Return whether a position must be looked up, or validated by a leader."""
         return any(
             state.validation_cause is not None or (state.fetch_offset is None and state.reset != NOWHERE)
             for state in self.partitions.values()
@@ -300,7 +301,7 @@ ERRORS_MAX = 100
 """The most errors that wait for the next polls."""
 
 LAST_WAIT_MS = 20
-"""How long the last of the fetches may wait."""
+"""The longest wait of the last of the fetches."""
 
 _BUFFERED_BYTES = attrgetter("buffered_bytes")
 _LAST_TURN = attrgetter("last_turn")
@@ -333,7 +334,7 @@ class SinglePartitionFetch(NamedTuple):
     high_watermark: int
     records: memoryview
     error_code: int = 0
-    """Of the response and of the partition."""
+    """The error of the response, or else of the partition."""
     preferred_read_replica: int = -1
 
 
@@ -423,9 +424,9 @@ class Fetcher:
         """Brokers to fetch from as soon as there is room, in order; and those that have just become the source of a
         partition."""
         self.wants_fetch = False
-        """Whether the application has used so much that a fetch may be due. The background resets it."""
+        """True if the application has used so much that a fetch may be due. The background resets it."""
         self.lost_positions = False
-        """Whether a response has found an offset out of range. The background resets it."""
+        """True if a response has found an offset out of range. The background resets it."""
         self.errors: deque[BarnabasError] = deque()
         """Errors for the next polls, apart from those of single partitions."""
         self._troubles: dict[AssignedPartition, tuple[int, BarnabasError]] = {}

@@ -19,9 +19,9 @@ class GroupMembership(Protocol):
 
     group: str
     joining: bool
-    """Whether an attempt to get partitions is under way."""
+    """True if an attempt to get partitions is under way."""
     rejoin_needed: bool
-    """Whether the next poll has to begin an attempt."""
+    """True if the next poll has to begin an attempt."""
     reason: str
     """The reason of `rejoin_needed`."""
     lost: bool
@@ -29,9 +29,9 @@ class GroupMembership(Protocol):
     fenced: Failure | None
     """Another consumer has taken the place of this one, for good."""
     is_leader: bool
-    """Whether this consumer assigns partitions to the others, and so has to watch their topics."""
+    """True if this consumer assigns partitions to the others, and so has to watch their topics."""
     is_cooperative: bool
-    """Whether the consumer keeps partitions while it joins; else it gives up all before."""
+    """True if the consumer keeps partitions while it joins; else it gives up all before."""
 
     @property
     def valid_until_s(self) -> float:

@@ -79,7 +79,7 @@ class ConsumerState:
         self.streams: StreamPlan | None = None
         self.view = ClusterView()
         self.view_changed = False
-        """Whether the partitions of subscribed topics may have changed since the last rebalance."""
+        """True if the partitions of subscribed topics may have changed since the last rebalance."""
         self.stopped: Failure | None = None
         """The error of every call, after the end of the consumer."""
         self.waiting = 0

@@ -60,7 +60,7 @@ Listener = Callable[[list[TopicPartition]], object]
 Listeners = Mapping[AssignmentChange, Listener]
 
 TURN_S = 0.002
-"""How long an asynchronous consumer may return buffered records before other tasks of its loop run."""
+"""The time for which an asynchronous consumer returns buffered records before other tasks of its loop run."""
 
 
 def listeners_of(
@@ -158,7 +158,7 @@ class BlockingDriver:
 
     @property
     def inside_listener(self) -> bool:
-        """Whether the caller is a listener."""
+        """Return whether the caller is a listener."""
         return getattr(self._in_listener, "now", False)
 
     def run(self, steps: CallSteps[T]) -> T:
@@ -257,7 +257,7 @@ class AsyncDriver:
 
     @property
     def inside_listener(self) -> bool:
-        """Whether the caller is a listener."""
+        """Return whether the caller is a listener."""
         return asyncio.current_task() in self._in_listener
 
     async def run(self, steps: CallSteps[T]) -> T:

@@ -106,10 +106,10 @@ class ZooKeeperAssignment:
         self._registries: SubscriptionSnapshot | None = None
         """The last registries; None: they have changed since."""
         self._is_old = False
-        """Whether the registries have changed since the current read began."""
+        """True if the registries have changed since the current read began."""
         self._must_pause = False
         self._owns = False
-        """Whether `held` is claimed, and neither released nor lost."""
+        """True if `held` is claimed, and neither released nor lost."""
         self._heard_until_s = math.inf
 
     # --- what the application's side asks for -----------------------------------------------------------
@@ -128,7 +128,7 @@ class ZooKeeperAssignment:
 
     @property
     def owns(self) -> bool:
-        """Whether this consumer owns the partitions in `held`, as far as it knows."""
+        """Return whether this consumer owns the partitions in `held`, as far as it knows."""
         return self._owns
 
     @property
@@ -224,7 +224,7 @@ class ZooKeeperAssignment:
 
     @property
     def must_read(self) -> bool:
-        """Whether the registries have changed, though this consumer has its partitions."""
+        """Return whether the registries have changed, though this consumer has its partitions."""
         return self._owns and self._registries is None
 
     def on_change(self) -> None:

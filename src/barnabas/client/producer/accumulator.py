@@ -199,7 +199,7 @@ class ProducerBatch:
         """A caller has asked for the outcome, and so will learn of a failure."""
         self.attempts = 0
         self.sent_at_s: float | None = None
-        """When the batch left the queue for the first time."""
+        """The time at which the batch left the queue first."""
         self.data: bytes | bytearray | memoryview | None = None
         """The bytes on the wire, built once for each identity and kept for retries."""
         self.producer_id = NO_PRODUCER_ID
@@ -249,7 +249,7 @@ class ProducerBatch:
 
     @property
     def in_sequence(self) -> bool:
-        """Whether the batch has a sequence number, so that a broker may have seen it."""
+        """Return whether the batch has a sequence number, so that a broker may have seen it."""
         return self.base_sequence != NO_SEQUENCE
 
     def identify(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
@@ -415,7 +415,7 @@ class TopicQueues(OpenEncoders):
         """The partitions with a leader, or all if none has one."""
         self.sticky = -1
         self.used_at_s = 0.0
-        """When the last batch was opened (monotonic)."""
+        """The monotonic time at which the last batch was opened."""
 
     def stick_to(self, partition: int) -> None:
         """Make `partition` the sticky partition."""
@@ -481,20 +481,20 @@ class Accumulator:
         self._wait_for_space_count = 0
         """The number of threads that wait for memory. Nearly always none, and a notification is not free."""
         self._lacks_space = False
-        """Whether a batch could not be opened for lack of memory, and none was opened since."""
+        """True if a batch could not be opened for lack of memory, and none was opened since."""
         self._open_bytes = 0
         """The limits of the open batches; a part of `used_bytes`."""
         self._unfinished: dict[ProducerBatch, None] = {}
         self._topics: dict[str, TopicQueues] = {}
         self.used_bytes = 0
         self.wakes_at_s = NEVER_S
-        """When the sender wakes up by itself; set by the sender."""
+        """The time at which the sender wakes up by itself; set by the sender."""
         self.eager = False
-        """Whether a batch may leave as soon as it is opened; set by the sender."""
+        """True if a batch may leave as soon as it is opened; set by the sender."""
         self._refusal: Failure | None = None
         """Why the producer accepts no records any more: closed, forked, fenced."""
         self._is_orphan = False
-        """Whether this is the copy of a forked child, which delivers nothing."""
+        """True if this is the copy of a forked child, which delivers nothing."""
 
     # --- topics -----------------------------------------------------------------------------------------
 

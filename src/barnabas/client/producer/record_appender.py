@@ -364,7 +364,7 @@ class RecordAppender:
 
     @property
     def intercepts_send(self) -> bool:
-        """Whether `send` has to call `intercept`."""
+        """Return whether `send` has to call `intercept`."""
         return self._interceptors.intercepts_send
 
     def intercept(

@@ -179,7 +179,7 @@ class PartitionSequences:
 
     @property
     def restart_due(self) -> bool:
-        """Whether the numbers must begin again as soon as nothing of the partition is in flight."""
+        """Return whether the numbers must begin again as soon as nothing of the partition is in flight."""
         return self._restart
 
     def restart(self) -> bool:
@@ -258,11 +258,11 @@ class Send:
     records: list[bytes | bytearray | memoryview]
     """The bytes of each batch; a batch that has failed holds them no longer."""
     expires_at_s: float
-    """When the first of its batches fails."""
+    """The time at which the first of its batches fails."""
     acks: int
     timeout_ms: int
     is_connecting: bool = False
-    """Whether it waits for a connection to the broker."""
+    """True if it waits for a connection to the broker."""
 
     @property
     def request(self) -> ProduceRequest:
@@ -286,7 +286,7 @@ class Plan:
     """Topics with batches that wait for a leader, or for another one."""
     wake_at_s: float = NEVER_S
     held_back: bool = False
-    """Whether batches wait because a broker has the maximum of requests in flight."""
+    """True if batches wait because a broker has the maximum of requests in flight."""
 
 
 class _Partition:
@@ -371,7 +371,7 @@ class Sender:
 
     @property
     def needs_identity(self) -> bool:
-        """Whether the producer needs a producer id before it can send."""
+        """Return whether the producer needs a producer id before it can send."""
         return self._idempotent and self._identity is None
 
     def set_identity(self, producer_id: int, epoch: int) -> None:

@@ -152,12 +152,12 @@ class Meter:
 
     @property
     def is_running(self) -> bool:
-        """Whether the workload should continue."""
+        """Return whether the workload should continue."""
         return not self._stopped
 
     @property
     def overdue(self) -> bool:
-        """Whether the time limit has passed, even if nothing was counted since."""
+        """Return whether the time limit has passed, even if nothing was counted since."""
         return self.clock.monotonic() >= self._deadline_s
 
     def end(self) -> Measured:

@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (key 71): which of its metrics a client is to push, and how often (KIP-714).
+"""GetTelemetrySubscriptions (key 71): the metrics that a client pushes, and the interval between pushes (KIP-714).
 
 A client without an instance id sends zeros, and gets an id.
 """

@@ -40,7 +40,7 @@ class Tokens:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all words were taken."""
+        """Return whether all words were taken."""
         return self._at >= len(self._words)
 
     def peek(self) -> str:
@@ -93,7 +93,7 @@ class Tokens:
             raise self.error(f"a whole number is expected instead of {word!r}") from None
 
     def is_string(self) -> bool:
-        """Whether the next word is a string."""
+        """Return whether the next word is a string."""
         return not self.is_at_end and self._words[self._at][0] == "string"
 
     def error(self, reason: str) -> SchemaSyntaxError:
@@ -146,7 +146,7 @@ class ProtoParser:
     def __init__(self, text: str, name: str) -> None:
         self.file = File(name=name)
         self.has_more = False
-        """Whether there is something in the text that is not in the descriptor."""
+        """True if there is something in the text that is not in the descriptor."""
         self._tokens = Tokens(text)
         self._parse_file()
 
