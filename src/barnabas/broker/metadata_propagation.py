@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import closing
 
 from barnabas.broker.requested_elections import Connect
 from barnabas.broker.topics import Topics
@@ -50,14 +51,11 @@ class MetadataPropagation:
     async def _until_known_to(self, broker_id: int, counts: Mapping[bytes, int], timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                connection = await self._connect(broker_id)
                 pause_s = LOOK_S
-                try:
+                with closing(await self._connect(broker_id)) as connection:
                     while counts := await self._unknown(connection, counts):
                         await asyncio.sleep(pause_s)
                         pause_s = min(2 * pause_s, LOOK_MAX_S)
-                finally:
-                    connection.close()
         except BarnabasError as error:
             log.info("broker %d cannot be asked what it has heard of: %s", broker_id, error)
         except TimeoutError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import closing
 
 from barnabas.broker.controlled_shutdown import ControlledShutdown
 from barnabas.broker.leader_replica import LeaderReplica
@@ -153,13 +154,10 @@ class RequestedElections:
             by_topic.setdefault(where.topic, []).append(where.partition)
         asked = [TopicPartitions(topic=name, partitions=numbers) for name, numbers in by_topic.items()]
         try:
-            connection = await self._connect(broker_id)
-            try:
+            with closing(await self._connect(broker_id)) as connection:
                 response: ElectLeadersResponse = await connection.send(
                     ElectLeadersRequest(election_type=kind, topic_partitions=asked)
                 )
-            finally:
-                connection.close()
         except BarnabasError as error:
             return dict.fromkeys(some, ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id}: {error}"))
         outcomes: dict[TopicPartition, Outcome] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 
 from barnabas.broker.group_service import GroupService
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
@@ -113,11 +114,8 @@ class EndOffsets:
         )
         try:
             async with asyncio.timeout(LOOK_S):
-                connection = await self._connect(leader)
-                try:
+                with closing(await self._connect(leader)) as connection:
                     response: OffsetForLeaderEpochResponse = await connection.send(request)
-                finally:
-                    connection.close()
         except (BarnabasError, TimeoutError) as error:
             log.debug("broker %d cannot be asked where its logs end: %r", leader, error)
             return {}

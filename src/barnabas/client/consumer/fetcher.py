@@ -334,7 +334,7 @@ class SinglePartitionFetch(NamedTuple):
     high_watermark: int
     records: memoryview
     error_code: int = 0
-    """The error of the response, or else of the partition."""
+    """The error code of the response, and that of the partition."""
     preferred_read_replica: int = -1
 
 
