@@ -100,7 +100,8 @@ def ending_with_reader() -> Iterator[None]:
     noticed = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
-        if is_gone:
+        # Raise once only: a second exception would interrupt the cleanup below, and leave this handler installed.
+        if is_gone and not noticed.is_set():
             noticed.set()
             raise ReaderGoneError
 
@@ -115,10 +116,12 @@ def ending_with_reader() -> Iterator[None]:
     watcher = threading.Thread(target=watch, name="barnabas-reader-watch", daemon=True)
     watcher.start()
     try:
-        yield
+        try:
+            yield
+        finally:
+            noticed.set()  # if the handler raises just before this line, the outer block still cleans up
     finally:
         signal.signal(signal.SIGPIPE, before)
-        noticed.set()
         os.write(stop_write, b"\0")
         watcher.join()
         os.close(stop_read)

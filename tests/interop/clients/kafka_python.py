@@ -101,7 +101,11 @@ class KafkaPythonConsumer:
         )
 
     def poll(self, timeout_s: float) -> list[Received]:
-        batches = self._consumer.poll(timeout_s * 1000)
+        try:
+            batches = self._consumer.poll(timeout_s * 1000)
+        except kafka.errors.RetriableError:
+            # While the coordinator restarts, kafka-python 3.0 raises the errors of its own metadata requests from `poll`.
+            return []
         self._ask_again_for_a_lost_assignment()
         return [_received(record) for records in batches.values() for record in records]
 

@@ -71,6 +71,26 @@ def test_reader_that_stays_ends_nothing_and_signals_of_sockets_do_not_either(mon
     assert watchers() <= others
 
 
+def test_second_signal_interrupts_no_cleanup(monkeypatch) -> None:
+    reader, writer = pipe_as_standard_output(monkeypatch)
+    before = signal.getsignal(signal.SIGPIPE)
+
+    def clean_up_while_signals_arrive() -> None:
+        with writer, ending_with_reader():
+            os.close(reader)
+            try:
+                threading.Event().wait(WATCHDOG_S)
+            finally:
+                signal.raise_signal(signal.SIGPIPE)
+                cleaned.append("all")
+
+    cleaned: list[str] = []
+    with pytest.raises(ReaderGoneError):
+        clean_up_while_signals_arrive()
+    assert cleaned == ["all"]
+    assert signal.getsignal(signal.SIGPIPE) is before
+
+
 def test_characters_that_the_encoding_lacks_are_escaped_as_in_json() -> None:
     program = (
         "from barnabas.cli.standard_output import name_standard_output\n"
