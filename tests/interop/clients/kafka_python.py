@@ -104,7 +104,7 @@ class KafkaPythonConsumer:
         try:
             batches = self._consumer.poll(timeout_s * 1000)
         except kafka.errors.RetriableError:
-            # While the coordinator restarts, kafka-python 3.0 raises the errors of its own metadata requests from `poll`.
+            # While the coordinator restarts, kafka-python 3.0 lets errors of its metadata requests out of `poll`.
             return []
         self._ask_again_for_a_lost_assignment()
         return [_received(record) for records in batches.values() for record in records]
