@@ -59,10 +59,18 @@ BROKERS = (
     ),
     Panel("Bytes in", {"{{instance}}": rate(f"{TOPICS}_bytesin_total", "instance")}, "Bps"),
     Panel("Bytes out", {"{{instance}}": rate(f"{TOPICS}_bytesout_total", "instance")}, "Bps"),
-    Panel("Bytes replicated", {"{{instance}}": rate(f"{TOPICS}_replicationbytesin_total", "instance")}, "Bps"),
+    Panel(
+        "Bytes replicated",
+        {
+            "{{instance}} in": rate(f"{TOPICS}_replicationbytesin_total", "instance"),
+            "{{instance}} out": rate(f"{TOPICS}_replicationbytesout_total", "instance"),
+        },
+        "Bps",
+    ),
     Panel("Records in, by topic", {"{{topic}}": rate(f"{TOPICS}_messagesin_total", "topic")}, "cps"),
     Panel("Requests", {"{{request}}": rate(f"{REQUESTS}_requests_total", "request")}, "reqps"),
     Panel("Request bytes", {"{{request}}": rate("barnabas_request_bytes_total", "request")}, "Bps"),
+    Panel("Response bytes", {"{{request}}": rate("barnabas_response_bytes_total", "request")}, "Bps"),
     Panel("Request time, 99 %", {"{{request}}": quantile(0.99, f"{REQUESTS}_totaltimems", "request")}, "ms"),
     Panel(
         "Responses with errors",

@@ -346,7 +346,7 @@ class FollowerRead:
         self._data[position] = data
 
     def answer(self) -> Steps[list[FetchableTopicResponse]]:
-        """Return the news of the pass, and the offsets that have moved."""
+        """Return the news of the pass, and the offsets that have moved. Count the bytes of the response."""
         session = self._session
         mentions, session.mentions = session.mentions, {}
         session.is_urgent = False
@@ -358,6 +358,8 @@ class FollowerRead:
             if data is None and position.partition is not None:
                 data = position.describe()
             if data is not None and position.is_news(data):
+                if position.partition is not None and (size := len(data.records)):
+                    position.partition.log.note_replicated_out(size)
                 topic_id = position.key[0]
                 topic = topics.get(topic_id)
                 if topic is None:

@@ -92,6 +92,7 @@ class Log:
         "partition",
         "read",
         "replicated_bytes",
+        "replicated_out_bytes",
         "replicated_records",
     )
 
@@ -160,6 +161,8 @@ class Log:
         """The part of `appended_bytes` that was fetched from leaders."""
         self.replicated_records = 0
         """The part of `appended_records` that was fetched from leaders."""
+        self.replicated_out_bytes = 0
+        """Bytes that followers fetched."""
         self.consumed_bytes = 0
         """Bytes that consumers fetched."""
 
@@ -283,6 +286,10 @@ class Log:
         self.replicated_bytes += size
         self.replicated_records += count
 
+    def note_replicated_out(self, size: int) -> None:
+        """Count bytes that a follower fetches."""
+        self.replicated_out_bytes += size
+
     def note_consumed(self, size: int) -> None:
         """Note that a consumer fetches so many bytes."""
         self.consumed_bytes += size
@@ -291,7 +298,7 @@ class Log:
         """Go on with the counts of the log that this one is a copy of."""
         self._appender.take_over_counts(other.appended_bytes, other.appended_records)
         self.replicated_bytes, self.replicated_records = other.replicated_bytes, other.replicated_records
-        self.consumed_bytes = other.consumed_bytes
+        self.replicated_out_bytes, self.consumed_bytes = other.replicated_out_bytes, other.consumed_bytes
 
     @property
     def active_base_offset(self) -> int:

@@ -296,6 +296,22 @@ def test_partitions_have_their_turn_when_one_answer_cannot_hold_all(tmp_path: Pa
     run(lambda: Bench(tmp_path, count=3), scenario)
 
 
+def test_fetched_bytes_count_once_although_a_wait_reads_twice(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        append_now(bench.led[0], batch(3))
+        bench.fetch((0, 0), (1, 0))
+        assert [log.replicated_out_bytes for log in bench.logs] == [len(batch(3)), 0]
+        bench.fetch((0, 3))
+        append_now(bench.led[1], batch())
+        waiting = bench.poll(min_bytes=2 * len(batch()))
+        await asyncio.sleep(0)
+        append_now(bench.led[1], batch())
+        await waiting
+        assert [log.replicated_out_bytes for log in bench.logs] == [len(batch(3)), 2 * len(batch())]
+
+    run(lambda: Bench(tmp_path), scenario)
+
+
 def test_quiet_follower_is_caught_up_when_something_is_appended(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         bench.fetch((0, 0))

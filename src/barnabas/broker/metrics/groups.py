@@ -38,7 +38,8 @@ GROUPS_BY_STATE = {
 
 LAG_SECONDS = gauge(
     "barnabas_consumergroup_lag_seconds",
-    "Seconds since the first record behind a group's committed offset arrived; 0 without lag.",
+    "Seconds since the first record behind a group's committed offset arrived; 0 without lag. The time begins with the"
+    " start of the broker or the group's first commit, also for earlier records.",
     *_PARTITION,
 )
 _COORDINATOR = {

@@ -53,6 +53,9 @@ BYTES_OUT = counter("kafka_server_brokertopicmetrics_bytesout_total", "Bytes tha
 REPLICATION_IN = counter(
     "kafka_server_brokertopicmetrics_replicationbytesin_total", "Bytes that followers here fetched.", "topic"
 )
+REPLICATION_OUT = counter(
+    "kafka_server_brokertopicmetrics_replicationbytesout_total", "Bytes that followers fetched from here.", "topic"
+)
 PARTITION_COUNT = gauge("kafka_server_replicamanager_partitioncount", "Replicas on this broker.")
 LEADER_COUNT = gauge("kafka_server_replicamanager_leadercount", "Partitions that this broker leads.")
 UNDER_REPLICATED_COUNT = gauge(
@@ -202,6 +205,7 @@ def _traffic(replicas: list[Replica]) -> Iterator[Sample]:
     produced: Counter[str] = Counter()
     records: Counter[str] = Counter()
     replicated: Counter[str] = Counter()
+    replicated_out: Counter[str] = Counter()
     consumed: Counter[str] = Counter()
     for replica in replicas:
         topic, log = replica.topic_partition.topic, replica.log
@@ -210,12 +214,14 @@ def _traffic(replicas: list[Replica]) -> Iterator[Sample]:
         produced[topic] += log.appended_bytes - replicated_bytes
         records[topic] += log.appended_records - replicated_records
         replicated[topic] += replicated_bytes
+        replicated_out[topic] += log.replicated_out_bytes
         consumed[topic] += log.consumed_bytes
     for metric, counts in (
         (BYTES_IN, produced),
         (MESSAGES_IN, records),
         (BYTES_OUT, consumed),
         (REPLICATION_IN, replicated),
+        (REPLICATION_OUT, replicated_out),
     ):
         for topic, count in counts.items():
             yield metric.sample(count, topic)

@@ -40,6 +40,7 @@ FETCH_SESSIONS = gauge(
 )
 
 REQUEST_BYTES = counter("barnabas_request_bytes_total", "Bytes of requests.", "request")
+RESPONSE_BYTES = counter("barnabas_response_bytes_total", "Bytes of responses.", "request")
 CLIENT_REQUESTS = counter(
     "barnabas_client_requests_total", "Requests by client id. (others): clients beyond the first 1000.", "client_id"
 )
@@ -57,6 +58,7 @@ def collect_requests(pipelines: Sequence[RequestPipeline]) -> Iterator[Sample]:
     clients: Counter[str] = Counter()
     times: dict[str, Observations] = {}
     sizes: Counter[str] = Counter()
+    response_sizes: Counter[str] = Counter()
     waiting: Counter[str] = Counter()
     for pipeline in pipelines:
         for kind, count in pipeline.counts.counts().items():
@@ -67,6 +69,7 @@ def collect_requests(pipelines: Sequence[RequestPipeline]) -> Iterator[Sample]:
         for key, api in pipeline.counts.apis().items():
             name = _name(pipeline, key)
             sizes[name] += api.request_bytes
+            response_sizes[name] += api.response_bytes
             times[name] = _sum(times.get(name), api.times())
         for key, count in pipeline.counts.waiting.copy().items():
             waiting[pipeline.served[key].api.name] += count
@@ -78,6 +81,8 @@ def collect_requests(pipelines: Sequence[RequestPipeline]) -> Iterator[Sample]:
         yield TIMES_MS.sample(Observations(observations.counts, observations.total * 1000), name)
     for name, size in sizes.items():
         yield REQUEST_BYTES.sample(size, name)
+    for name, size in response_sizes.items():
+        yield RESPONSE_BYTES.sample(size, name)
     for name in {*waiting, FETCH, "Produce"}:
         yield PURGATORY.sample(waiting[name], name)
     for client_id, count in clients.items():

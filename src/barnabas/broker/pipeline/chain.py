@@ -34,16 +34,21 @@ class Stage:
         del call, request
         return None
 
-    def leave(self, call: Call, response: Any) -> None:
+    def leave(self, call: Call, response: Any, size: int) -> None:
         """Look at an encoded response.
 
         :param response: None for a request without an answer, bytes for a frame that a template made.
+        :param size: bytes of the frame; 0 for a request without an answer.
         """
 
-    def leave_run(self, call: RunCall, responses: Sequence[Any]) -> None:
-        """Look at the responses to some requests of a run."""
+    def leave_run(self, call: RunCall, responses: Sequence[Any], size: int) -> None:
+        """Look at the responses to some requests of a run.
+
+        :param size: bytes of the frames of all these responses.
+        """
         for response in responses:
-            self.leave(call, response)
+            self.leave(call, response, size)
+            size = 0
 
     def fail(self, call: Call, error: BaseException) -> None:
         """Look at the error that ended a call, and its connection, without a response."""
@@ -60,7 +65,7 @@ class Chain:
     def __init__(self, stages: Sequence[Stage]) -> None:
         self._entering = [each.enter for each in stages if type(each).enter is not Stage.enter]
         self._leaving = [each.leave for each in stages if type(each).leave is not Stage.leave]
-        self.leave: Callable[[Call, Any], None] = self._leaving[0] if len(self._leaving) == 1 else self._leave_all
+        self.leave: Callable[[Call, Any, int], None] = self._leaving[0] if len(self._leaving) == 1 else self._leave_all
         """Passes a response through the stages. A single stage is called directly."""
         self._leaving_runs = [each.leave_run for each in stages if type(each).leave is not Stage.leave]
         self._failing = [each.fail for each in stages if type(each).fail is not Stage.fail]
@@ -89,14 +94,14 @@ class Chain:
             raise
         return handled
 
-    def _leave_all(self, call: Call, response: Any) -> None:
+    def _leave_all(self, call: Call, response: Any, size: int) -> None:
         for leave in self._leaving:
-            leave(call, response)
+            leave(call, response, size)
 
-    def leave_run(self, call: RunCall, responses: Sequence[Any]) -> None:
+    def leave_run(self, call: RunCall, responses: Sequence[Any], size: int) -> None:
         """Pass the responses to some requests of a run through the stages."""
         for leave in self._leaving_runs:
-            leave(call, responses)
+            leave(call, responses, size)
 
     def fail(self, call: Call, error: BaseException) -> None:
         """Pass the error of a call without a response through the stages."""
@@ -127,23 +132,27 @@ class RequestKind(NamedTuple):
 class ApiCounts:
     """Bytes and times of the requests to one API. Any thread may read them.
 
-    :ivar request_bytes: of the frames.
+    :ivar request_bytes: of the frames of requests.
+    :ivar response_bytes: of the frames of responses.
     """
 
-    __slots__ = ("_times", "_total_s", "request_bytes")
+    __slots__ = ("_times", "_total_s", "request_bytes", "response_bytes")
 
     def __init__(self) -> None:
         self.request_bytes = 0
+        self.response_bytes = 0
         self._times = [0] * (len(TIME_BOUNDS_S) + 1)
         self._total_s = 0.0
 
-    def note(self, count: int, size: int, took_s: float) -> None:
+    def note(self, count: int, size: int, response_size: int, took_s: float) -> None:
         """Count requests that took as long.
 
-        :param size: of all of them.
+        :param size: bytes of all requests together.
+        :param response_size: bytes of all responses together.
         """
         # Not a `Histogram`: each request pays for this call, and would pay for another.
         self.request_bytes += size
+        self.response_bytes += response_size
         self._times[bisect_left(TIME_BOUNDS_S, took_s)] += count
         self._total_s += took_s * count
 
@@ -187,7 +196,7 @@ class RequestCounts(Stage):
         """Return the counts of each API that was called, by its key."""
         return self._apis.copy()
 
-    def leave(self, call: Call, response: Any) -> None:
+    def leave(self, call: Call, response: Any, size: int) -> None:
         if response is None or type(response) is bytes:
             error_code = NO_ERROR  # a template makes frames without an error only
         else:
@@ -195,23 +204,25 @@ class RequestCounts(Stage):
                 error_code = self._readers[type(response), call.version](response)
             except KeyError:
                 error_code = self._reader(type(response), call.version)(response)
-        self._count(call, error_code, 1)
+        self._count(call, error_code, 1, size)
 
-    def leave_run(self, call: RunCall, responses: Sequence[Any]) -> None:
+    def leave_run(self, call: RunCall, responses: Sequence[Any], size: int) -> None:
         without_error = 0
         for response in responses:
             if response is None or type(response) is bytes:
                 without_error += 1
             else:
-                self.leave(call, response)
+                # Bytes count by API, so any request of the run may bring those of all its responses.
+                self.leave(call, response, size)
+                size = 0
         if without_error:
-            self._count(call, NO_ERROR, without_error)
+            self._count(call, NO_ERROR, without_error, size)
 
     def fail(self, call: Call, error: BaseException) -> None:
         del error
-        self._count(call, NO_RESPONSE, call.request_count - call.left_count)
+        self._count(call, NO_RESPONSE, call.request_count - call.left_count, 0)
 
-    def _count(self, call: Call, error_code: int, count: int) -> None:
+    def _count(self, call: Call, error_code: int, count: int, response_size: int) -> None:
         counted = self._counts.get((call.served.key, call.version, call.client_id, error_code))
         if counted is None:
             kind = call.served.key, call.version, self._known(call.client_id), error_code
@@ -220,7 +231,7 @@ class RequestCounts(Stage):
         counted.requests += count
         # The requests of a run share its bytes alike.
         size = call.size if count == call.request_count else call.size * count // call.request_count
-        counted.api.note(count, size, self._now_s() - call.began_s)
+        counted.api.note(count, size, response_size, self._now_s() - call.began_s)
 
     def _known(self, client_id: str | None) -> str | None:
         """Return a client id, or `OTHER_CLIENTS` if there are too many."""

@@ -331,14 +331,14 @@ class ConnectionRequests:
 
     def _encode(self, call: Call, response: Any) -> Answer:
         if type(response) is bytes:  # a template has made the frame
-            self._chain.leave(call, response)
+            self._chain.leave(call, response, len(response))
             return [response]
         try:
             answer = encode(call, response)
         except BarnabasError as error:
             self._chain.fail(call, error)
             raise
-        self._chain.leave(call, response)
+        self._chain.leave(call, response, sum(map(len, answer)))
         return answer
 
     def _all_steps(self, call: Call, decoding: Steps[Any]) -> Steps[Answer | LaterReply]:
@@ -373,7 +373,7 @@ class ConnectionRequests:
         except BaseException as error:
             self._chain.fail(call, error)
             raise
-        self._chain.leave(call, response)
+        self._chain.leave(call, response, sum(map(len, answer)))
         return answer
 
     def _in_slices(self, call: Call, steps: Steps[Answer | LaterReply]) -> FrameReply:
@@ -448,7 +448,7 @@ class ConnectionRequests:
         ids = [each for _, _, each in run]
         answer = encode_run(call.version, responses, ids)
         if responses:
-            self._chain.leave_run(call, responses)
+            self._chain.leave_run(call, responses, sum(map(len, answer)))
         if not isinstance(reply, LaterReply):
             return FrameReply(len(run), answer)
         call.left_count = len(responses)
@@ -523,7 +523,7 @@ class ConnectionRequests:
         finally:
             self._waiting[call.served.key] -= count
         answer = encode_run(call.version, responses, correlation_ids)
-        self._chain.leave_run(call, responses)
+        self._chain.leave_run(call, responses, sum(map(len, answer)))
         return answer
 
     def _steps_in_pieces(self, call: Call, request: Any, rules: RunRules) -> Steps[Answer | LaterReply]:

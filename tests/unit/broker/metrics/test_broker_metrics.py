@@ -86,6 +86,7 @@ def test_partitions_are_reported_by_their_leader(tmp_path: Path) -> None:
             ("kafka_server_brokertopicmetrics_bytesin_total", "clicks"): size,
             ("kafka_server_brokertopicmetrics_messagesin_total", "clicks"): 3,
             ("kafka_server_brokertopicmetrics_replicationbytesin_total", "clicks"): 0,
+            ("kafka_server_brokertopicmetrics_replicationbytesout_total", "clicks"): 0,
             ("kafka_server_brokertopicmetrics_bytesout_total", "clicks"): size,
             ("kafka_server_replicamanager_partitioncount",): 6,
             ("kafka_server_replicamanager_leadercount",): 6,
@@ -150,6 +151,11 @@ def test_requests_count_with_their_errors_bytes_and_times(tmp_path: Path) -> Non
         sizes = found["barnabas_request_bytes_total", "FetchConsumer"]
         assert isinstance(sizes, int)
         assert sizes > 50
+        fetched = found["kafka_server_brokertopicmetrics_bytesout_total", "clicks"]
+        answered = found["barnabas_response_bytes_total", "FetchConsumer"]
+        assert isinstance(fetched, int)
+        assert isinstance(answered, int)
+        assert 0 < fetched < answered
 
     run_with_broker(tmp_path, scenario)
 

@@ -31,7 +31,7 @@ class Noting(Stage):
         self._told.append((self._name, f"enter {type(request).__name__}"))
         return self._reply
 
-    def leave(self, call: Call, response: Any) -> None:
+    def leave(self, call: Call, response: Any, size: int) -> None:
         self._told.append((self._name, f"leave {response.error_code}"))
 
     def fail(self, call: Call, error: BaseException) -> None:
@@ -111,5 +111,5 @@ def test_run_leaves_with_each_response() -> None:
         "me",
         RequestPipeline({}, CooperativeScheduler(lambda: 0.0), CLIENTS).new_handler(FakeLink()).state,
     )
-    Chain([Noting("only", told)]).leave_run(call, [HeartbeatResponse(error_code=code) for code in (0, 25)])
+    Chain([Noting("only", told)]).leave_run(call, [HeartbeatResponse(error_code=code) for code in (0, 25)], 20)
     assert told == [("only", "leave 0"), ("only", "leave 25")]

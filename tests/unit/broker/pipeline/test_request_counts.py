@@ -28,8 +28,8 @@ def produced(code: int) -> ProduceResponse:
 def test_responses_count_with_their_error_codes() -> None:
     counts = RequestCounts(ManualClock().monotonic)
     for code in (0, 25, 25):
-        counts.leave(call_of(heartbeat, 4), HeartbeatResponse(error_code=code))
-    counts.leave(call_of(heartbeat, 3, None), HeartbeatResponse(error_code=0))
+        counts.leave(call_of(heartbeat, 4), HeartbeatResponse(error_code=code), 10)
+    counts.leave(call_of(heartbeat, 3, None), HeartbeatResponse(error_code=0), 10)
     assert counts.counts() == {
         RequestKind(12, 4, "me", 0): 1,
         RequestKind(12, 4, "me", 25): 2,
@@ -40,7 +40,7 @@ def test_responses_count_with_their_error_codes() -> None:
 def test_each_request_of_a_run_counts_once_whatever_its_response() -> None:
     counts, call = RequestCounts(ManualClock().monotonic), RunCall(produce, 9, 1, "me", connection_state())
     call.request_count, call.left_count = 6, 0
-    counts.leave_run(call, [b"frame", produced(6), None, b"frame"])
+    counts.leave_run(call, [b"frame", produced(6), None, b"frame"], 60)
     call.left_count = 4
     counts.fail(call, ConnectionError())
     assert counts.counts() == {
@@ -54,7 +54,7 @@ def test_ids_of_clients_beyond_the_limit_count_together() -> None:
     counts = RequestCounts(ManualClock().monotonic)
     ids = ["x" * (CLIENT_ID_CHARACTERS_MAX + 1), *(str(number) for number in range(CLIENTS_MAX + 5))]
     for client_id in ids * 2:
-        counts.leave(call_of(heartbeat, 4, client_id), HeartbeatResponse(error_code=0))
+        counts.leave(call_of(heartbeat, 4, client_id), HeartbeatResponse(error_code=0), 10)
     found = counts.counts()
     assert len(found) == CLIENTS_MAX + 1
     assert found[RequestKind(12, 4, OTHER_CLIENTS, 0)] == 2 * 6
@@ -66,11 +66,12 @@ def test_bytes_and_times_count_by_api_for_each_request_of_a_run() -> None:
     counts, call = RequestCounts(clock.monotonic), RunCall(produce, 9, 1, "me", connection_state(), 900)
     call.request_count, call.left_count = 3, 0
     clock.advance(0.002)
-    counts.leave_run(call, [b"frame"])
+    counts.leave_run(call, [b"frame"], 5)
     call.left_count = 1
     clock.advance(0.010)
-    counts.leave_run(call, [b"frame", produced(6)])
+    counts.leave_run(call, [b"frame", produced(6)], 40)
     (api,) = counts.apis().values()
     assert api.request_bytes == 900
+    assert api.response_bytes == 45
     times = dict(zip((*TIME_BOUNDS_S, float("inf")), api.times().counts, strict=True))
     assert {bound: count for bound, count in times.items() if count} == {0.0025: 1, 0.025: 2}
