@@ -82,7 +82,7 @@ faults: setup-dev ## kill, stop and cut off real brokers, mirrors and ZooKeeper,
 suites: setup-dev ## run the test suites of other projects' clients, and compare metrics with Prometheus and exporters; SUITE=kafkajs: one of them; CHECKOUT=dir: in a clone of yours
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && failed= && for suite in $(SUITE); do \
 		$(PYTHON) tools/suites.py $$suite $(if $(CHECKOUT),--checkout "$(CHECKOUT)") || failed="$$failed $$suite"; \
-	done; [ -z "$$failed" ] || { echo "suites with failures (docs/compatibility.md names the known ones):$$failed"; exit 1; }
+	done; [ -z "$$failed" ] || { echo "suites with failures (docs/reference/compatibility.md names the known ones):$$failed"; exit 1; }
 
 bench: setup-bench ## measure beside every peer, and write docs/benchmarks.md; BENCH=quick or full, W="W1 W4": some
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m bench $(W)

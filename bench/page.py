@@ -23,6 +23,8 @@ from bench.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/benchmarks.md"
+PICTURES = "images"
+"""The folder of the pictures, beside the page."""
 BEGIN = "<!-- python -m bench writes from here -->"
 END = "<!-- to here -->"
 LATENCIES = {"p50_ms": "p50", "p90_ms": "p90", "p99_ms": "p99", "p999_ms": "p99.9", "max_ms": "max"}
@@ -36,7 +38,7 @@ def write(path: Path = PAGE, folder: Path = results.RESULTS) -> Path:
     :raises ValueError: the page has lost its marks.
     """
     found = results.load(folder)
-    pictures = plots.draw(found, path.parent)
+    pictures = plots.draw(found, path.parent / PICTURES)
     text = path.read_text(encoding="utf-8")
     unfinished = path.with_suffix(".new")
     unfinished.write_text(replaced(text, "\n".join(measured_part(found, pictures))), encoding="utf-8")
@@ -129,7 +131,7 @@ def _workload(result: Result, pictures: Sequence[Path]) -> Iterator[str]:
     yield f"Told in: {workload.told}. {workload.about}\n"
     yield f"`{result.command}`, {result.date}, {result.machine}.\n"
     for picture in pictures:
-        yield f"![{workload.title}]({picture.name})\n"
+        yield f"![{workload.title}]({PICTURES}/{picture.name})\n"
     for case in result.cases:
         if len(result.cases) > 1:
             yield f"**{case.name}**\n"

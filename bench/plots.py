@@ -43,6 +43,7 @@ Points = list[tuple[float, float]]
 
 def draw(found: Results, folder: Path) -> dict[str, list[Path]]:
     """Draw what the results allow; return the pictures by workload."""
+    folder.mkdir(parents=True, exist_ok=True)
     drawn: dict[str, list[Path]] = {}
     mpl.rcParams.update(STYLE)
     for name, (file_name, figure_of) in PLOTS.items():

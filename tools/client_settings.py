@@ -1,7 +1,7 @@
 """Writes what follows from the declarations of the clients' settings in `src/barnabas/client/config.py`:
 
 - `src/barnabas/client/setting_types.py`: the settings as keyword arguments, for type checkers and editors;
-- `docs/client-settings.md`: the reference page.
+- `docs/reference/client-settings.md`: the reference page.
 
 `python tools/client_settings.py` writes both files; a test compares them with the declarations.
 """
@@ -17,7 +17,7 @@ from barnabas.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 
 ROOT = Path(__file__).parent.parent
 TYPES = ROOT / "src" / "barnabas" / "client" / "setting_types.py"
-PAGE = ROOT / "docs" / "client-settings.md"
+PAGE = ROOT / "docs" / "reference" / "client-settings.md"
 
 ARGUMENTS_OF_THEIR_OWN = frozenset({"group"})
 """Settings that are parameters of the constructor, beside the keyword arguments."""

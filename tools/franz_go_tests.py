@@ -3,7 +3,7 @@
     .venv/bin/python tools/franz_go_tests.py [--brokers 3] [pattern for the names of tests]
 
 Go brings the sources as a module, with their tests, and compiles these unchanged, once; all in the cache folder. Fails
-if a test fails. What is left out, and why, stands in docs/compatibility.md.
+if a test fails. What is left out, and why, stands in docs/reference/compatibility.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 Fetches the source distribution of the kafka-python that is installed (with pip, into the cache folder, never into
 the tree), starts a broker in a process of its own and lets the tests take it for an external one. Fails if a test
 fails that is not in `NOT_PASSING`, or if one of those passes now; a test that fails unexpectedly is tried once
-more, and that is told. What passes and what does not, and why, stands in docs/compatibility.md.
+more, and that is told. What passes and what does not, and why, stands in docs/reference/compatibility.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Builds the library and its tests in CHECKOUT, a clone of librdkafka's repository, where they are not built yet; it takes
 a C and a C++ compiler and make. The tests are run unchanged, one process each: those in `TESTS`, or those given, by
-number. Fails if one fails. What passes and what does not, and why, stands in docs/compatibility.md.
+number. Fails if one fails. What passes and what does not, and why, stands in docs/reference/compatibility.md.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ HEAD = """\
 # Metrics
 
 `--http [HOST:]PORT` of `barnabas up`, `mirror`, `registry` and `load --every` serves these at `/metrics`, in the text
-format of Prometheus. [operations.md](../operations.md#metrics-and-health) describes the pages and their costs.
+format of Prometheus. [operations.md](../how-to/operations.md#metrics-and-health) describes the pages and their costs.
 `python tools/metrics_reference.py` writes this page from the declarations in the code.
 
 The names are those of kafka_exporter and of Strimzi's JMX exporter where these have the metric, so their dashboards

@@ -1,4 +1,4 @@
-"""Writes docs/protocol.md from the declarations of the messages and the docstrings of the handlers.
+"""Writes docs/reference/protocol.md from the declarations of the messages and the docstrings of the handlers.
 
 `python tools/protocol_reference.py` writes the page. A test compares each API on the page with its code. The page may
 lack an API that is newer than the page; each release writes the page again.
@@ -15,7 +15,7 @@ from barnabas.broker.handlers import SERVED
 from barnabas.broker.pipeline.call import ServedApi
 from barnabas.protocol.declare import message_of
 
-PAGE = Path(__file__).parent.parent / "docs" / "protocol.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "protocol.md"
 
 HEAD = """\
 # The protocol

@@ -4,7 +4,7 @@
 
 The tests start and stop brokers by `docker compose`. Here a program of that name stands first on the path, which asks
 this one. Go brings sarama and toxiproxy as modules, and compiles them unchanged, once; all in the cache folder.
-Fails if a test fails. What is left out, and why, stands in docs/compatibility.md.
+Fails if a test fails. What is left out, and why, stands in docs/reference/compatibility.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from the tables of settings: those of topics, of brokers and of groups.
+"""Writes docs/reference/settings.md from the tables of settings: those of topics, of brokers and of groups.
 
 `python tools/settings_reference.py` writes it; a test compares what stands there with what would be written.
 """
@@ -21,7 +21,7 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 
 HEAD = f"""\
 # Settings

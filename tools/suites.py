@@ -6,7 +6,7 @@
 The tests run unchanged, except for the fixtures of aiokafka that start Docker. They expect brokers at fixed ports of
 this machine, so one suite runs at a time. Without `--checkout`, git clones the tag or commit of `SUITES` into the cache
 folder; with it, the given clone is used as it is. The program exits with the exit code of the suite.
-`docs/compatibility.md` lists the results and the reasons of failures.
+`docs/reference/compatibility.md` lists the results and the reasons of failures.
 """
 
 from __future__ import annotations

@@ -380,7 +380,7 @@ class DeserializationError(BarnabasError):
 
 
 RENAMED = {"KafkaError": "ApiError"}
-"""Old names that stay for one release; docs/api-stability.md says how long."""
+"""Old names that stay for one release; docs/reference/api-stability.md says how long."""
 
 
 def warn_of_old_name(module: str, name: str) -> None:

@@ -112,7 +112,8 @@ class World:
         """A mirror stands still with batches on their way, another one goes on, and the first one awakes."""
         before = self.mirrors[-1]
         before.process.send_signal(signal.SIGSTOP)
-        # Not the compacted topic: two at the same time may meet in it, which stops the partition (docs/mirror.md).
+        # Not the compacted topic: two at the same time may meet in it, which stops the partition
+        # (docs/how-to/mirror.md).
         self.start_mirror("--topics", NUMBERS)
         self.wait_for_progress(chance)
         before.process.send_signal(signal.SIGCONT)

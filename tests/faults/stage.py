@@ -38,7 +38,7 @@ class Scenario:
     """What is done to a cluster, and must not harm it.
 
     Attributes:
-        name: A number as in docs/reliability.md, or a word.
+        name: A number as in docs/explanation/reliability.md, or a word.
         title: What befalls the cluster, in a few words.
         play: Does it, and waits until the clients' work goes on.
         servers: How many ZooKeeper servers there are.

@@ -1,6 +1,6 @@
 """Scenarios find a bug that the brokers have: ones that found none would prove nothing.
 
-One of them is enough here; docs/reliability.md has what became of the others.
+One of them is enough here; docs/explanation/reliability.md has what became of the others.
 """
 
 from __future__ import annotations

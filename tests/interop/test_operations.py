@@ -1,4 +1,5 @@
-"""Each procedure of docs/operations.md does what it says: its commands are run as they stand there, on real processes.
+"""Each procedure of docs/how-to/operations.md does what it says: its commands are run as they stand there, on real
+processes.
 
 Addresses and folders are those of the test's cluster, and what systemd would do to the processes is done here.
 """
@@ -25,7 +26,7 @@ from tests.support.xdist_groups import CLUSTERS
 pytestmark = [pytest.mark.xdist_group(CLUSTERS), pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "operations.md").read_text(encoding="utf-8")
 SETTINGS = {"min_insync_replicas": "1"}
 TIMEOUT_S = 300
 

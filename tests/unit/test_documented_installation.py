@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")})
+PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")})
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 FROM_A_CLONE = re.compile(r"pip install (--upgrade )?['\"]?\.(\[[a-z,]+\])?['\"]?(\s|`|$)")
 FROM_AN_INDEX = re.compile(r"pip install .*\bbarnabas\b")
@@ -41,7 +41,9 @@ def test_extras_of_the_pages_exist() -> None:
             assert set(names.split(",")) <= extras, f"{page.name}: {names}"
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "clients.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "docs" / "how-to" / "clients.md"], ids=lambda page: page.name
+)
 def test_no_two_consumers_of_a_page_share_a_group(page: Path) -> None:
     snippets = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     consumers = [code for code in snippets if "Consumer(" in code]

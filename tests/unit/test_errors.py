@@ -27,7 +27,7 @@ def test_all_errors_have_one_root():
 
 
 def test_the_documented_tree_is_the_one_that_there_is():
-    text = (ROOT / "docs/clients.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how-to/clients.md").read_text(encoding="utf-8")
     tree = re.search(r"```text\n(BarnabasError.*?)```", text, re.DOTALL)[1]
     documented = {}
     path = []

@@ -208,7 +208,7 @@ class FollowerReplica:
                 f" {end - 1} here, of epochs up to {self.log.leader_epochs.latest}. They may be acknowledged, so they"
                 " stay, and this replica stays out of the in-sync replicas. To give them up, stop this broker and move"
                 f' {self.log.folder} elsewhere; to go on with them instead, see "The tree from a backup" in'
-                " docs/operations.md"
+                " docs/how-to/operations.md"
             )
 
     async def truncate_lost_records(self) -> None:

@@ -1,6 +1,7 @@
 """`barnabas load --until-complete TIME`: loads until all that was produced before a time is in the tables.
 
-How far that is, each load finds out from what producers tell (docs/audit.md). What it waits for is a line after each
+How far that is, each load finds out from what producers tell (docs/how-to/audit.md). What it waits for is a line after
+each
 round in which it is not there yet.
 """
 

@@ -5,7 +5,7 @@ A program gives a setting as a keyword argument (`linger_ms=5`), or in a dict un
 is a trap.
 
 `tools/client_settings.py` derives two files from the declarations: `setting_types.py`, the keyword arguments for
-type checkers and editors, and `docs/client-settings.md`.
+type checkers and editors, and `docs/reference/client-settings.md`.
 
 A program that moves here from another client brings that client's settings. The last part of this module lists those
 without a counterpart: settings that would change nothing are accepted, others are refused. The names are those of

@@ -2,7 +2,8 @@
 
 A configuration is changed by what it is in the tree at that moment, whatever the broker knows of it that is asked, so
 that changes which two brokers are asked for are both kept. It is durable when that returns, and the other brokers are
-told. The nodes and their JSON are Kafka's (docs/coordination.md lists them). That of a new topic is written with the
+told. The nodes and their JSON are Kafka's (docs/explanation/coordination.md lists them). That of a new topic is
+written with the
 topic (`registry`).
 """
 

@@ -1,6 +1,7 @@
 """The metadata of the cluster in the metadata tree: brokers, topics, partition states, cluster id, producer ids.
 
-Typed functions over any `MetadataStore`; the nodes and their JSON are Kafka's (docs/coordination.md lists them). A
+Typed functions over any `MetadataStore`; the nodes and their JSON are Kafka's (docs/explanation/coordination.md lists
+them). A
 value that several brokers change is read with the version of its node and written with that version. A
 `BadVersionError` then means that another broker was faster, and the caller has to read again.
 """

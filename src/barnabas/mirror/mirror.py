@@ -1,4 +1,5 @@
-"""A mirror: topics of one cluster, followed in another, until it is told to stop. docs/mirror.md says what it promises.
+"""A mirror: topics of one cluster, followed in another, until it is told to stop. docs/how-to/mirror.md says what it
+promises.
 
 This is the shell: it makes the parts, and gives each its turn. One event loop; nothing here is thread-safe.
 """

@@ -90,7 +90,7 @@ def load(
         the record's timestamp.
     :param timezone: for a new table, the zone of event times that name none, `Europe/Berlin` or `+02:00`; None is UTC.
     :param dead_letter: a topic for copies of bad records, `dead_letter_table`: a table for them; made if need be.
-    :param audit: whether the audit is told what is loaded (docs/audit.md); None: if anybody tells it anything.
+    :param audit: whether the audit is told what is loaded (docs/how-to/audit.md); None: if anybody tells it anything.
     :param registry: url of the schema registry, for avro, protobuf, and JSON with schema ids; executors ask it too.
     :param keep_values: which values stay whole in the column `value` where they are decoded: `bad`, those that the
         columns do not give back by value; `all`; `none`, so that what the columns do not give back is not in the table.

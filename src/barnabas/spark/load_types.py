@@ -50,7 +50,8 @@ class TableLoad:
     ones: old names and new, with a dot before what is within a field.
     `missing`: what had been deleted from the log before it could be loaded: before the first load of a partition,
     and (with fail_on_data_loss=False) since the last one.
-    `complete_until_ms`: the event time up to which producers and table agree (docs/audit.md); None where that is not
+    `complete_until_ms`: the event time up to which producers and table agree (docs/how-to/audit.md); None where that
+    is not
     known.
     """
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class BarnabasDataSource(DataSource):
-    """`spark.read.format("barnabas")`; see the options in docs/pipeline.md."""
+    """`spark.read.format("barnabas")`; see the options in docs/how-to/pipeline.md."""
 
     reader_class: type[BarnabasReader] = BarnabasReader
     cores: int | None = None

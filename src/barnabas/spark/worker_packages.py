@@ -33,7 +33,7 @@ _NO_PROGRAM = re.compile(r'Cannot run program "([^"\n]+)"')
 _OTHER_PYTHON = re.compile(r"Python in worker has different version: (\S+) than that in driver: (\d+(?:\.\d+)*)")
 _FIX = (
     "every worker needs a Python with barnabas[spark]: ship an environment (--archives), as --py-files alone brings no "
-    "compiled packages; see 'On a cluster' in docs/pipeline.md"
+    "compiled packages; see 'On a cluster' in docs/how-to/pipeline.md"
 )
 _checked: set[str] = set()
 

@@ -1,4 +1,5 @@
-"""The logs of one broker on disk, in Kafka's file formats. `docs/storage.md` describes each file and its writes.
+"""The logs of one broker on disk, in Kafka's file formats. `docs/explanation/storage.md` describes each file and its
+writes.
 
 `Log` is one partition, `LogManager` a data folder of logs. Storage knows record batches by their headers. It knows
 neither the wire protocol nor sockets.

@@ -1,4 +1,4 @@
-"""Loads a log from its folder, and repairs what a crash left behind. `docs/storage.md` has the steps.
+"""Loads a log from its folder, and repairs what a crash left behind. `docs/explanation/storage.md` has the steps.
 
 Invariants. The batches in the `.log` files are the log; all other files are derived from them. Recovery trusts derived
 files below the recovery point only. From the recovery point on it checks every batch (length, CRC, offset contiguity,

@@ -113,8 +113,8 @@ def test_the_whole_page_is_written_with_its_plots(tmp_path: Path) -> None:
     results.save(measured, tmp_path)
     page.start(tmp_path / "page.md")
     page.write(tmp_path / "page.md", tmp_path)
-    assert "](benchmark-stored.png)" in (tmp_path / "page.md").read_text(encoding="utf-8")
-    assert (tmp_path / "benchmark-stored.png").stat().st_size > 1000
+    assert "](images/benchmark-stored.png)" in (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert (tmp_path / "images" / "benchmark-stored.png").stat().st_size > 1000
 
 
 def test_flatness_compares_the_last_quarter_with_the_first_gigabyte() -> None:

@@ -105,7 +105,7 @@ def test_note_that_a_replica_is_to_go_deletes_nothing_that_came_back_since(
 def test_log_that_had_moved_since_the_backup_is_named_and_leads_once_it_is_a_replica_again(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As docs/operations.md has it: the tree names brokers 1 and 2, and broker 3 has the records."""
+    """As docs/how-to/operations.md has it: the tree names brokers 1 and 2, and broker 3 has the records."""
 
     async def scenario(cluster: Cluster) -> None:
         await begin(cluster, 0, 0, 3)

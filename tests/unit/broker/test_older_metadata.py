@@ -235,7 +235,7 @@ def test_log_that_was_not_truncated_stays_so_until_its_folder_is_moved(run: Run,
 
 
 def test_records_that_were_kept_lead_once_an_operator_decides_so(run: Run) -> None:
-    """As docs/operations.md has it."""
+    """As docs/how-to/operations.md has it."""
 
     async def scenario(cluster: Cluster) -> None:
         history = await both_in_sync(cluster)

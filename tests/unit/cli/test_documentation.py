@@ -1,4 +1,4 @@
-"""docs/command.md and the README name each command and option that there is, and no other."""
+"""docs/reference/command.md and the README name each command and option that there is, and no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from barnabas.cli.commands import COMMANDS, command
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "command.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHARED = {"--help", "--bootstrap", "-b", "-X"}
 """Told once, for all commands."""

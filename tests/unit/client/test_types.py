@@ -55,7 +55,7 @@ def wrong_lines(paths: Iterable[Path]) -> set[tuple[str, int]]:
 @pytest.fixture
 def snippets(tmp_path: Path) -> Path:
     """The Python snippets of the page on the clients, each as a function."""
-    text = (ROOT / "docs/clients.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how-to/clients.md").read_text(encoding="utf-8")
     parts = [SNIPPETS_BEGIN]
     for number, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL)):
         body = "".join(f"    {line}\n" if line else "\n" for line in code.splitlines())

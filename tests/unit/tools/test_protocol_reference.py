@@ -1,4 +1,4 @@
-"""docs/protocol.md describes each API as its declaration and its handler do."""
+"""docs/reference/protocol.md describes each API as its declaration and its handler do."""
 
 from __future__ import annotations
 

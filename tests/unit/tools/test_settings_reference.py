@@ -1,4 +1,4 @@
-"""docs/settings.md says what the tables of settings say."""
+"""docs/reference/settings.md says what the tables of settings say."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The settings of a broker that its file, the environment and flags can set: each declared once, in `BrokerConfig`.
 
 A declaration has the default, the documentation, the valid values, whether the setting can be changed while the broker
-runs, and Kafka's other names. Types, validation, the translation of Kafka's files, DescribeConfigs and docs/settings.md
+runs, and Kafka's other names. Types, validation, the translation of Kafka's files, DescribeConfigs and
+docs/reference/settings.md
 derive from it. A setting that is the default of a topic setting refers to `TOPIC_SETTINGS` instead of repeating it.
 """
 

@@ -1,6 +1,7 @@
 """The settings that a topic can have: all of Kafka 4's and 3's, what each means, and what is told of it.
 
-One table for CreateTopics, DescribeConfigs, AlterConfigs and docs/settings.md alike. What a value does is up to
+One table for CreateTopics, DescribeConfigs, AlterConfigs and docs/reference/settings.md alike. What a value does is up
+to
 the log (`barnabas.storage.log_config`) or to the produce handler. Some of Kafka's settings have no effect here: they
 are checked, kept and shown, so that tools that set them work, and their documentation says so.
 """

@@ -9,7 +9,7 @@ window is complete, as events come late: `late` says by how much at most. It bec
 stream comes out once, when it is complete; an event that comes later still is left out. For what is no stream `late`
 says nothing, as all events are there.
 
-docs/streams.md has a picture of each function.
+docs/how-to/streams.md has a picture of each function.
 """
 
 from __future__ import annotations

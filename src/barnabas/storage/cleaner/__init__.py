@@ -1,5 +1,6 @@
 """Log compaction: planning, rewriting of segments, and the swap of files.
 
-`docs/compaction.md` describes how the parts work together. A process of its own (`python -m barnabas.storage.cleaner`)
+`docs/explanation/compaction.md` describes how the parts work together. A process of its own (`python -m
+barnabas.storage.cleaner`)
 rewrites segments; the broker sends it jobs, and swaps the files.
 """
