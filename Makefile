@@ -35,7 +35,7 @@ DEMO_ARGUMENTS += -- "$$LOG"
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-for system check suites soak fuzz simulate faults bench compare fmt clean setup-demo setup-dev setup-bench
+.PHONY: help demo test test-for system check docs suites soak fuzz simulate faults bench compare fmt clean setup-demo setup-dev setup-bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -83,6 +83,9 @@ suites: setup-dev ## run the test suites of other projects' clients, and compare
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && failed= && for suite in $(SUITE); do \
 		$(PYTHON) tools/suites.py $$suite $(if $(CHECKOUT),--checkout "$(CHECKOUT)") || failed="$$failed $$suite"; \
 	done; [ -z "$$failed" ] || { echo "suites with failures (docs/reference/compatibility.md names the known ones):$$failed"; exit 1; }
+
+docs: setup-dev ## build the documentation as a site in .barnabas/site; a warning or a broken link fails
+	@$(PYTHON) tools/build_site.py
 
 bench: setup-bench ## measure beside every peer, and write docs/benchmarks.md; BENCH=quick or full, W="W1 W4": some
 	@JAVA_HOME=$$(tools/java_home.sh) && export JAVA_HOME && exec $(PYTHON) -m bench $(W)

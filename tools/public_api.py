@@ -3,9 +3,9 @@
     .venv/bin/python tools/public_api.py           # print what breaks programs; exit code 1 where something does
     .venv/bin/python tools/public_api.py --renew   # at a release: write the stub, empty the list of accepted breaks
 
-`docs/api/released.pyi` is a flat stub of the public API in the last release. This program makes the same stub of the
-sources, by griffe and without an import, and has griffe compare the two. `docs/api/accepted.md` lists the breaks that
-are meant, as this program prints them.
+`docs/dev/api/released.pyi` is a flat stub of the public API in the last release. This program makes the same stub of
+the sources with griffe, without an import, and griffe compares the two stubs. `docs/dev/api/accepted.md` lists the
+intended breaks, as this program prints them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import griffe
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src"
-RELEASED = ROOT / "docs" / "api" / "released.pyi"
-ACCEPTED = ROOT / "docs" / "api" / "accepted.md"
+RELEASED = ROOT / "docs" / "dev" / "api" / "released.pyi"
+ACCEPTED = ROOT / "docs" / "dev" / "api" / "accepted.md"
 
 SETTINGS = ("ClientSettings", "ProducerSettings", "ConsumerSettings")
 SETTINGS_MODULE = "barnabas.client.setting_types"
@@ -244,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ACCEPTED.write_text(ACCEPTED_BEGINS, encoding="utf-8")
         return 0
     found = differences(RELEASED.read_text(encoding="utf-8"), current, accepted(ACCEPTED.read_text(encoding="utf-8")))
-    advice = ["a break that is meant has a line in docs/api/accepted.md, and one in CHANGELOG.md"] if found else []
+    advice = ["a break that is meant has a line in docs/dev/api/accepted.md, and one in CHANGELOG.md"] if found else []
     sys.stdout.writelines(f"{line}\n" for line in [*found, *advice])
     return 1 if found else 0
 

@@ -43,17 +43,15 @@ Buffer = bytes | bytearray | memoryview
 
 
 class ProducerRecord(NamedTuple):
-    """A record on its way into a batch: key and value are serialised, the partition may be open.
-
-    :param partition: None leaves the choice to key and partitioner.
-    :param timestamp_ms: event time; None is the time of the append.
-    """
+    """A record before its batch: the key and the value are serialized, and the partition may be open."""
 
     topic: str
     value: bytes | None
     key: bytes | None = None
     partition: int | None = None
+    """None: the key and the partitioner choose the partition."""
     timestamp_ms: int | None = None
+    """The event time in milliseconds since 1970; None: the time of `send`."""
     headers: Headers = ()
 
     def with_headers(self, *headers: Header) -> ProducerRecord:
