@@ -352,7 +352,7 @@ class Broker:
         self._events.subscribe(TopicsDeleted, lambda event: groups.metadata.forget(event.names))
         self._events.subscribe(TopicsDeleted, lambda event: offsets.delete_topics(event.topic_ids, event.names))
         self.producer_ids = ProducerIds(
-            self._tree, self.identity.node_id, self._in_metadata_thread, self.topics.replicas
+            self._tree, self.identity.node_id, self._in_metadata_thread, self.topics.replicas, self.scheduler
         )
         await self.producer_ids.raise_counter()
 

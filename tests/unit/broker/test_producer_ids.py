@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.pipeline.call import ENTRIES_PER_STEP
+from barnabas.broker.pipeline.scheduler import SLICE_S, CooperativeScheduler
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.clock import ManualClock
 from barnabas.coordination import paths, topic_metadata_store
@@ -34,7 +36,8 @@ class Node:
         self._log = Log.open(self._folder / "clicks-0", place, LogConfig(), ManualClock(), OsFileSystem())
         replicas = [SimpleNamespace(log=self._log)]
         topics: Any = SimpleNamespace(all=lambda: replicas)
-        self.ids = ProducerIds(self._tree, self._id, at_once, topics)  # type: ignore[arg-type]
+        scheduler = CooperativeScheduler(lambda: 0.0)
+        self.ids = ProducerIds(self._tree, self._id, at_once, topics, scheduler)  # type: ignore[arg-type]
         asyncio.run(self.ids.raise_counter())
 
     def stop(self) -> None:
@@ -160,6 +163,48 @@ def test_id_of_the_present_block_that_a_client_used_is_passed_over(
     one.write(first + 2)
     assert one.allocate() == first + 3
     one.stop()
+
+
+def test_other_work_runs_while_the_logs_of_many_partitions_are_read(tree: EmbeddedMetadataStore) -> None:
+    now_s = 0.0
+    reads = reads_at_once_max = reads_before = 0
+
+    class SlowLog:
+        """Each read takes a hundredth of a slice."""
+
+        @property
+        def highest_producer_id(self) -> int:
+            self._pass_time()
+            return 7
+
+        def knows_producer(self, producer_id: int) -> bool:
+            self._pass_time()
+            return False
+
+        def _pass_time(self) -> None:
+            nonlocal now_s, reads
+            now_s += SLICE_S / 100
+            reads += 1
+
+    replicas = [SimpleNamespace(log=SlowLog()) for _ in range(10_000)]
+    topics: Any = SimpleNamespace(all=lambda: replicas)
+
+    async def note_other_work(of: asyncio.Future[int]) -> None:
+        nonlocal reads_at_once_max, reads_before
+        while not of.done():
+            await asyncio.sleep(0)
+            reads_at_once_max = max(reads_at_once_max, reads - reads_before)
+            reads_before = reads
+
+    async def scenario() -> None:
+        ids = ProducerIds(tree, 1, at_once, topics, CooperativeScheduler(lambda: now_s))  # type: ignore[arg-type]
+        taking = asyncio.ensure_future(ids.next())
+        await note_other_work(taking)
+        assert await taking > 7
+
+    asyncio.run(scenario())
+    assert reads == 2 * len(replicas)
+    assert reads_at_once_max <= 100 + 2 * ENTRIES_PER_STEP
 
 
 def test_highest_id_outlives_the_records_and_a_restart(tmp_path: Path) -> None:
